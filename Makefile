@@ -1,0 +1,51 @@
+# Needs python3 (3.11+), git, make and a package registry; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= auto
+
+.PHONY: help setup up test lint types unit bench docs lock clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP) ## Install everything into .venv (idempotent)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Rookery needs Python 3.11 or later; say which one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up $(VENV) ..." >&2
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: setup ## Set everything up and run Rookery in the foreground on this repository
+	@exec $(BIN)/rookery up
+
+test: lint types unit ## Lint, types and every test
+
+lint: setup ## Style and banned APIs
+	$(BIN)/ruff format --check --quiet src tests bench docs
+	$(BIN)/ruff check --quiet src tests bench docs
+
+types: setup ## pyright, strict
+	$(BIN)/pyright --warnings
+
+unit: setup ## Every test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+bench: setup ## Figures; ONLY=<name> runs bench/<name>.py alone
+	$(BIN)/python -m bench $(ONLY)
+
+docs: setup ## Write the generated pages of docs/
+	$(BIN)/python docs/generate.py
+
+lock: setup ## Resolve the dependencies anew into requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --upgrade \
+	  --group dev pyproject.toml -o requirements.lock
+
+clean: ## Remove what setup and the tools made
+	rm -rf $(VENV) .ruff_cache .hypothesis dist site bench/results

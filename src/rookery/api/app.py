@@ -1,0 +1,139 @@
+"""The REST routes of the app port and of the Unix socket. Who may call has been judged before (`wire/gate`)."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from rookery.api.status import Daemon, Report
+from rookery.api.streams import EventStream, since_of
+from rookery.system import metrics
+from rookery.system.bus import Bus, Event
+from rookery.system.errors import RookeryError
+from rookery.system.log import LEVELS
+from rookery.workspaces.projects import Projects
+
+T = TypeVar("T")
+
+_STATUSES = {"invalid-input": 400, "timeout": 504, "store-busy": 503}
+
+
+@dataclass(frozen=True)
+class House:
+    """What the routes speak for."""
+
+    instance: str
+    version: str
+    daemon: Callable[[], Daemon]
+    projects: Projects
+    events: Bus
+    logs: Bus
+    reload: Callable[[], Awaitable[dict[str, Any]]]
+    stop: Callable[[str], None]
+
+
+def build(house: House) -> ASGIApp:
+    routes = Routes(house)
+    return Starlette(
+        routes=[
+            Route("/api/health", routes.health),
+            Route("/api/status", routes.status),
+            Route("/api/events", routes.events),
+            Route("/api/logs", routes.logs),
+            Route("/api/projects", routes.projects),
+            Route("/api/projects", routes.add_project, methods=["POST"]),
+            Route("/api/daemon/reload", routes.reload, methods=["POST"]),
+            Route("/api/daemon/stop", routes.stop, methods=["POST"]),
+            Route("/metrics", routes.metrics),
+        ],
+        exception_handlers={RookeryError: _known, HTTPException: _plain},
+    )
+
+
+class AddProject(msgspec.Struct, forbid_unknown_fields=True):
+    path: str
+
+
+class Stop(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = "asked to"
+
+
+class Routes:
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def health(self, request: Request) -> Response:
+        return answer({"status": "ok", "instance": self._house.instance, "version": self._house.version})
+
+    async def status(self, request: Request) -> Response:
+        projects = await self._house.projects.all()
+        return answer(Report(self._house.daemon(), projects, workspaces=[], servers=[]))
+
+    async def events(self, request: Request) -> ASGIApp:
+        return EventStream(self._house.events, since_of(request))
+
+    async def logs(self, request: Request) -> ASGIApp:
+        level = request.query_params.get("level", "debug")
+        if level not in LEVELS:
+            raise RookeryError("invalid-input", f"there is no level {level!r}", f"use one of {', '.join(LEVELS)}")
+        wanted = logging.getLevelNamesMapping()[level.upper()]
+
+        def keep(event: Event) -> bool:
+            return logging.getLevelNamesMapping()[event.data["level"].upper()] >= wanted
+
+        since = since_of(request)
+        return EventStream(self._house.logs, self._house.logs.oldest_id - 1 if since is None else since, keep)
+
+    async def projects(self, request: Request) -> Response:
+        return answer(await self._house.projects.all())
+
+    async def add_project(self, request: Request) -> Response:
+        asked = await body_of(request, AddProject)
+        path = Path(asked.path)
+        if not path.is_absolute():
+            raise RookeryError("invalid-input", f"{asked.path!r} is not an absolute path", "send the whole path")
+        return answer(await self._house.projects.add(path), status=201)
+
+    async def reload(self, request: Request) -> Response:
+        return answer(await self._house.reload())
+
+    async def stop(self, request: Request) -> Response:
+        asked = await body_of(request, Stop)
+        self._house.stop(asked.reason)
+        return answer({"stopping": True}, status=202)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    data = await request.body()
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RookeryError("invalid-input", f"the body does not fit: {error}", "see docs/reference/http.md") from error
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RookeryError)
+    status = 404 if error.code.endswith("-not-found") else _STATUSES.get(error.code, 500)
+    return answer({"error": error.as_dict()}, status)
+
+
+async def _plain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "route-not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-input")
+    return answer({"error": {"code": code, "message": error.detail}}, error.status_code)

@@ -1,0 +1,1 @@
+"""The command line. Modules here import only click and the standard library when they are imported."""

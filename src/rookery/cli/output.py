@@ -1,0 +1,52 @@
+"""What people see: answers on stdout, narration on stderr, colour on terminals only."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def coloured(stream: TextIO) -> bool:
+    """The one place where that is decided."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") != "0" or os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty()
+
+
+def paint(text: str, style: str, stream: TextIO | None = None) -> str:
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if coloured(stream or sys.stdout) else text
+
+
+def answer(text: str) -> None:
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def answer_json(data: bytes) -> None:
+    """The daemon's own bytes; indented where a person reads them."""
+    if sys.stdout.isatty():
+        import json
+
+        answer(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def narrate(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> str:
+    """Columns as wide as their widest cell, the last one ragged; nothing at all without rows."""
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]]
+    text = ["  ".join(line).rstrip() for line in lines]
+    return "\n".join([paint(text[0], "dim"), *text[1:]])

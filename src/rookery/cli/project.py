@@ -1,0 +1,39 @@
+"""`rookery project`."""
+
+import json
+import os
+
+import click
+
+from rookery.cli import link, output
+
+
+@click.group(epilog="\b\nExamples:\n  rookery project list\n  rookery project add ~/src/app\n")
+def project() -> None:
+    """The repositories that Rookery knows."""
+
+
+@project.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def list_(as_json: bool, no_start: bool) -> None:
+    """List the projects."""
+    data = link.call("GET", "/api/projects", start=not no_start)
+    if as_json:
+        output.answer_json(data)
+        return
+    rows = [[one["id"], one["path"]] for one in json.loads(data)]
+    output.answer(output.table(rows, ["PROJECT", "PATH"]) or "no projects yet: rookery project add PATH")
+
+
+@project.command()
+@click.argument("path", default=".", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def add(path: str, as_json: bool, no_start: bool) -> None:
+    """Register the repository that PATH lies in. Nothing of it is run or opened."""
+    data = link.call("POST", "/api/projects", {"path": os.path.abspath(path)}, start=not no_start)  # noqa: PTH100
+    if as_json:
+        output.answer_json(data)
+    else:
+        output.answer(f"added {json.loads(data)['id']}")

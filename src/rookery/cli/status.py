@@ -1,0 +1,63 @@
+"""`rookery status`."""
+
+from typing import Any
+
+import click
+
+from rookery.cli import link, output
+
+EPILOG = """\b
+Examples:
+  rookery status
+  rookery status --json | jq .daemon.mcp_url
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def status(as_json: bool, no_start: bool) -> None:
+    """Show the daemon, workspaces, agents and servers."""
+    data = link.call("GET", "/api/status", start=not no_start)
+    if as_json:
+        output.answer_json(data)
+        return
+    import json
+
+    output.answer(render(json.loads(data)))
+
+
+def render(report: dict[str, Any]) -> str:
+    daemon = report["daemon"]
+    uptime = duration(daemon["uptime_s"])
+    lines = [
+        f"{output.paint('daemon', 'bold')}  pid {daemon['pid']}, up {uptime}, version {daemon['version']}",
+        f"{output.paint('mcp', 'bold')}     {daemon['mcp_url']}",
+    ]
+    lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
+    projects = [[project["name"], project["path"]] for project in report["projects"]]
+    lines += ["", output.table(projects, ["PROJECT", "PATH"])] if projects else ["", "no projects yet: rookery up PATH"]
+    workspaces = [
+        [
+            workspace["name"],
+            workspace["branch"] or "",
+            workspace["state"],
+            workspace["agent"]["state"],
+            workspace["status"]["agent"]["type"],
+            "changes" if workspace["status"]["isDirty"] else "",
+        ]
+        for workspace in report["workspaces"]
+    ]
+    if workspaces:
+        lines += ["", output.table(workspaces, ["WORKSPACE", "BRANCH", "STATE", "AGENT", "STATUS", ""])]
+    servers = [[one["name"], one["status"], str(one["tools"]), one["error"] or ""] for one in report["servers"]]
+    if servers:
+        lines += ["", output.table(servers, ["SERVER", "STATUS", "TOOLS", ""])]
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

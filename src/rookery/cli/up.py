@@ -1,0 +1,119 @@
+"""`rookery up` and `rookery down`."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from rookery.cli import link, output
+from rookery.cli.failure import Failure
+from rookery.cli.starting import daemon_command, start_daemon
+
+UP_EPILOG = """\b
+Examples:
+  rookery up                       in the foreground, on this repository; Ctrl-C stops it
+  rookery up -d ~/src/app          in the background; returns once it is healthy
+  rookery up --set log.level=debug
+"""
+
+
+@click.command(epilog=UP_EPILOG)
+@click.argument("path", required=False, type=click.Path(file_okay=False))
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; return when it is healthy.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The app port, as setting http.port.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="As setting log.level.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON (with -d).")
+def up(
+    path: str | None, detach: bool, port: int | None, log_level: str | None, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Start the daemon and register a repository.
+
+    PATH is any folder of it, by default the current one. Without -d the daemon runs in the foreground until it is
+    signalled.
+    """
+    if malformed := [pair for pair in settings if "=" not in pair]:
+        raise click.UsageError(f"--set takes KEY=VALUE, not {malformed[0]!r}")
+    pairs = list(settings)
+    if port is not None:
+        pairs.append(f"http.port={port}")
+    if log_level is not None:
+        pairs.append(f"log.level={log_level}")
+    folder = os.path.abspath(path or os.getcwd())  # noqa: PTH100, PTH109 - pathlib would cost as much as click
+    words = ["--project", folder, *(["--project-required"] if path else [])]
+    for pair in pairs:
+        words += ["--set", pair]
+    if not detach:
+        sys.stdout.flush()
+        command = daemon_command("serve", "--foreground", *words)
+        os.execv(command[0], command)  # noqa: S606 - the same interpreter
+    running = link.connect()
+    if running is None:
+        ready = start_daemon(words)
+        _tell_up(ready["pid"], str(ready["url"]), as_json, started=True)
+        return
+    running.close()
+    if pairs:
+        output.narrate("a daemon is running already; its settings stay as they are until `rookery down`")
+    try:
+        link.call("POST", "/api/projects", {"path": folder}, start=False)
+    except Failure as failure:
+        if path:
+            raise Failure(failure.code, failure.message, failure.remedy, 3) from None
+    known = link.runtime() or {}
+    _tell_up(known.get("pid"), str(known.get("url")), as_json, started=False)
+
+
+def _tell_up(pid: object, url: str, as_json: bool, *, started: bool) -> None:
+    if as_json:
+        import json
+
+        told: dict[str, Any] = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started}
+        output.answer(json.dumps(told))
+    else:
+        output.answer(f"rookery is up at {url} (pid {pid}{'' if started else ', running already'})")
+
+
+DOWN_EPILOG = """\b
+Examples:
+  rookery down
+  rookery down --timeout 5
+"""
+
+
+@click.command(epilog=DOWN_EPILOG)
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Seconds to wait.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+def down(timeout: float, as_json: bool) -> None:
+    """Stop the daemon, and everything it started.
+
+    Returns once it has ended. If none is running there is nothing to do, and that is a success.
+    """
+    running = link.connect()
+    if running is None:
+        _tell_down(as_json, stopped=False)
+        return
+    try:
+        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"})
+    except Failure:
+        # It does not listen; the pid is the one that answered on its socket.
+        if running.peer is None:
+            raise
+        output.narrate("the daemon does not answer; sending it SIGTERM")
+        os.kill(running.peer, signal.SIGTERM)
+    from rookery.system.lock import wait_until_free
+    from rookery.system.places import lock_file, state_folder
+
+    if not wait_until_free(lock_file(state_folder()), timeout):
+        pid = (link.runtime() or {}).get("pid", "unknown")
+        raise Failure("timeout", f"the daemon (pid {pid}) is still stopping after {timeout:g} s", "see `rookery logs`")
+    _tell_down(as_json, stopped=True)
+
+
+def _tell_down(as_json: bool, *, stopped: bool) -> None:
+    if as_json:
+        output.answer('{"stopped": true}' if stopped else '{"stopped": false}')
+    else:
+        output.answer("rookery is down" if stopped else "rookery was not running")

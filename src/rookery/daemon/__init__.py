@@ -1,0 +1,1 @@
+"""The composition root: settings, start order, single instance, runtime file, shutdown."""

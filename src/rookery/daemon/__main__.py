@@ -1,0 +1,48 @@
+"""`python -P -m rookery.daemon serve|doctor|config`: what the command line hands over to."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="rookery.daemon")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve")
+    serve.add_argument("--project", type=Path)
+    serve.add_argument("--project-required", action="store_true")
+    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    serve.add_argument("--ready-fd", type=int)
+    serve.add_argument("--foreground", action="store_true")
+    doctor = commands.add_parser("doctor")
+    doctor.add_argument("--json", action="store_true")
+    config = commands.add_parser("config")
+    config.add_argument("action", choices=["show", "get", "set", "path"])
+    config.add_argument("words", nargs="*")
+    config.add_argument("--json", action="store_true")
+    config.add_argument("--project", action="store_true")
+    given = parser.parse_args(argv)
+    if given.command == "serve":
+        from rookery.daemon.serve import Options, serve as run
+
+        flags = [tuple(pair.split("=", 1)) for pair in given.set]
+        return run(
+            Options(
+                project=given.project,
+                project_required=given.project_required,
+                flags=[(key, value) for key, value in flags],
+                ready_fd=given.ready_fd,
+                foreground=given.foreground,
+            )
+        )
+    if given.command == "doctor":
+        from rookery.daemon.doctor import run_doctor
+
+        return run_doctor(as_json=given.json)
+    from rookery.daemon.configure import run_config
+
+    return run_config(given.action, given.words, as_json=given.json, in_project=given.project)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

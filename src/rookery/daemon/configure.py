@@ -1,0 +1,130 @@
+"""`rookery config`: show, get, set, path."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+import tomlkit.exceptions
+
+from rookery.cli import link, output
+from rookery.cli.failure import Failure, report
+from rookery.daemon import layers
+from rookery.daemon.settings import Known, known_settings
+from rookery.system import places
+from rookery.system.errors import RookeryError
+from rookery.system.files import write_atomic
+
+
+def run_config(action: str, words: Sequence[str], *, as_json: bool, in_project: bool) -> int:
+    try:
+        layered = layers.load(places.config_folder(), project=project_here(), environment=os.environ)
+        if action == "show":
+            _show(layered, as_json)
+        elif action == "get":
+            _get(layered, words[0], as_json)
+        elif action == "set":
+            _set(words[0], words[1], in_project)
+        else:
+            _path(layered, as_json)
+    except RookeryError as error:
+        return report(Failure(error.code, error.message, error.remedy))
+    except Failure as failure:
+        return report(failure)
+    return 0
+
+
+def project_here() -> Path | None:
+    """The checkout that the current folder lies in, found without running git."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+
+
+def _show(layered: layers.Layered, as_json: bool) -> None:
+    known = known_settings()
+    if as_json:
+        settings = [
+            {
+                "key": key,
+                "value": layered.values[key],
+                "source": layered.sources[key],
+                "default": one.default,
+                "variable": one.variable,
+                "description": one.text,
+            }
+            for key, one in known.items()
+        ]
+        problems = [{"source": one.source, "message": one.message, "remedy": one.remedy} for one in layered.problems]
+        output.answer(json.dumps({"version": 1, "settings": settings, "problems": problems}))
+        return
+    rows = [[key, _literal(layered.values[key]), layered.sources[key]] for key in known]
+    output.answer(output.table(rows, ["SETTING", "VALUE", "SOURCE"]))
+    for problem in layered.problems:
+        output.narrate(output.paint(f"problem: {problem}", "yellow", sys.stderr))
+
+
+def _get(layered: layers.Layered, key: str, as_json: bool) -> None:
+    known = _known(key)
+    value = layered.values[known.key]
+    if as_json:
+        output.answer(json.dumps({"key": key, "value": value, "source": layered.sources[key]}))
+    else:
+        output.answer(value if isinstance(value, str) else _literal(value))
+
+
+def _set(key: str, text: str, in_project: bool) -> None:
+    known = _known(key)
+    value = layers.parse(known, text, textual=True)
+    path = layers.user_file(places.config_folder())
+    if in_project:
+        project = project_here()
+        if project is None:
+            raise Failure("project-not-found", "the current folder is in no git repository", "leave --project out")
+        if not known.project:
+            raise Failure("invalid-input", f"{key} cannot be set by a project, only by its user", "leave --project out")
+        path = layers.project_file(project)
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    except (tomlkit.exceptions.ParseError, UnicodeDecodeError) as error:
+        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "mend or remove it first") from None
+    *sections, name = key.split(".")
+    table: Any = document
+    for section in sections:
+        table = table.setdefault(section, tomlkit.table())
+    table[name] = value
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, tomlkit.dumps(document).encode())
+    output.narrate(f"{key} = {_literal(value)} in {path}{_take_over(key)}")
+
+
+def _take_over(key: str) -> str:
+    """Ask a running daemon to read the settings anew; what it said, in words."""
+    running = link.connect()
+    if running is None:
+        return ""
+    told = json.loads(link.exchange(running, "POST", "/api/daemon/reload", {}))
+    if key in told["applied"]:
+        return "; the running daemon has taken it over"
+    return "; it counts from the next start of the daemon" if key in told["needs_restart"] else ""
+
+
+def _path(layered: layers.Layered, as_json: bool) -> None:
+    if as_json:
+        output.answer(json.dumps({"files": [{"path": str(p), "exists": p.exists()} for p in layered.files]}))
+        return
+    for path in layered.files:
+        output.answer(f"{path}{'' if path.exists() else '  (not there)'}")
+
+
+def _known(key: str) -> Known:
+    known = known_settings()
+    if key not in known:
+        raise Failure("invalid-input", f"there is no setting {key}", layers.nearest(key, known))
+    return known[key]
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value)

@@ -1,0 +1,164 @@
+"""The daemon's services, in the order they are started."""
+
+import logging
+import resource
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from os import getpid, getuid
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from rookery.daemon.settings import Settings
+from rookery.system import metrics, places, processes
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.system.files import remove
+from rookery.system.leftovers import Instance, Register, end_leftovers
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.wire.front import Limits
+from rookery.wire.gate import OWNER, Tokens, socket_judge, tcp_judge
+from rookery.wire.listener import LOOPBACK, Listener, bind_port, bind_unix, port_taken, socket_path
+
+logger = logging.getLogger("rookery.daemon")
+
+_FIRST_PORT = 7777
+_PORTS_TO_TRY = 100
+
+
+@dataclass
+class ChildrenService:
+    """Ends what a killed daemon left, and at the end everything that this one started."""
+
+    state: Path
+    spawner: Spawner
+    tell: Callable[[str], None]
+    name: str = "children"
+    needs: Sequence[str] = ()
+    _unfinished: list[Instance] = field(default_factory=list[Instance])
+
+    async def start(self) -> None:
+        register = Register(self.state)
+        earlier = register.earlier()
+        here: Instance = {
+            "id": self.spawner.instance,
+            "boot": processes.boot_id(),
+            "started": processes.started(getpid()),
+        }
+        register.write([*earlier, here])
+        if not earlier:
+            return
+        self.tell("looking for what an earlier daemon left running")
+        ended, self._unfinished = await end_leftovers(earlier)
+        if ended:
+            logger.warning("ended %d processes that an earlier daemon left: %s", len(ended), ended)
+        if self._unfinished:
+            logger.error("processes of an earlier daemon did not end; the next start tries again")
+        register.write([*self._unfinished, here])
+
+    async def stop(self) -> None:
+        await self.spawner.stop_all()
+        Register(self.state).write(self._unfinished)
+
+
+@dataclass
+class StoreService:
+    store: Store
+    name: str = "store"
+    needs: Sequence[str] = ("children",)
+
+    async def start(self) -> None:
+        await self.store.open()
+
+    async def stop(self) -> None:
+        await self.store.close()
+
+
+@dataclass
+class HttpService:
+    """The app port and the Unix socket."""
+
+    state: Path
+    settings: Settings
+    store: Store
+    token: str
+    app: ASGIApp
+    buses: Sequence[Bus]
+    name: str = "http"
+    needs: Sequence[str] = ("store",)
+    port: int = 0
+    socket_file: Path = Path()
+    _listeners: list[Listener] = field(default_factory=list[Listener])
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    async def start(self) -> None:
+        given = self.settings.limits
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limits = Limits(
+            header_bytes=given.header_bytes,
+            header_seconds=given.header_seconds,
+            body_bytes=given.body_bytes,
+            body_seconds=given.body_seconds,
+            write_seconds=given.write_seconds,
+            keep_alive_seconds=given.keep_alive_seconds,
+            # Connections must leave files for everything else.
+            connections=max(min(given.connections, files // 2), 8),
+        )
+        tokens = Tokens()
+        tokens.add(self.token, OWNER)
+        tcp = await self._bind()
+        self.port = tcp.getsockname()[1]
+        judge = tcp_judge(self.port, tokens, require_token=self.settings.auth == "token")
+        self._listeners.append(Listener(tcp, self.app, judge, limits))
+        self.socket_file = socket_path(self.state, lambda: _short_folder(self.state))
+        self._listeners.append(Listener(bind_unix(self.socket_file), self.app, socket_judge, limits))
+        for listener in self._listeners:
+            await listener.start()
+        metrics.gauge("rookery_http_connections", "Open connections.", self._connections)
+
+    async def _bind(self) -> socket.socket:
+        """Whatever is bound is ours; nothing is looked for first and bound later."""
+        wanted = self.settings.http.port
+        if wanted:
+            if (made := bind_port(wanted)) is None:
+                raise port_taken(wanted)
+            return made
+        last: int | None = await self.store.read(
+            lambda db: (db.execute("SELECT port FROM ports WHERE name = 'app'").fetchone() or (None,))[0]
+        )
+        tried = [last] if last else []
+        for port in [*tried, *range(_FIRST_PORT, _FIRST_PORT + _PORTS_TO_TRY), 0]:
+            if (made := bind_port(port)) is not None:
+                break
+        else:
+            raise RookeryError("port-taken", "no port of 127.0.0.1 can be bound", "see: rookery doctor")
+        port = made.getsockname()[1]
+        if last and port != last:
+            logger.warning("port %d is held by another program; now at %d: client configs may need a look", last, port)
+        if port != last:
+            await self.store.write(lambda db: db.execute("INSERT OR REPLACE INTO ports VALUES ('app', ?)", (port,)))
+        return made
+
+    def _connections(self) -> float:
+        return sum(len(listener.door.connections) for listener in self._listeners)
+
+    async def stop(self) -> None:
+        for bus in self.buses:
+            bus.end_all("shutdown")
+        for listener in self._listeners:
+            await listener.stop(self.settings.daemon.stop_seconds / 3)
+        if self.socket_file != Path():
+            remove(self.socket_file)
+
+
+def _short_folder(state: Path) -> Path:
+    """A folder of this user's for a socket whose own path would be too long."""
+    name = f"rookery-{getuid()}-{sha256(str(state).encode()).hexdigest()[:12]}"
+    return places.ensure_private_folder(Path(tempfile.gettempdir()) / name)

@@ -1,0 +1,108 @@
+"""Every setting there is: its type, default, meaning, and who may give it. The reference page is made from this."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+# Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
+# repository must not open a door.
+PROJECT = {"project": True}
+# Marks a setting that a running daemon takes over at once.
+LIVE = {"live": True}
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
+
+
+class Http(msgspec.Struct, frozen=True):
+    port: Annotated[
+        Port,
+        Meta(
+            description="The app port on 127.0.0.1. 0 takes the one of the last start, or else the first free one from "
+            "7777 on. A port that is set and taken is an error."
+        ),
+    ] = 0
+
+
+class Limits(msgspec.Struct, frozen=True):
+    header_bytes: Annotated[Bytes, Meta(description="The largest head of a request.")] = 32_768
+    header_seconds: Annotated[Seconds, Meta(description="How long the head of a request may take to arrive.")] = 10.0
+    body_bytes: Annotated[Bytes, Meta(description="The largest body of a request.")] = 67_108_864
+    body_seconds: Annotated[Seconds, Meta(description="How long the body of a request may take to arrive.")] = 60.0
+    write_seconds: Annotated[Seconds, Meta(description="How long a client may stop reading its answer.")] = 30.0
+    keep_alive_seconds: Annotated[Seconds, Meta(description="How long an idle connection is kept.")] = 75.0
+    connections: Annotated[Count, Meta(description="Connections at a time on one port, bounded by the file limit.")] = (
+        512
+    )
+
+
+class Log(msgspec.Struct, frozen=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least level that is logged.", extra=PROJECT | LIVE),
+    ] = "info"
+    max_bytes: Annotated[Bytes, Meta(description="The size at which the log file is rotated.")] = 10_000_000
+    files: Annotated[Annotated[int, Meta(ge=1, le=100)], Meta(description="How many log files are kept.")] = 5
+
+
+class Events(msgspec.Struct, frozen=True):
+    history: Annotated[Count, Meta(description="How many events `?since=` can go back.")] = 1000
+    queue: Annotated[Count, Meta(description="How many events a reader may be behind before it is cut off.")] = 1000
+
+
+class Daemon(msgspec.Struct, frozen=True):
+    loop: Annotated[
+        Literal["auto", "uvloop", "asyncio"], Meta(description="The event loop; auto takes uvloop where it exists.")
+    ] = "auto"
+    stop_seconds: Annotated[Seconds, Meta(description="How long one service may take to stop.")] = 15.0
+
+
+class Settings(msgspec.Struct, frozen=True):
+    auth: Annotated[
+        Literal["token", "loopback"],
+        Meta(
+            description="`token` asks every TCP client for its token. `loopback` trusts whoever reaches 127.0.0.1; "
+            "Host and Origin are checked all the same."
+        ),
+    ] = "token"
+    http: Http = Http()
+    limits: Limits = Limits()
+    log: Log = Log()
+    events: Events = Events()
+    daemon: Daemon = Daemon()
+
+
+@dataclass(frozen=True)
+class Known:
+    """One key, as `rookery config` and the docs show it."""
+
+    key: str
+    type: Any
+    default: Any
+    text: str
+    project: bool
+    live: bool
+
+    @property
+    def variable(self) -> str:
+        return "ROOKERY_" + self.key.upper().replace(".", "_")
+
+
+def known_settings() -> dict[str, Known]:
+    return {known.key: known for known in _walk(Settings, Settings(), "")}
+
+
+def _walk(kind: type, defaults: Any, prefix: str) -> Iterator[Known]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        default = getattr(defaults, name)
+        if get_origin(hint) is not Annotated:
+            yield from _walk(hint, default, f"{prefix}{name}.")
+            continue
+        text = next(meta.description for meta in hint.__metadata__ if meta.description)
+        extra: dict[str, bool] = next((meta.extra for meta in hint.__metadata__ if meta.extra), None) or {}
+        yield Known(prefix + name, hint, default, text, extra.get("project", False), extra.get("live", False))

@@ -1,0 +1,92 @@
+"""Files that are whole or untouched: temporary file, fsync, rename, fsync of the folder."""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from rookery.system.errors import RookeryError
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Replace the content of `path`, keeping its mode, or giving it `mode`.
+
+    A symlink stays, and its target is replaced: people keep their settings in linked folders.
+    """
+    target = path.resolve()
+    if mode is None:
+        try:
+            mode = stat.S_IMODE(target.stat().st_mode)
+        except FileNotFoundError:
+            mode = 0o644
+    _replace(target, data, mode)
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Like `write_atomic`, for the owner's eyes only; refuses a symlink, which could lead the secret elsewhere."""
+    if path.is_symlink():
+        raise RookeryError(
+            "unsafe-file", f"{path} is a symbolic link; a secret is not written through one", "remove it"
+        )
+    _replace(path, data, 0o600)
+
+
+def read_secret(path: Path) -> bytes | None:
+    """The content of a secret file, None if there is none; refuses links and what others may read or have written."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RookeryError(
+            "unsafe-file", f"cannot read {path}: {error.strerror}", "remove it; a new one will be made"
+        ) from error
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            raise RookeryError("unsafe-file", f"{path} is not a regular file of this user", "remove it")
+        if found.st_mode & 0o077:
+            raise RookeryError(
+                "unsafe-file",
+                f"{path} can be used by others (mode {stat.S_IMODE(found.st_mode):04o})",
+                f"remove it, so that a new secret is made: rm {path}",
+            )
+        return file.read()
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def move_aside(path: Path, to: Path) -> None:
+    """Rename durably."""
+    path.rename(to)
+    _sync_folder(to.parent)
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,79 @@
+"""An advisory lock on a file, freed by the kernel when its holder dies."""
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class FileLock:
+    """`acquire` never waits; the file's text says who holds it, for people and error messages only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def acquire(self, note: str = "") -> bool:
+        """Take the lock and leave `note` in the file; False if another process (or object) holds it."""
+        if self._handle is not None:
+            return False
+        # Never unlinked: a lock file that is removed and made anew can be held twice.
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, note.encode(), 0)
+        return True
+
+    def holder(self) -> str:
+        """The note of whoever took the lock last."""
+        try:
+            return self.path.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return ""
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def wait_until_free(path: Path, seconds: float) -> bool:
+    """Wait until nobody holds the lock; False when the time is up. For the main thread of a command only."""
+
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return True

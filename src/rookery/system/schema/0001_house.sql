@@ -1,0 +1,11 @@
+CREATE TABLE projects (
+    id TEXT PRIMARY KEY,
+    path TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    added REAL NOT NULL
+) STRICT;
+
+CREATE TABLE ports (
+    name TEXT PRIMARY KEY,
+    port INTEGER NOT NULL
+) STRICT;

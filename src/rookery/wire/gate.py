@@ -1,0 +1,110 @@
+"""Who may pass: Host, Origin, content type and token, judged on the request's head before anything else runs.
+
+Pure functions over headers. A token authorises; every other header only selects.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+# The only thing to be had without a token: that somebody is at home.
+OPEN = frozenset({("GET", "/api/health"), ("HEAD", "/api/health")})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who is calling: the owner, over the socket or by token, or whoever may ask for nothing but health."""
+
+    kind: Literal["owner", "anybody"]
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that ends the request; the connection is closed after it."""
+
+    status: int
+    code: str
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+OWNER = Principal("owner")
+OWNER_LOCAL = Principal("owner", local=True)
+ANYBODY = Principal("anybody")
+
+Judge = Callable[[str, str, Headers], Principal | Refusal]
+
+
+class Tokens:
+    """Tokens by their hash, so that a look-up takes the same time whatever was sent."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Principal] = {}
+
+    def add(self, token: str, principal: Principal) -> None:
+        self._known[hashlib.sha256(token.encode()).digest()] = principal
+
+    def find(self, token: bytes) -> Principal | None:
+        return self._known.get(hashlib.sha256(token).digest())
+
+
+def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge:
+    """The rules for a TCP port on 127.0.0.1."""
+    hosts = frozenset({b"127.0.0.1:%d" % port, b"localhost:%d" % port})
+    origins = frozenset(b"http://" + host for host in hosts)
+
+    def judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
+        if len(host := _values(headers, b"host")) != 1 or host[0].lower() not in hosts:
+            return Refusal(421, "wrong-host", f"this is 127.0.0.1:{port}; the Host header names another place")
+        if any(origin.lower() not in origins for origin in _values(headers, b"origin")):
+            return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
+        if method in _WITH_BODY and (refusal := _judge_content(headers)):
+            return refusal
+        if (method, path) in OPEN:
+            return ANYBODY
+        if not require_token:
+            return OWNER
+        sent = _values(headers, b"authorization")
+        scheme, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        found = tokens.find(token.strip()) if scheme.lower() == b"bearer" else None
+        return found or Refusal(
+            401,
+            "unauthorized",
+            "send `Authorization: Bearer <token>`; the owner's token is in the file that daemon.json calls token_file",
+            ((b"www-authenticate", b'Bearer realm="rookery"'),),
+        )
+
+    return judge
+
+
+def socket_judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
+    """The rules for the Unix socket: its mode and the peer's uid have authenticated the owner already."""
+    if method in _WITH_BODY and (refusal := _judge_content(headers)):
+        return refusal
+    return OWNER_LOCAL
+
+
+def _judge_content(headers: Headers) -> Refusal | None:
+    """A web page can send any text to us without asking; JSON it cannot."""
+    kinds = _values(headers, b"content-type")
+    if len(kinds) == 1 and kinds[0].partition(b";")[0].strip().lower() == b"application/json":
+        return None
+    if not kinds and not _has_body(headers):
+        return None
+    return Refusal(415, "not-json", "send JSON, with `Content-Type: application/json`")
+
+
+def _has_body(headers: Headers) -> bool:
+    return bool(_values(headers, b"transfer-encoding")) or any(
+        length != b"0" for length in _values(headers, b"content-length")
+    )
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    # httptools leaves the white space around a value.
+    return [value.strip() for key, value in headers if key == name]

@@ -1,0 +1,45 @@
+"""What every test gets: a state folder and HOME of its own, and a look for processes it left behind."""
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rookery.system.processes import MARKER
+from tests.support import leftovers
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test sees the user's Rookery, and a process that outlives its test fails it."""
+    mark = f"test-{uuid.uuid4().hex}"
+    for name in [name for name in os.environ if name.startswith("ROOKERY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(MARKER, mark)
+    with tempfile.TemporaryDirectory(prefix="rk-") as folder:
+        monkeypatch.setenv("HOME", str(Path(folder) / "home"))
+        (Path(folder) / "home").mkdir()
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+        monkeypatch.setenv("ROOKERY_HOME", str(Path(folder) / "state"))
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        yield
+        left = leftovers.end(leftovers.carriers(mark))
+    if left:
+        pytest.fail(f"processes left over by {request.node.name}: {left}")
+
+
+@pytest.fixture
+def state() -> Path:
+    """The state folder of this test, made as the daemon would make it."""
+    folder = Path(os.environ["ROOKERY_HOME"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
