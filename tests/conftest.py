@@ -10,6 +10,7 @@ import pytest
 
 from rookery.system.processes import MARKER
 from tests.support import leftovers
+from tests.support.house import House, rookery, up
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +44,12 @@ def state() -> Path:
     folder = Path(os.environ["ROOKERY_HOME"])
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    """A daemon in the background; that it stops in order is part of every test that uses it."""
+    running = up()
+    yield running
+    done = rookery("down")
+    assert done.returncode == 0, done.stderr

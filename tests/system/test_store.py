@@ -439,7 +439,7 @@ async def test_a_closed_store_says_so_and_leaves_no_thread(path: Path) -> None:
     assert caught.value.code == "store-closed"
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o277])
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o277], ids=oct)
 async def test_only_the_owner_may_read_the_files_whatever_the_umask(path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
@@ -626,18 +626,25 @@ async def test_e15_what_was_deleted_before_closing_is_written_anew(path: Path) -
     assert examine(path) == ["a"]
 
 
-async def test_e15_a_file_put_in_the_place_of_the_open_one_is_kept_beside_it(path: Path, state: Path) -> None:
-    async with opened(state / "other.db") as other:
-        await add(other, "other")
-    async with opened(path) as store:
+@pytest.mark.parametrize("parts", [("",), ("", "-wal")], ids=["alone", "with its log"])
+async def test_e15_a_file_put_in_the_place_of_the_open_one_is_kept_beside_it(
+    path: Path, state: Path, parts: tuple[str, ...]
+) -> None:
+    other = state / "other.db"
+    async with opened(other) as store:
+        await add(store, "in the file")
+    async with opened(path) as store, opened(other) as stranger:
         await add(store, "a")
-        (state / "other.db").replace(path)
+        await add(stranger, "in the log")
+        for suffix in parts:
+            shutil.copyfile(side(other, suffix), state / "copy")
+            (state / "copy").replace(side(path, suffix))
         await add(store, "b")
         (problem,) = store.problems
     assert examine(path) == ["a", "b"]
-    (replaced,) = state.glob("rookery.db.replaced-*")
+    (replaced,) = (file for file in state.glob("rookery.db.replaced-*") if not file.name.endswith("-wal"))
     assert str(replaced) in problem
-    assert examine(replaced) == ["other"]
+    assert examine(replaced) == ["in the file", "in the log"][: len(parts)]
 
 
 async def test_e15_without_its_folder_writes_fail_and_nothing_is_lost_once_it_is_back(path: Path, state: Path) -> None:

@@ -1,0 +1,201 @@
+"""One child process: its output, its death, and the ladder by which it is ended for certain."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import psutil
+
+from rookery.system import processes
+from rookery.system.tasks import TaskSet
+
+if TYPE_CHECKING:
+    import subprocess
+
+logger = logging.getLogger("rookery.spawn")
+
+
+class Sink(Protocol):
+    """Where a child's output goes as it comes."""
+
+    def write(self, data: bytes) -> None: ...
+
+
+@dataclass
+class Capture:
+    """The first `limit` bytes of an output; `cut` counts the rest."""
+
+    limit: int = 10_000_000
+    data: bytearray = field(default_factory=bytearray)
+    cut: int = 0
+
+    def write(self, data: bytes) -> None:
+        room = max(self.limit - len(self.data), 0)
+        self.data += data[:room]
+        self.cut += max(len(data) - room, 0)
+
+
+# A sink is fed by us; a path is appended to by the child itself; "stream" is read by the caller; None is thrown away.
+Output = Sink | Path | Literal["stream"] | None
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """How long each rung of `Child.stop` may take, in seconds: well under 10 in all."""
+
+    after_eof: float = 2.0
+    after_term: float = 3.0
+    after_kill: float = 2.0
+
+
+class Child:
+    """One process that we started, the leader of its own session and process group."""
+
+    def __init__(
+        self, name: str, process: "subprocess.Popen[bytes]", started: float, owned: Callable[[str], bool]
+    ) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.started = started
+        self.stdin: asyncio.StreamWriter | None = None
+        self.stdout: asyncio.StreamReader | None = None
+        self.returncode: int | None = None
+        self._process = process
+        self._owned = owned
+        self._exited = asyncio.Event()
+        self._readers: list[asyncio.ReadTransport] = []
+        self._drained: list[asyncio.Event] = []
+        self._tasks = TaskSet(f"child {name}")
+        # Pipes that no transport owns yet.
+        self._loose = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None]
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def wait(self) -> int:
+        """The return code, as soon as the process is dead; its output may still be held open by a descendant."""
+        await self._exited.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait until every output has been read to its end."""
+        try:
+            async with asyncio.timeout(seconds):
+                for event in self._drained:
+                    await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self, ladder: Ladder = Ladder()) -> None:  # noqa: B008 - frozen
+        """End the process, its group and every descendant that left it. Safe to call at any time and more than once."""
+        if self._stopping is None or self._stopping.done():
+            self._stopping = self._tasks.start(self._descend(ladder), "stop")
+        # A cancelled caller must not leave the ladder half-way down.
+        await asyncio.shield(self._stopping)
+
+    def kill_now(self) -> None:
+        """The last resort of a forced end: no waiting, no second look."""
+        processes.send(self._remaining(), signal.SIGKILL)
+
+    def abandon(self) -> None:
+        """Undo a start that was cancelled half-way."""
+        self.kill_now()
+        for pipe in self._loose:
+            pipe.close()
+        self._close_outputs()
+
+    def _close_outputs(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    async def _descend(self, ladder: Ladder) -> None:
+        if self.stdin is not None:
+            self.stdin.close()
+            if self.returncode is None:
+                await self._exits_within(ladder.after_eof)
+        for number, seconds in ((signal.SIGTERM, ladder.after_term), (signal.SIGKILL, ladder.after_kill)):
+            remaining = await asyncio.to_thread(self._remaining)
+            if not remaining:
+                break
+            processes.send(remaining, number)
+            others = [process for process in remaining if process.pid != self.pid]
+            await asyncio.gather(self._exits_within(seconds), asyncio.to_thread(processes.wait_gone, others, seconds))
+        survivors = await asyncio.to_thread(self._remaining)
+        if survivors:
+            # Forked between look and signal; or stuck in the kernel, where nothing more can be done.
+            processes.send(survivors, signal.SIGKILL)
+            logger.error("%s: processes %s did not end after SIGKILL", self.name, [left.pid for left in survivors])
+        await self.drained(0.5)
+        self._close_outputs()
+
+    def _remaining(self) -> list[psutil.Process]:
+        """All that is alive of this child: leader, group, and strays known by the marker."""
+        found = {process.pid: process for process in processes.carriers(self._owned, not_before=self.started)}
+        if self.returncode is None or not processes.group_is_empty(self.pid):
+            for process in processes.group_members(self.pid, not_before=self.started):
+                found.setdefault(process.pid, process)
+        return list(found.values())
+
+    async def _exits_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._exited.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def reap(self) -> asyncio.Task[None] | None:
+        """Called on the loop when the leader is dead: read its code, and let its group follow it."""
+        self.returncode = self._process.wait()
+        self._exited.set()
+        logger.debug("%s (pid %d) ended with %d", self.name, self.pid, self.returncode)
+        if self._stopping is None and not processes.group_is_empty(self.pid):
+            self._stopping = self._tasks.start(self._descend(Ladder()), "sweep")
+        return self._stopping
+
+    async def connect(self, stdout: Output, stderr: Output) -> None:
+        """Put the loop's readers and writers on the pipes."""
+        loop = asyncio.get_running_loop()
+        for pipe, output in ((self._process.stdout, stdout), (self._process.stderr, stderr)):
+            if pipe is None:
+                continue
+            self._loose.remove(pipe)
+            done = asyncio.Event()
+            if isinstance(output, str):
+                self.stdout = asyncio.StreamReader(limit=2**20)
+                protocol: asyncio.BaseProtocol = _StreamProtocol(self.stdout, done)
+            else:
+                assert output is not None and not isinstance(output, Path)
+                protocol = _SinkProtocol(output, done)
+            transport, _ = await loop.connect_read_pipe(lambda made=protocol: made, pipe)
+            self._readers.append(transport)
+            self._drained.append(done)
+        if self._process.stdin is not None:
+            self._loose.remove(self._process.stdin)
+            transport, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, self._process.stdin)
+            self.stdin = asyncio.StreamWriter(transport, flow, None, loop)
+
+
+class _SinkProtocol(asyncio.Protocol):
+    def __init__(self, sink: Sink, done: asyncio.Event) -> None:
+        self._sink, self._done = sink, done
+
+    def data_received(self, data: bytes) -> None:
+        self._sink.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._done.set()
+
+
+class _StreamProtocol(asyncio.StreamReaderProtocol):
+    def __init__(self, reader: asyncio.StreamReader, done: asyncio.Event) -> None:
+        super().__init__(reader)
+        self._done = done
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._done.set()
