@@ -11,6 +11,7 @@ import pytest
 from rookery.system.processes import MARKER
 from tests.support import leftovers
 from tests.support.house import House, rookery, up
+from tests.support.small_disk import SmallDisk, make_small_disk
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +54,8 @@ def house() -> Iterator[House]:
     yield running
     done = rookery("down")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def small_disk(state: Path) -> SmallDisk:
+    return make_small_disk(state / "disk")

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -97,6 +98,18 @@ def up(*words: str, env: Mapping[str, str] | None = None) -> House:
     done = rookery("up", "-d", *words, env=env)
     assert done.returncode == 0, done.stderr
     return House(Path((env or {}).get("ROOKERY_HOME") or os.environ["ROOKERY_HOME"])).refresh()
+
+
+def quiet_port() -> int:
+    """A port that no other test takes by chance: outside the daemon's own range and the system's."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as made:
+            try:
+                made.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
 
 
 def wait_dead(pid: int, seconds: float = SECONDS) -> None:

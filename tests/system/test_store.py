@@ -25,6 +25,7 @@ from rookery.system import store as module
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.requirements import requirement
+from tests.support.small_disk import SmallDisk
 
 pytestmark = [pytest.mark.anyio, requirement("house.store.safe")]
 
@@ -279,24 +280,6 @@ def path(state: Path) -> Path:
 
 
 @pytest.fixture
-def small_disk(state: Path) -> tuple[Path, tuple[str, ...]]:
-    """A path on a disk of 2 MB that only a program started with the given words sees."""
-    disk = state / "disk"
-    disk.mkdir()
-    mount = ("sh", "-c", 'mount -t tmpfs -o size=2m,mode=700 tmpfs "$0" && exec "$@"', str(disk))
-    reasons: list[str] = []
-    for space in (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount")):
-        try:
-            tried = subprocess.run([*space, *mount, "true"], capture_output=True, text=True, timeout=LIMIT)
-        except FileNotFoundError as error:
-            pytest.skip(f"no mount namespaces here: {error}")
-        if tried.returncode == 0:
-            return disk / "rookery.db", (*space, *mount)
-        reasons.append(tried.stderr.strip())
-    pytest.skip(f"cannot mount a small disk: {'; '.join(reasons)}")
-
-
-@pytest.fixture
 def first_fsync_fails() -> tuple[str, ...]:
     """Words before a command, in which the first fsync of every thread fails."""
     words = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync")
@@ -477,9 +460,9 @@ async def test_a_path_that_cannot_be_a_store_is_told_and_left_alone(state: Path,
 
 
 def test_e12_a_full_disk_fails_the_write_keeps_every_acknowledged_row_and_heals(
-    small_disk: tuple[Path, tuple[str, ...]],
+    small_disk: SmallDisk,
 ) -> None:
-    path, inside = small_disk
+    path, inside = small_disk.folder / "rookery.db", small_disk.words
     with Child(FULL_DISK, path, inside=inside) as child:
         facts = child.facts()
     acknowledged = facts["acknowledged"]
@@ -493,9 +476,9 @@ def test_e12_a_full_disk_fails_the_write_keeps_every_acknowledged_row_and_heals(
 
 
 def test_e13_a_read_only_disk_is_told_and_opening_works_once_it_can_be_written(
-    small_disk: tuple[Path, tuple[str, ...]],
+    small_disk: SmallDisk,
 ) -> None:
-    path, inside = small_disk
+    path, inside = small_disk.folder / "rookery.db", small_disk.words
     with Child(READ_ONLY_DISK, path, inside=inside) as child:
         facts = child.facts()
     assert facts["failed"]["code"] == "store-failed"

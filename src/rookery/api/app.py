@@ -72,16 +72,20 @@ class Routes:
         self._house = house
 
     async def health(self, request: Request) -> Response:
+        """That the daemon is alive, and which instance it is; needs no token."""
         return answer({"status": "ok", "instance": self._house.instance, "version": self._house.version})
 
     async def status(self, request: Request) -> Response:
+        """What `rookery status --json` prints."""
         projects = await self._house.projects.all()
         return answer(Report(self._house.daemon(), projects, workspaces=[], servers=[]))
 
     async def events(self, request: Request) -> ASGIApp:
+        """Everything that changes, as server-sent events; `?since=<id>` goes on after that event."""
         return EventStream(self._house.events, since_of(request))
 
     async def logs(self, request: Request) -> ASGIApp:
+        """The log as server-sent events: its last records, then each new one; `?level=` sets the least level."""
         level = request.query_params.get("level", "debug")
         if level not in LEVELS:
             raise RookeryError("invalid-input", f"there is no level {level!r}", f"use one of {', '.join(LEVELS)}")
@@ -94,9 +98,11 @@ class Routes:
         return EventStream(self._house.logs, self._house.logs.oldest_id - 1 if since is None else since, keep)
 
     async def projects(self, request: Request) -> Response:
+        """The projects."""
         return answer(await self._house.projects.all())
 
     async def add_project(self, request: Request) -> Response:
+        """Register the repository that `path` lies in; answers the project."""
         asked = await body_of(request, AddProject)
         path = Path(asked.path)
         if not path.is_absolute():
@@ -104,14 +110,17 @@ class Routes:
         return answer(await self._house.projects.add(path), status=201)
 
     async def reload(self, request: Request) -> Response:
+        """Read the settings anew; answers which were taken over and which need a restart."""
         return answer(await self._house.reload())
 
     async def stop(self, request: Request) -> Response:
+        """Stop the daemon; answers at once."""
         asked = await body_of(request, Stop)
         self._house.stop(asked.reason)
         return answer({"stopping": True}, status=202)
 
     async def metrics(self, request: Request) -> Response:
+        """Counters and gauges in Prometheus' text format."""
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

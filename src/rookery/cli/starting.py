@@ -27,6 +27,7 @@ def start_daemon(words: Sequence[str] = (), *, quiet: bool = False) -> dict[str,
     if not quiet:
         sys.stderr.write("starting the daemon ...\n")
     pipe = start_detached(daemon_command("serve", "--ready-fd", "{fd}", *words), str(out))
+    failure: Failure | None = None
     with os.fdopen(pipe, encoding="utf-8") as told:
         for line in told:
             news = json.loads(line)
@@ -35,8 +36,11 @@ def start_daemon(words: Sequence[str] = (), *, quiet: bool = False) -> dict[str,
             if "error" in news:
                 error = news["error"]
                 exit_code = 3 if error["code"] == "invalid-input" else None
-                raise Failure(error["code"], error["message"], error.get("remedy", ""), exit_code)
-            sys.stderr.write(f"{news['progress']} ...\n")
+                failure = Failure(error["code"], error["message"], error.get("remedy", ""), exit_code)
+            else:
+                sys.stderr.write(f"{news['progress']} ...\n")
+    if failure is not None:
+        raise failure
     last = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     reason = f": {last[0]}" if last else ""
     raise Failure(

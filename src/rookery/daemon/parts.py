@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 from rookery.daemon.settings import Settings
 from rookery.system import metrics, places, processes
 from rookery.system.bus import Bus
-from rookery.system.errors import RookeryError
 from rookery.system.files import remove
 from rookery.system.leftovers import Instance, Register, end_leftovers
 from rookery.system.spawn import Spawner
@@ -126,21 +125,15 @@ class HttpService:
     async def _bind(self) -> socket.socket:
         """Whatever is bound is ours; nothing is looked for first and bound later."""
         wanted = self.settings.http.port
-        if wanted:
-            if (made := bind_port(wanted)) is None:
-                raise port_taken(wanted)
-            return made
         last: int | None = await self.store.read(
             lambda db: (db.execute("SELECT port FROM ports WHERE name = 'app'").fetchone() or (None,))[0]
         )
-        tried = [last] if last else []
-        for port in [*tried, *range(_FIRST_PORT, _FIRST_PORT + _PORTS_TO_TRY), 0]:
-            if (made := bind_port(port)) is not None:
-                break
-        else:
-            raise RookeryError("port-taken", "no port of 127.0.0.1 can be bound", "see: rookery doctor")
+        usual = [*([last] if last else []), *range(_FIRST_PORT, _FIRST_PORT + _PORTS_TO_TRY), 0]
+        made = next(filter(None, map(bind_port, [wanted] if wanted else usual)), None)
+        if made is None:
+            raise port_taken(wanted)
         port = made.getsockname()[1]
-        if last and port != last:
+        if last and not wanted and port != last:
             logger.warning("port %d is held by another program; now at %d: client configs may need a look", last, port)
         if port != last:
             await self.store.write(lambda db: db.execute("INSERT OR REPLACE INTO ports VALUES ('app', ?)", (port,)))

@@ -77,30 +77,30 @@ def serve(options: Options) -> int:
         layered = _load(options)
         settings = layered.settings()
         state = places.ensure_private_folder(places.state_folder())
-        with FileLock(places.lock_file(state)) as lock:
-            if not lock.acquire(lock_note(SYSTEM_CLOCK.wall())):
-                raise describe_running(state, lock.holder())
-            # Its own folder, not one that a user may want to remove or unmount.
-            os.chdir(state)
-            handler = log.set_up(
-                places.log_file(state),
-                level=settings.log.level,
-                max_bytes=settings.log.max_bytes,
-                files=settings.log.files,
-                terminal=options.foreground,
-            )
-            metrics.gauge("rookery_log_records_lost", "Log records that could not be written.", lambda: handler.lost)
-            daemon = RunningDaemon(options, starter, layered, state)
-            with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
-                return runner.run(daemon.run())
+        # Held until the process is gone: whoever waits for the lock waits for just that.
+        lock = FileLock(places.lock_file(state))
+        if not lock.acquire(lock_note(SYSTEM_CLOCK.wall())):
+            raise describe_running(state, lock.holder())
+        # Its own folder, not one that a user may want to remove or unmount.
+        os.chdir(state)
+        handler = log.set_up(
+            places.log_file(state),
+            level=settings.log.level,
+            max_bytes=settings.log.max_bytes,
+            files=settings.log.files,
+            terminal=options.foreground,
+        )
+        metrics.gauge("rookery_log_records_lost", "Log records that could not be written.", lambda: handler.lost)
+        daemon = RunningDaemon(options, starter, layered, state)
+        with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
+            return runner.run(daemon.run())
     except RookeryError as error:
         logger.error("cannot run: %s", error.message)
         starter.tell(error=error.as_dict())
         if options.ready_fd is None:
             sys.stderr.write(f"rookery: {error.message}\n" + (f"  {error.remedy}\n" if error.remedy else ""))
+        # The pipe is left to end with the process: whoever reads it waits for just that.
         return 3 if error.code == "invalid-input" else 1
-    finally:
-        starter.close()
 
 
 def _load(options: Options) -> layers.Layered:

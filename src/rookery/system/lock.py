@@ -4,8 +4,6 @@ import fcntl
 import os
 import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 
 class FileLock:
@@ -45,14 +43,6 @@ class FileLock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 Every logger is named `rookery.<part>`; those about MCP are `rookery.mcp.<part>`, so that they can be told apart.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -112,7 +113,9 @@ class PersistentFileHandler(RotatingFileHandler):
                     return
             except FileNotFoundError:
                 pass
-            self.stream.close()
+            # What a full disk kept it from writing is lost already.
+            with contextlib.suppress(OSError):
+                self.stream.close()
         Path(self.baseFilename).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.stream = self._open()
 

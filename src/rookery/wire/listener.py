@@ -117,8 +117,9 @@ class Listener:
 
 
 def port_taken(port: int) -> RookeryError:
+    what = f"port {port} of 127.0.0.1 is" if port else "all ports of 127.0.0.1 are"
     return RookeryError(
         "port-taken",
-        f"port {port} of 127.0.0.1 is held by another program",
+        f"{what} held by another program",
         "end that program, or choose another port: rookery config set http.port 0",
     )

@@ -1,0 +1,277 @@
+"""The front door of the real daemon: who gets in, and what attackers get."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rookery.api.app import Routes
+from tests.support.driven import house_of
+from tests.support.house import House, kill, quiet_port, rookery, up
+from tests.support.requirements import requirement
+
+ROUTES = [
+    ("GET", "/api/health"),
+    ("GET", "/api/status"),
+    ("GET", "/api/events"),
+    ("GET", "/api/logs"),
+    ("GET", "/api/projects"),
+    ("POST", "/api/projects"),
+    ("POST", "/api/daemon/reload"),
+    ("POST", "/api/daemon/stop"),
+    ("GET", "/metrics"),
+    ("GET", "/"),
+    ("POST", "/mcp"),
+    ("GET", "/no/such/route"),
+]
+JSON = {"Content-Type": "application/json"}
+
+
+def test_every_route_is_in_the_list_that_is_attacked(house: House) -> None:
+    handlers = [name for name in vars(Routes) if not name.startswith("_")]
+    assert len([path for _, path in ROUTES if path.startswith(("/api", "/metrics"))]) == len(handlers)
+
+
+@requirement("house.auth.cross-site")
+def test_a01_a_foreign_host_is_refused_on_every_route(house: House) -> None:
+    for method, path in ROUTES:
+        for host in (f"evil.test:{house.port}", "evil.test", "127.0.0.1", f"127.0.0.1.evil.test:{house.port}", ""):
+            answer = house.http(method, path, headers={"Host": host})
+            assert answer.status == 421, (method, path, host)
+    assert house.http("GET", "/api/health", headers={"Host": f"localhost:{house.port}"}).status == 200
+
+
+@requirement("house.auth.cross-site")
+def test_a02_a_foreign_origin_is_refused_on_every_route(house: House) -> None:
+    for method, path in ROUTES:
+        for origin in ("https://evil.test", "null", "http://localhost.evil.test", "http://127.0.0.1.evil.test:80"):
+            answer = house.http(method, path, headers={"Origin": origin})
+            assert answer.status == 403, (method, path, origin)
+    own = {"Origin": f"http://127.0.0.1:{house.port}"}
+    assert house.http("GET", "/api/status", headers=own).status == 200
+
+
+@requirement("house.auth.token")
+def test_a03_every_route_but_health_asks_for_the_token(house: House) -> None:
+    for method, path in ROUTES:
+        if path == "/api/health":
+            continue
+        for token in (None, "", "wrong", house.token[:-1], house.token + "x"):
+            sent = "Bearer " if token == "" else token
+            query = f"{path}?token={house.token}&access_token={house.token}"
+            answer = house.http(method, query, token=sent)
+            assert answer.status == 401, (method, path, token)
+            assert house.token not in answer.body.decode()
+    basic = {"Authorization": f"Basic {house.token}"}
+    assert house.http("GET", "/api/status", token=None, headers=basic).status == 401
+    assert house.http("GET", "/api/status").status == 200
+
+
+@requirement("house.auth.token", "house.log.format")
+def test_a03_the_token_is_in_no_argument_no_log_and_no_environment(house: House) -> None:
+    house.http("GET", f"/api/status?token={house.token}", token=None)
+    house.http("GET", f"/{house.token}")
+    for process in [psutil.Process(house.pid), *psutil.Process(house.pid).children(recursive=True)]:
+        assert house.token not in " ".join(process.cmdline())
+        assert house.token not in str(process.environ())
+    for path in (house.state / "logs").iterdir():
+        assert house.token not in path.read_text()
+    assert (house.state / "token").stat().st_mode & 0o777 == 0o600
+
+
+@requirement("house.auth.cross-site")
+def test_a04_no_answer_lets_another_origin_read(house: House) -> None:
+    asked = {"Origin": "https://evil.test", "Access-Control-Request-Method": "POST"}
+    for _, path in ROUTES:
+        for headers in (asked, {"Access-Control-Request-Method": "POST"}):
+            answer = house.http("OPTIONS", path, headers=headers)
+            assert answer.status >= 400
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+@requirement("house.auth.cross-site")
+def test_a_post_that_a_web_page_could_send_unasked_is_refused(house: House) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        answer = house.http("POST", "/api/daemon/stop", b"{}", headers={"Content-Type": kind})
+        assert answer.status == 415
+    assert house.http("GET", "/api/health").status == 200
+
+
+@requirement("house.bind.loopback")
+def test_a08_only_the_loopback_address_is_bound(house: House) -> None:
+    bound = [one.laddr for one in psutil.Process(house.pid).net_connections("inet") if one.status == "LISTEN"]
+    assert [(one.ip, one.port) for one in bound] == [("127.0.0.1", house.port)]
+
+
+@requirement("house.bind.port")
+def test_the_port_is_remembered_and_taken_again(state: Path) -> None:
+    port = quiet_port()
+    assert up("--port", str(port)).port == port
+    assert rookery("down").returncode == 0
+    second = up()
+    assert second.port == port
+    kill(second.pid)
+    assert up().port == port
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.bind.conflict", "house.bind.port")
+def test_a09_a_squatter_on_the_remembered_port_is_left_alone(state: Path) -> None:
+    first = up("--port", str(quiet_port()))
+    assert rookery("down").returncode == 0
+    with socket.create_server(("127.0.0.1", first.port)) as squatter:
+        second = up()
+        assert second.port != first.port
+        assert second.http("GET", "/api/health").json()["instance"] == second.runtime["instance"]
+        assert any(str(first.port) in one["message"] for one in second.log() if one["level"] == "warning")
+        assert rookery("status", "--json").returncode == 0
+        squatter.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            squatter.accept()
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.bind.conflict")
+def test_a09_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_it(state: Path) -> None:
+    port = quiet_port()
+    with socket.create_server(("127.0.0.1", port)):
+        done = rookery("up", "-d", "--port", str(port))
+    assert done.returncode == 1
+    assert str(port) in done.stderr
+    assert not (state / "daemon.json").exists()
+    assert up("--port", str(port)).port == port
+    assert rookery("down").returncode == 0
+
+
+def test_a09_a_squatter_on_the_same_port_of_ipv6_gets_no_request_of_ours(house: House) -> None:
+    try:
+        squatter = socket.create_server(("::1", house.port), family=socket.AF_INET6)
+    except OSError as error:
+        pytest.skip(f"no IPv6 loopback here: {error}")
+    with squatter:
+        assert house.runtime["url"].startswith("http://127.0.0.1:")
+        assert rookery("status", "--json").returncode == 0
+        squatter.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            squatter.accept()
+
+
+@requirement("house.limits.requests")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a10_five_hundred_slow_clients_keep_nobody_waiting(state: Path, loop: str) -> None:
+    house = up("--set", "limits.header_seconds=2", "--set", "limits.body_seconds=2", "--set", f"daemon.loop={loop}")
+    before = psutil.Process(house.pid).memory_info().rss
+    slow = [house.connect() for _ in range(500)]
+    try:
+        for number, one in enumerate(slow):
+            if number % 2:
+                one.sendall(b"GET /api/status HTTP/1.1\r\nHost: 127.0")
+            else:
+                head = f"POST /api/projects HTTP/1.1\r\nHost: 127.0.0.1:{house.port}\r\n"
+                head += f"Authorization: Bearer {house.token}\r\nContent-Type: application/json\r\n"
+                one.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        for _ in range(5):
+            for one in slow[:50]:
+                one.sendall(b" ")
+            assert house.http("GET", "/api/status").status == 200
+        assert rookery("status", "--no-start").returncode == 0
+        first = [one.recv(4096) for one in slow]
+        assert all(answer == b"" or answer.startswith(b"HTTP/1.1 408 ") for answer in first)
+    finally:
+        for one in slow:
+            one.close()
+    assert psutil.Process(house.pid).memory_info().rss - before < 50_000_000
+    assert house.http("GET", "/api/status").status == 200
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.limits.requests")
+def test_a_hundred_megabytes_of_unfinished_head_are_not_swallowed(house: House) -> None:
+    before = psutil.Process(house.pid).memory_info().rss
+    with house.connect() as one:
+        with suppress(OSError):
+            one.sendall(b"GET / HTTP/1.1\r\nHost: ")
+            for _ in range(1600):
+                one.sendall(b"x" * 65_536)
+        with suppress(ConnectionResetError):
+            assert one.recv(4096).startswith(b"HTTP/1.1 431 ")
+    assert psutil.Process(house.pid).memory_info().rss - before < 20_000_000
+
+
+@requirement("house.cli.autostart")
+def test_the_unix_socket_needs_no_token_and_admits_no_other_user(house: House) -> None:
+    client = "import socket,sys\ns = socket.socket(socket.AF_UNIX); s.settimeout(20)\n"
+    client += "s.connect(sys.argv[1]); s.sendall(b'GET /api/status HTTP/1.0\\r\\n\\r\\n')\n"
+    client += "sys.stdout.buffer.write(s.recv(100))\n"
+    words = [sys.executable, "-c", client, house.runtime["socket"]]
+    assert subprocess.run(words, capture_output=True, check=True, timeout=30).stdout.startswith(b"HTTP/1.1 200")
+    if os.getuid() != 0:
+        return
+    # Let another user reach the socket itself: the peer's uid must be what stops him.
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        return
+    house.state.parent.chmod(0o755)
+    house.state.chmod(0o755)
+    Path(house.runtime["socket"]).chmod(0o666)
+    done = subprocess.run(
+        [python, *words[1:]], capture_output=True, user=65534, env={}, cwd="/", timeout=30, check=False
+    )
+    assert b"200" not in done.stdout
+    assert done.returncode != 0 or done.stdout == b""
+
+
+@requirement("house.api.health")
+def test_health_needs_no_token_and_metrics_are_prometheus_text(house: House) -> None:
+    health = house.http("GET", "/api/health", token=None)
+    assert health.status == 200
+    assert health.json()["status"] == "ok"
+    metrics = house.http("GET", "/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    lines = metrics.body.decode().splitlines()
+    assert 'rookery_http_requests_total{status="200"} 1' in lines
+    assert all(re.fullmatch(r"[a-z_]+(\{[^}]*\})? [0-9.e+-]+", line) for line in lines if not line.startswith("#"))
+
+
+@requirement("house.status.shape")
+def test_both_faces_answer_the_same_status(house: House) -> None:
+    over_http = house.http("GET", "/api/status").json()
+    over_cli = json.loads(rookery("status", "--json").stdout)
+    for one in (over_http, over_cli):
+        assert one["daemon"].pop("uptime_s") >= 0
+    assert over_http == over_cli
+    assert set(over_cli) == {"daemon", "projects", "workspaces", "servers"}
+    assert over_cli["daemon"]["pid"] == house.pid
+    assert over_cli["daemon"]["mcp_url"] == f"http://127.0.0.1:{house.port}/mcp"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "path"),
+        (b"{", "the body does not fit"),
+        (b'{"path": 3}', "path"),
+        (b'{"path": "relative"}', "not an absolute path"),
+        (b'{"path": "/no/such/folder"}', "not a folder"),
+        (b'{"path": "/", "more": 1}', "more"),
+        (b'{"path": "\xff"}', "the body does not fit"),
+    ],
+)
+def test_bad_input_gets_400_with_what_is_wrong(house: House, body: bytes, words: str) -> None:
+    answer = house.http("POST", "/api/projects", body, headers=JSON)
+    assert answer.status == 400
+    assert answer.json()["error"]["code"] == "invalid-input"
+    assert words in answer.json()["error"]["message"]
+
+
+def test_unknown_routes_and_methods_are_json_errors(house: House) -> None:
+    assert house.http("GET", "/nope").json()["error"]["code"] == "route-not-found"
+    assert house.http("DELETE", "/api/status").json()["error"]["code"] == "method-not-allowed"
+    assert house_of(house.state).pid == house.pid

@@ -1,0 +1,50 @@
+"""A real disk that is really full: a tmpfs of 2 MB in a mount namespace of its own."""
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class SmallDisk:
+    """Only a program that is started with `words` in front sees it, at `folder`."""
+
+    folder: Path
+    words: tuple[str, ...]
+
+    def run(self, code: str) -> list[str]:
+        """Run Python code that finds the disk as `disk`; answers the lines it printed."""
+        head = f"from pathlib import Path\ndisk = Path({str(self.folder)!r})\n"
+        done = subprocess.run(
+            [*self.words, sys.executable, "-c", head + textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+
+def make_small_disk(folder: Path) -> SmallDisk:
+    """Skips where the machine allows no mount namespaces."""
+    folder.mkdir()
+    mount = ("sh", "-c", 'mount -t tmpfs -o size=2m,mode=700 tmpfs "$0" && exec "$@"', str(folder))
+    reasons: list[str] = []
+    for space in (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount")):
+        try:
+            tried = subprocess.run(
+                [*space, *mount, "true"], capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except FileNotFoundError as error:
+            pytest.skip(f"no mount namespaces here: {error}")
+        if tried.returncode == 0:
+            return SmallDisk(folder, (*space, *mount))
+        reasons.append(tried.stderr.strip())
+    pytest.skip(f"cannot mount a small disk: {'; '.join(reasons)}")

@@ -1,0 +1,116 @@
+"""Files that are whole or untouched."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.system.files import read_secret, remove, write_atomic, write_secret
+from tests.support.small_disk import SmallDisk
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_new_file_has_the_content_and_the_mode_asked_for(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a", b"one", mode=0o640)
+    assert (tmp_path / "a").read_bytes() == b"one"
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "a").chmod(0o604)
+    write_atomic(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o604
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    write_atomic(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_e13_a_failing_call_is_told_and_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    def fail(*args: object) -> None:
+        raise OSError(errno.EIO, "disk on fire")
+
+    if failing == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk on fire"):
+        write_atomic(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert names(tmp_path) == {"a"}
+
+
+def test_e12_a_full_disk_leaves_the_old_file_and_no_other(small_disk: SmallDisk) -> None:
+    """The disk is real: a tmpfs of 2 MB in a mount namespace of its own."""
+    told = small_disk.run(
+        """
+        import errno, os
+        from rookery.system.files import write_atomic
+        write_atomic(disk / "a", b"old")
+        try:
+            write_atomic(disk / "a", b"x" * 3_000_000)
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+        print((disk / "a").read_bytes(), sorted(os.listdir(disk)))
+        write_atomic(disk / "a", b"new")
+        print((disk / "a").read_bytes())
+        """
+    )
+    assert told == ["ENOSPC", "b'old' ['a']", "b'new'"]
+
+
+def test_a_secret_is_for_the_owner_alone(tmp_path: Path) -> None:
+    write_secret(tmp_path / "s", b"hush")
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
+    assert read_secret(tmp_path / "s") == b"hush"
+    assert read_secret(tmp_path / "none") is None
+
+
+def test_a_secret_is_neither_written_nor_read_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "public").write_bytes(b"mine")
+    (tmp_path / "s").symlink_to("public")
+    with pytest.raises(RookeryError) as caught:
+        write_secret(tmp_path / "s", b"hush")
+    assert caught.value.code == "unsafe-file"
+    with pytest.raises(RookeryError):
+        read_secret(tmp_path / "s")
+    assert (tmp_path / "public").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
+def test_a_secret_that_others_may_use_is_not_taken(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "s").write_bytes(b"hush")
+    (tmp_path / "s").chmod(mode)
+    with pytest.raises(RookeryError) as caught:
+        read_secret(tmp_path / "s")
+    assert "can be used by others" in caught.value.message
+    assert str(tmp_path / "s") in caught.value.remedy
+
+
+def test_a_pipe_in_place_of_a_secret_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "s", 0o600)
+    with pytest.raises(RookeryError, match="not a regular file"):
+        read_secret(tmp_path / "s")
+
+
+def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    remove(tmp_path / "a")
+    remove(tmp_path / "a")
+    assert not names(tmp_path)

@@ -1,0 +1,87 @@
+"""Git is asked in a way in which nothing of the repository runs."""
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def git() -> AsyncIterator[Git]:
+    spawner = Spawner(new_id())
+    yield Git(spawner)
+    await spawner.stop_all()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    made = tmp_path / "app"
+    run("git", "init", "-q", "-b", "main", str(made))
+    run(
+        "git",
+        "-C",
+        str(made),
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t",
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "one",
+    )
+    return made
+
+
+def run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True, timeout=30)
+
+
+async def test_the_main_checkout_is_found_from_a_subfolder_and_from_a_worktree(git: Git, repository: Path) -> None:
+    (repository / "a" / "b").mkdir(parents=True)
+    run("git", "-C", str(repository), "worktree", "add", "-q", "../side")
+    assert await git.main_checkout(repository / "a" / "b") == repository
+    assert await git.main_checkout(repository.parent / "side") == repository
+
+
+@pytest.mark.parametrize("case", ["no repository", "no folder", "bare"])
+async def test_what_is_no_checkout_is_refused_with_a_remedy(git: Git, tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "x"
+    if case != "no folder":
+        folder.mkdir()
+    if case == "bare":
+        run("git", "init", "-q", "--bare", str(folder))
+    with pytest.raises(RookeryError) as caught:
+        await git.main_checkout(folder)
+    assert caught.value.code == "invalid-input"
+    assert str(folder) in caught.value.message
+    assert caught.value.remedy
+
+
+async def test_variables_that_steer_git_elsewhere_do_not_count(
+    git: Git, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("git", "init", "-q", str(tmp_path / "other"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
+    assert await git.main_checkout(repository) == repository
+
+
+async def test_neither_hook_nor_fsmonitor_of_a_repository_runs(git: Git, repository: Path, tmp_path: Path) -> None:
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    run("git", "-C", str(repository), "config", "core.fsmonitor", str(evil))
+    run("git", "-C", str(repository), "config", "core.hooksPath", str(tmp_path))
+    await git.main_checkout(repository)
+    await git.run(repository, "status", "--porcelain=v2")
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,37 @@
+"""Where things lie."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.system import places
+from rookery.system.errors import RookeryError
+from rookery.system.ids import project_id
+
+
+def test_without_rookery_home_the_platforms_state_folder_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROOKERY_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere/state")
+    assert places.state_folder() == Path("/elsewhere/state/rookery")
+
+
+def test_a_folder_that_others_may_enter_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o755)
+    places.ensure_private_folder(tmp_path / "s")
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_in_place_of_the_folder_is_said_plainly(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("")
+    with pytest.raises(RookeryError) as caught:
+        places.ensure_private_folder(tmp_path / "s")
+    assert caught.value.code == "state-unusable"
+    assert "ROOKERY_HOME" in caught.value.remedy
+
+
+def test_the_id_of_a_project_is_its_folder_and_the_hash_of_its_real_path(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "alias").symlink_to("app")
+    assert project_id(tmp_path / "alias") == project_id(tmp_path / "app")
+    assert project_id(tmp_path / "app").startswith("app-")
+    assert len(project_id(tmp_path / "app")) == len("app-") + 8
