@@ -172,7 +172,7 @@ def requirements_page() -> Iterator[str]:
 
 def citations() -> Iterator[tuple[str, str]]:
     """Each requirement that a test cites, with the test; a mark on a whole file counts for the file."""
-    for path, tree in trees(ROOT / "tests"):
+    for path, tree in trees(ROOT / "tests", "test_*.py"):
         name = path.relative_to(ROOT).as_posix()
         link = f"[{name.removeprefix('tests/')}](../../{name})"
         for node in tree.body:
@@ -196,8 +196,8 @@ def strings(call: ast.Call) -> list[str]:
     return [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
 
 
-def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(folder.rglob("*.py")):
+def trees(folder: Path, pattern: str = "*.py") -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(folder.rglob(pattern)):
         yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 

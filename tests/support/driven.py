@@ -15,11 +15,11 @@ from tests.support.house import ROOKERY, SECONDS, House
 WITH_CHILDREN = Path(__file__).parents[1] / "programs" / "daemon_with_children.py"
 
 
-def wait_for_line(stream: int, wanted: bytes) -> bytes:
+def wait_for_line(stream: int, wanted: bytes, seconds: float = SECONDS) -> bytes:
     """Read a descriptor until `wanted` has come."""
     seen = b""
     while wanted not in seen:
-        ready, _, _ = select.select([stream], [], [], SECONDS)
+        ready, _, _ = select.select([stream], [], [], seconds)
         assert ready, f"{wanted!r} did not come; seen: {seen!r}"
         data = os.read(stream, 65_536)
         assert data, f"ended before {wanted!r} came; seen: {seen!r}"

@@ -1,5 +1,6 @@
 """The marker by which a test names the row of requirements.toml that it proves."""
 
+import ast
 import tomllib
 from pathlib import Path
 
@@ -29,3 +30,18 @@ def rows() -> dict[str, dict[str, str]]:
         if len(_rows) != len(listed):
             raise ValueError("an id stands twice in requirements.toml")
     return _rows
+
+
+def cited() -> dict[str, list[str]]:
+    """For each row the tests that cite it, as `path::name`, or `path` where a whole file does; nothing is run."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(TABLE.parent.rglob("test_*.py")):
+        place = path.relative_to(TABLE.parents[1]).as_posix()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            name = f"{place}::{node.name}" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else place
+            marks = [node.value] if isinstance(node, ast.Assign) else getattr(node, "decorator_list", [])
+            for call in [part for mark in marks for part in ast.walk(mark) if isinstance(part, ast.Call)]:
+                if isinstance(call.func, ast.Name) and call.func.id == "requirement":
+                    for word in call.args:
+                        found.setdefault(ast.literal_eval(word), []).append(name)
+    return found

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from rookery.system import processes
-from rookery.system.child import Capture, Child, Ladder
+from rookery.system.buffers import Capture, Ring
+from rookery.system.child import Child, Ladder
 from rookery.system.environment import allowed
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.ring import Ring
 from rookery.system.spawn import Spawner
 from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
@@ -190,8 +190,24 @@ async def test_d06_death_is_known_while_a_descendant_still_holds_the_output(spaw
 async def test_a_group_follows_its_leader_without_being_asked(spawner: Spawner) -> None:
     child, pids = await tree(spawner, "plain", "exit")
     async with asyncio.timeout(10):
-        await child.wait()
+        assert await child.wait() == 7
         await asyncio.to_thread(wait_dead, pids["plain"], 10)
+
+
+async def test_a_group_whose_number_has_become_somebody_elses_is_left_alone(spawner: Spawner) -> None:
+    """As if the pid had been used again: a dead child's group is only what it was at the leader's death."""
+    child = await spawner.start(["true"], name="true", cwd=HERE, env=allowed())
+    stranger = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    try:
+        async with asyncio.timeout(10):
+            await child.wait()
+        child.pid = stranger.pid
+        async with asyncio.timeout(10):
+            await child.stop(QUICK)
+        assert alive(stranger.pid)
+    finally:
+        stranger.kill()
+        await stranger.wait()
 
 
 async def test_d11_a_thousand_short_children_leave_no_zombie(spawner: Spawner) -> None:

@@ -55,7 +55,7 @@ def build(house: House) -> ASGIApp:
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
             Route("/metrics", routes.metrics),
         ],
-        exception_handlers={RookeryError: _known, HTTPException: _plain},
+        exception_handlers={RookeryError: _known, HTTPException: _plain, Exception: _crashed},
     )
 
 
@@ -146,3 +146,8 @@ async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "route-not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-input")
     return answer({"error": {"code": code, "message": error.detail}}, error.status_code)
+
+
+async def _crashed(request: Request, error: Exception) -> Response:
+    message = "something went wrong here; the daemon's log tells what"
+    return answer({"error": {"code": "internal-error", "message": message}}, 500)

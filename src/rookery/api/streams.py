@@ -15,8 +15,8 @@ _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-sto
 
 
 def since_of(request: Request) -> int | None:
-    """Where to go on: `?since=`, or the header by which a browser reconnects."""
-    asked = request.query_params.get("since") or request.headers.get("last-event-id")
+    """Where to go on: the header by which a browser reconnects, to the URL it began with, or that URL's `?since=`."""
+    asked = request.headers.get("last-event-id") or request.query_params.get("since")
     if not asked:
         return None
     if not asked.isascii() or not asked.isdigit() or len(asked) > 18:
@@ -49,9 +49,10 @@ class EventStream:
                 try:
                     async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
                         batch = await reader.next_batch()
-                    data = b"".join(frame(e.type, e.data | {"at": e.at}, e.id) for e in batch if self._keep(e))
                 except TimeoutError:
-                    data = b": still here\n\n"
+                    await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+                    continue
+                data = b"".join(frame(e.type, e.data | {"at": e.at}, e.id) for e in batch if self._keep(e))
                 if reader.ended is not None:
                     data += frame("end", {"reason": reader.ended})
                     await send({"type": "http.response.body", "body": data})

@@ -61,7 +61,7 @@ def show(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 def get(key: str, as_json: bool) -> None:
     """The value of one setting."""
-    hand_over("config", "get", *(["--json"] if as_json else []), "--", key)
+    hand_over("config", "get", f"--key={key}", *(["--json"] if as_json else []))
 
 
 @config.command(name="set")
@@ -70,7 +70,7 @@ def get(key: str, as_json: bool) -> None:
 @click.option("--project", is_flag=True, help="Write .rookery/config.toml of this project instead of the user's file.")
 def set_(key: str, value: str, project: bool) -> None:
     """Write one setting; a running daemon takes it over if it can."""
-    hand_over("config", "set", *(["--project"] if project else []), "--", key, value)
+    hand_over("config", "set", f"--key={key}", f"--value={value}", *(["--project"] if project else []))
 
 
 @config.command()

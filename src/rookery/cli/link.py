@@ -31,8 +31,9 @@ class Link:
             raise
         self._file = self._socket.makefile("rb")
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> int:
+    def request(self, method: str, path: str, body: bytes | None = None, *, seconds: float = _SECONDS) -> int:
         """Send a request and read the head of its answer; answers the status."""
+        self._socket.settimeout(seconds)
         head = f"{method} {path} HTTP/1.1\r\nhost: rookery\r\nconnection: close\r\n"
         if body is not None:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -108,17 +109,18 @@ def call(method: str, path: str, body: object = None, *, start: bool = True) -> 
     return exchange(link, method, path, body)
 
 
-def exchange(link: Link, method: str, path: str, body: object = None) -> bytes:
+def exchange(link: Link, method: str, path: str, body: object = None, *, seconds: float = _SECONDS) -> bytes:
+    """One request on `link`, which is closed after it; the answer's bytes, or a `Failure`."""
     data = None
     if body is not None:
         import json
 
         data = json.dumps(body).encode()
     try:
-        status = link.request(method, path, data)
+        status = link.request(method, path, data, seconds=seconds)
         answer = link.read()
     except TimeoutError:
-        raise Failure("timeout", f"the daemon did not answer within {_SECONDS:g} s", "see `rookery logs`") from None
+        raise Failure("timeout", f"the daemon did not answer within {seconds:g} s", "see `rookery logs`") from None
     except (OSError, ValueError, IndexError):
         raise Failure("daemon-unreachable", "the daemon broke off", "see `rookery logs`") from None
     finally:

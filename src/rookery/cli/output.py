@@ -22,7 +22,11 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def answer(text: str) -> None:
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    line = text if text.endswith("\n") else text + "\n"
+    try:
+        sys.stdout.write(line)
+    except UnicodeEncodeError:
+        sys.stdout.write(line.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding))
     sys.stdout.flush()
 
 

@@ -96,7 +96,7 @@ def down(timeout: float, as_json: bool) -> None:
         _tell_down(as_json, stopped=False)
         return
     try:
-        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"})
+        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout, 10))
     except Failure:
         # It does not listen; the pid is the one that answered on its socket.
         if running.peer is None:

@@ -18,12 +18,14 @@ def main(argv: list[str] | None = None) -> int:
     doctor.add_argument("--json", action="store_true")
     config = commands.add_parser("config")
     config.add_argument("action", choices=["show", "get", "set", "path"])
-    config.add_argument("words", nargs="*")
+    config.add_argument("--key")
+    config.add_argument("--value")
     config.add_argument("--json", action="store_true")
     config.add_argument("--project", action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
-        from rookery.daemon.serve import Options, serve as run
+        from rookery.daemon.options import Options
+        from rookery.daemon.serve import serve as run
 
         flags = [tuple(pair.split("=", 1)) for pair in given.set]
         return run(
@@ -41,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         return run_doctor(as_json=given.json)
     from rookery.daemon.configure import run_config
 
-    return run_config(given.action, given.words, as_json=given.json, in_project=given.project)
+    return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)
 
 
 if __name__ == "__main__":

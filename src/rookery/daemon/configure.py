@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,15 @@ from rookery.system.errors import RookeryError
 from rookery.system.files import write_atomic
 
 
-def run_config(action: str, words: Sequence[str], *, as_json: bool, in_project: bool) -> int:
+def run_config(action: str, key: str, value: str, *, as_json: bool, in_project: bool) -> int:
     try:
         layered = layers.load(places.config_folder(), project=project_here(), environment=os.environ)
         if action == "show":
             _show(layered, as_json)
         elif action == "get":
-            _get(layered, words[0], as_json)
+            _get(layered, key, as_json)
         elif action == "set":
-            _set(words[0], words[1], in_project)
+            _set(key, value, in_project)
         else:
             _path(layered, as_json)
     except RookeryError as error:

@@ -72,6 +72,7 @@ class Bus:
         self._history: deque[Event] = deque(maxlen=history)
         self._forgotten = self._last
         self._readers: set[Subscription] = set()
+        self._over: str | None = None
 
     @property
     def last_id(self) -> int:
@@ -105,11 +106,15 @@ class Bus:
         gap = since is not None and not self._forgotten <= since <= self._last
         reader = Subscription(self, past, gap)
         self._readers.add(reader)
+        if self._over is not None:
+            reader.end(self._over)
         return reader
 
     def forget(self, reader: Subscription) -> None:
         self._readers.discard(reader)
 
     def end_all(self, reason: str) -> None:
+        """End every reader, and whoever comes later as soon as it has the past."""
+        self._over = reason
         for reader in list(self._readers):
             reader.end(reason)

@@ -4,39 +4,20 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 
 from rookery.system import processes
+from rookery.system.buffers import Sink
 from rookery.system.tasks import TaskSet
 
 if TYPE_CHECKING:
     import subprocess
 
 logger = logging.getLogger("rookery.spawn")
-
-
-class Sink(Protocol):
-    """Where a child's output goes as it comes."""
-
-    def write(self, data: bytes) -> None: ...
-
-
-@dataclass
-class Capture:
-    """The first `limit` bytes of an output; `cut` counts the rest."""
-
-    limit: int = 10_000_000
-    data: bytearray = field(default_factory=bytearray)
-    cut: int = 0
-
-    def write(self, data: bytes) -> None:
-        room = max(self.limit - len(self.data), 0)
-        self.data += data[:room]
-        self.cut += max(len(data) - room, 0)
 
 
 # A sink is fed by us; a path is appended to by the child itself; "stream" is read by the caller; None is thrown away.
@@ -72,6 +53,8 @@ class Child:
         self._tasks = TaskSet(f"child {name}")
         # Pipes that no transport owns yet.
         self._loose = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None]
+        # The rest of the group at the leader's death. Later its number may be somebody else's.
+        self._orphans: list[psutil.Process] = []
         self._stopping: asyncio.Task[None] | None = None
 
     async def wait(self) -> int:
@@ -135,9 +118,10 @@ class Child:
     def _remaining(self) -> list[psutil.Process]:
         """All that is alive of this child: leader, group, and strays known by the marker."""
         found = {process.pid: process for process in processes.carriers(self._owned, not_before=self.started)}
-        if self.returncode is None or not processes.group_is_empty(self.pid):
-            for process in processes.group_members(self.pid, not_before=self.started):
-                found.setdefault(process.pid, process)
+        group = self._orphans
+        if self.returncode is None:
+            group = processes.group_members(self.pid, not_before=self.started)
+        found.update({process.pid: process for process in group if processes.is_alive(process)})
         return list(found.values())
 
     async def _exits_within(self, seconds: float) -> bool:
@@ -153,8 +137,10 @@ class Child:
         self.returncode = self._process.wait()
         self._exited.set()
         logger.debug("%s (pid %d) ended with %d", self.name, self.pid, self.returncode)
-        if self._stopping is None and not processes.group_is_empty(self.pid):
-            self._stopping = self._tasks.start(self._descend(Ladder()), "sweep")
+        if not processes.group_is_empty(self.pid):
+            self._orphans = processes.group_members(self.pid, not_before=self.started)
+            if self._stopping is None:
+                self._stopping = self._tasks.start(self._descend(Ladder()), "sweep")
         return self._stopping
 
     async def connect(self, stdout: Output, stderr: Output) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.system import metrics, processes
-from rookery.system.child import Capture, Child, Output
+from rookery.system.buffers import Capture
+from rookery.system.child import Child, Output
 from rookery.system.errors import RookeryError
 
 logger = logging.getLogger("rookery.spawn")

@@ -3,6 +3,7 @@
 import asyncio
 import http
 import logging
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,7 @@ REQUESTS = metrics.counter("rookery_http_requests_total", "Answers by status.", 
 
 _BUFFER_BYTES = 65_536
 _NO_BODY = frozenset({204, 304})
+_BREAKS = re.compile(rb"[\r\n\0]").search
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 
 
@@ -79,6 +81,8 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         """Call the app; whatever it does, the client gets an answer or a closed connection."""
+        if self.lost:
+            return
         try:
             await app(self.scope, self.receive, self.send)
             if not self.complete and not self.lost:
@@ -92,11 +96,13 @@ class Exchange:
                 await self._fail()
 
     async def _fail(self) -> None:
+        if self.complete:
+            return
         if self.started:
             self._connection.abort()
             return
-        self._head = None
-        self.keep_alive = False
+        self._head = self._left = None
+        self._chunked = self.keep_alive = False
         error = {"code": "internal-error", "message": "something went wrong here; the daemon's log tells what"}
         body = msgspec.json.encode({"error": error})
         head: Message = {"status": 500, "headers": [(b"content-type", b"application/json")]}
@@ -106,18 +112,18 @@ class Exchange:
     # ---- called by the app
 
     async def receive(self) -> Message:
-        if self._expects_continue and not self.started:
-            self._expects_continue = False
-            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if not self.lost and not self.complete:
-            if not self._body and not self.request_complete:
-                self._connection.want_body(True)
+            if self._expects_continue and not self.started:
+                self._expects_continue = False
+                self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await self._news.wait()
             self._news.clear()
         if self.lost or self.complete:
             return {"type": "http.disconnect"}
         body = bytes(self._body)
         self._body.clear()
+        if len(body) > _BUFFER_BYTES:
+            self._connection.want_body(True)
         return {"type": "http.request", "body": body, "more_body": not self.request_complete}
 
     async def send(self, message: Message) -> None:
@@ -132,12 +138,13 @@ class Exchange:
             raise RuntimeError(f"{message['type']} out of turn")
         body: bytes = message.get("body", b"")
         last = not message.get("more_body", False)
-        data = b""
+        status: int = self._head["status"]
+        data = b"" if self.started else self._write_head(status, self._head, len(body) if last else None)
+        if self.scope["method"] != "HEAD" and status not in _NO_BODY:
+            data += self._frame(body, last)
         if not self.started:
             self.started = True
-            data = self._write_head(self._head, len(body) if last else None)
-        if self.scope["method"] != "HEAD" and self._head["status"] not in _NO_BODY:
-            data += self._frame(body, last)
+            REQUESTS.add(str(status))
         if data:
             self._connection.write(data)
         if last:
@@ -148,18 +155,16 @@ class Exchange:
         else:
             await self._connection.drain()
 
-    def _write_head(self, head: Message, length: int | None) -> bytes:
+    def _write_head(self, status: int, head: Message, length: int | None) -> bytes:
         """The status line and headers; `length` is known when the whole answer came in one piece."""
-        status: int = head["status"]
-        REQUESTS.add(str(status))
         lines = [STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
         for name, value in head.get("headers", ()):
-            if b"\n" in value or b"\r" in value or b"\0" in value or b"\n" in name or b":" in name:
+            if _BREAKS(value) or _BREAKS(name) or b":" in name:
                 raise RuntimeError(f"invalid header {name!r}")
             if name.lower() == b"content-length":
                 self._left = int(value)
             lines += (name, b": ", value, b"\r\n")
-        if self._left is None and status not in _NO_BODY:
+        if self._left is None and status not in _NO_BODY and self.scope["method"] != "HEAD":
             if length is not None:
                 self._left = length
                 lines.append(b"content-length: %d\r\n" % length)

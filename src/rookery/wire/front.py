@@ -6,6 +6,7 @@ the loss of a client as a callback; head and body in one write.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Scope
 from rookery.system import metrics
 from rookery.system.tasks import TaskSet
 from rookery.wire.exchange import REQUESTS, STATUS_LINES, Exchange
-from rookery.wire.gate import Judge, Refusal
+from rookery.wire.gate import ANYBODY, Judge, Refusal
 
 logger = logging.getLogger("rookery.http")
 REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connections refused or cut off.", "reason")
@@ -28,8 +29,9 @@ _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1_048_576
 _PIPELINE = 32
 
-# What the connection is waiting for; each has a time limit, but for an answer that is being worked on.
-Phase = Literal["idle", "head", "body", "answer", "linger"]
+# What the connection is waiting for; each has a time limit, but for an answer that is being worked on. What comes in
+# after a refusal ("refused", while earlier answers are under way) or on the way out ("closing") is not listened to.
+Phase = Literal["idle", "head", "body", "answer", "refused", "closing"]
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,10 @@ class Door:
         self.closing = False
         self.empty = asyncio.Event()
         self.empty.set()
-        # Those without a whole request yet, in the order they came: they make room for newcomers, oldest first.
+        # Those that have not passed the judge by name yet, in the order they came: they make room, oldest first.
         self.unproven: dict[Front, None] = {}
-
-    def connect(self) -> "Front":
-        return Front(self)
+        # Those on their way out, in that order: they hold no place, and there are never more of them than places.
+        self.leaving: dict[Front, None] = {}
 
 
 class Front(asyncio.Protocol):
@@ -74,16 +75,20 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._begun = False
+        self._bare_bytes = 0
         self._body_bytes = 0
         self._reading: Exchange | None = None
         self._queue: deque[Exchange] = deque()
+        self._held: Exchange | None = None
+        self._refusal: Refusal | None = None
         self._phase: Phase = "head"
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
-        self._lingered = 0
-        self._writable: asyncio.Future[None] | None = None
+        self._unheard_bytes = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._stall: asyncio.TimerHandle | None = None
 
     # ---- the connection
@@ -95,24 +100,33 @@ class Front(asyncio.Protocol):
         door.unproven[self] = None
         door.empty.clear()
         self._enter("head", self.limits.header_seconds)
-        if len(door.connections) > self.limits.connections:
+        if door.closing:
+            self.cut("shutdown")
+        elif len(door.connections) - len(door.leaving) > self.limits.connections:
             oldest = next(iter(door.unproven))
             if oldest is self:
                 self.refuse(Refusal(503, "too-many-connections", "too many connections; try again"))
             else:
                 oldest.cut("crowded-out")
+        if len(door.leaving) > self.limits.connections:
+            next(iter(door.leaving)).cut("crowded-out")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.connections.discard(self)
         self.door.unproven.pop(self, None)
+        self.door.leaving.pop(self, None)
         for timer in (self._timer, self._stall):
             if timer is not None:
                 timer.cancel()
-        self._wake_writer()
+        self._writable.set()
         for exchange in self._queue:
             exchange.lose()
         if not self.door.connections:
             self.door.empty.set()
+
+    def eof_received(self) -> None:
+        """The client has gone; what it has not read yet is not kept for ever."""
+        self._leave(self.limits.write_seconds)
 
     def shut_down(self) -> None:
         """Finish what is being answered, then close."""
@@ -122,65 +136,75 @@ class Front(asyncio.Protocol):
             exchange.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
-        if self._phase == "linger":
-            self._lingered += len(data)
-            if self._lingered > _LINGER_BYTES:
+        if self._deaf:
+            self._unheard_bytes += len(data)
+            if self._unheard_bytes > _LINGER_BYTES:
                 self.cut("body-after-refusal")
             return
-        if self._phase == "idle":
-            self._enter("head", self.limits.header_seconds)
+        # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
+        self._bare_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Nothing to upgrade to: answered as if it had not been asked for, and what follows is not HTTP.
-            self.transport.pause_reading()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse_garbage()
-        if self._phase == "head":
-            self._head_bytes += len(data)
-            if self._head_bytes > self.limits.header_bytes:
-                self._refuse_head()
+            if not self._deaf:
+                self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
+        if self._bare_bytes > self.limits.header_bytes and not self._deaf:
+            self.refuse(self._too_large_head())
 
-    def _refuse_garbage(self) -> None:
-        if self._phase == "linger":
+    @property
+    def _deaf(self) -> bool:
+        return self._phase in ("refused", "closing")
+
+    def _read_without_upgrade(self, rest: bytes) -> None:
+        """There is nothing to upgrade to: the request is read again as if it had not asked, and is the last one."""
+        if self._deaf:
             return
-        if self._queue and self._queue[0].request_complete:
-            # Garbage behind a request that was whole: that one is answered, nothing after it.
-            self._queue[-1].keep_alive = False
-            self.transport.pause_reading()
-        else:
-            self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
+        first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())
+        kept = [header for header in self._headers if header[0] not in (b"upgrade", b"connection")]
+        lines = [b"%b: %b\r\n" % header for header in (*kept, (b"connection", b"close"))]
+        self._parser = httptools.HttpRequestParser(self)
+        self._bare_bytes = 0
+        self.data_received(b"".join((first, *lines, b"\r\n", rest)))
 
     # ---- the parser's callbacks
 
     def on_message_begin(self) -> None:
+        self._begun = True
         self._url = b""
         self._headers = []
         self._body_bytes = 0
         self._reading = None
+        if self._phase == "idle":
+            self._enter("head", self.limits.header_seconds)
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value.strip()))
+        if self._reading is None:  # else it is a trailer, which came past the judge
+            self._headers.append((name.lower(), value.strip()))
 
     def on_headers_complete(self) -> None:
-        if self._phase == "linger":
+        if self._deaf:
             return
-        self._head_bytes = 0
-        self.door.unproven.pop(self, None)
-        self._enter("body", self.limits.body_seconds)
         method = self._parser.get_method().decode("ascii")
+        if self._parser.should_upgrade() and method != "CONNECT":
+            return  # it comes again, by way of _read_without_upgrade
+        self._bare_bytes = 0
         verdict = self._judge(method)
         if isinstance(verdict, Refusal):
             self.refuse(verdict)
             return
+        if verdict["state"]["principal"] is not ANYBODY:
+            self.door.unproven.pop(self, None)
+        self._enter("body", self.limits.body_seconds)
         exchange = Exchange(
             self,
             verdict,
-            keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
-            expects_continue=any(n == b"expect" and v.lower() == b"100-continue" for n, v in self._headers),
+            keep_alive=self._parser.should_keep_alive(),
+            expects_continue=verdict["http_version"] == "1.1" and self._expects_continue(),
         )
         self._reading = exchange
         self._queue.append(exchange)
@@ -189,12 +213,15 @@ class Front(asyncio.Protocol):
         elif len(self._queue) > _PIPELINE:
             self.cut("pipeline")
 
+    def _expects_continue(self) -> bool:
+        return any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
+
     def _judge(self, method: str) -> Refusal | Scope:
         """All that can be said against a request on its head alone; its scope if there is nothing."""
-        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self.limits.header_bytes:
             return self._too_large_head()
-        if not self._url.startswith(b"/"):
+        if not self._url.startswith(b"/") or method == "CONNECT":
             return Refusal(400, "bad-request", "only paths that begin with / are served")
         raw_path, _, query = self._url.partition(b"#")[0].partition(b"?")
         path = raw_path.decode("latin-1")
@@ -221,17 +248,20 @@ class Front(asyncio.Protocol):
         }
 
     def on_body(self, body: bytes) -> None:
-        if self._phase == "linger" or self._reading is None:
+        if self._deaf or self._reading is None:
             return
+        self._bare_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.body_bytes:
             self.refuse(self._too_large_body())
-        elif not self._reading.complete:
+        else:
             self._reading.feed(body)
 
     def on_message_complete(self) -> None:
-        if self._phase == "linger" or self._reading is None:
+        if self._deaf or self._reading is None:
             return
+        self._begun = False
+        self._bare_bytes = 0
         self._reading.end_of_request()
         self._enter("answer", None)
 
@@ -241,8 +271,7 @@ class Front(asyncio.Protocol):
         self.transport.write(data)
 
     async def drain(self) -> None:
-        if self._writable is not None:
-            await self._writable
+        await self._writable.wait()
 
     def want_body(self, wanted: bool) -> None:
         if self.transport.is_closing():
@@ -251,24 +280,43 @@ class Front(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
+        if self._phase == "body":
+            # The time in which we do not listen is not the client's.
+            self._enter("body", self.limits.body_seconds if wanted else None)
 
     def abort(self) -> None:
         self.transport.abort()
 
     def exchange_done(self, exchange: Exchange) -> None:
-        self._queue.popleft()
         if self.transport.is_closing():
             return
         if not exchange.request_complete:
             # Answered before all of it was heard: whoever goes on talking is not listened to.
+            self._queue.popleft()
             self._linger()
-        elif not exchange.keep_alive or self.door.closing:
+        elif not self._writable.is_set():
+            self._held = exchange  # whoever does not take one answer gets no second one
+        else:
+            self._queue.popleft()
+            self._go_on(exchange)
+
+    def _go_on(self, after: Exchange) -> None:
+        if not after.keep_alive and self._phase == "refused":
+            self._linger()
+        elif not after.keep_alive or self.door.closing:
+            self._leave(self.limits.write_seconds)
             self.transport.close()
         elif self._queue:
-            self._start(self._queue[0])
-        else:
-            self._enter("idle", self.limits.keep_alive_seconds)
             self.transport.resume_reading()
+            self._start(self._queue[0])
+        elif self._refusal is not None:
+            self._answer(self._refusal)
+        else:
+            self.transport.resume_reading()
+            if self._begun:
+                self._enter("head", self.limits.header_seconds)
+            else:
+                self._enter("idle", self.limits.keep_alive_seconds)
 
     def _start(self, exchange: Exchange) -> None:
         self.door.tasks.start(exchange.run(self.door.app), exchange.scope["path"])
@@ -276,40 +324,42 @@ class Front(asyncio.Protocol):
     # ---- slow readers
 
     def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
+        self._writable.clear()
         self._stall = self._loop.call_later(self.limits.write_seconds, self.cut, "write-time")
 
     def resume_writing(self) -> None:
-        self._wake_writer()
+        self._writable.set()
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
-
-    def _wake_writer(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        if self._held is not None:
+            held, self._held = self._held, None
+            self.exchange_done(held)
 
     # ---- refusing
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer at once and close, without a word to the app."""
+        """Answer without a word to the app, once the requests before this one have their answers, and close."""
         REFUSED.add(refusal.code)
         logger.debug("refused with %d %s", refusal.status, refusal.code)
-        for exchange in self._queue:
-            exchange.lose()
-        if self.transport.is_closing() or any(exchange.started for exchange in self._queue):
-            self.transport.abort()
-            return
+        if self._reading is not None and not self._reading.request_complete:
+            self._queue.pop().lose()
+            if self._reading.started:
+                self.cut(refusal.code)
+                return
+        if self._queue:
+            self._refusal = refusal
+            self._enter("refused", None)
+        else:
+            self._answer(refusal)
+
+    def _answer(self, refusal: Refusal) -> None:
         REQUESTS.add(str(refusal.status))
         body = msgspec.json.encode({"error": {"code": refusal.code, "message": refusal.message}})
         lines = [b"%b: %b\r\n" % header for header in refusal.headers]
         lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
         self.transport.write(b"".join((STATUS_LINES[refusal.status], *lines, b"connection: close\r\n\r\n", body)))
         self._linger()
-
-    def _refuse_head(self) -> None:
-        self.refuse(self._too_large_head())
 
     def _too_large_head(self) -> Refusal:
         limit = self.limits.header_bytes
@@ -321,14 +371,24 @@ class Front(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Close our side and read on for a little while: a reset would take the answer from the client."""
-        self._enter("linger", _LINGER_SECONDS)
+        unread = self.transport.get_write_buffer_size()
+        self._leave(self.limits.write_seconds if unread else _LINGER_SECONDS)
         self.transport.resume_reading()
-        self.transport.write_eof()
+        with contextlib.suppress(OSError):  # the client has gone this very moment
+            self.transport.write_eof()
+
+    def _leave(self, seconds: float) -> None:
+        """On the way out: no place is held any more, and this is the last time limit."""
+        self.door.unproven.pop(self, None)
+        self.door.leaving.pop(self, None)
+        self.door.leaving[self] = None
+        self._enter("closing", seconds)
 
     def cut(self, reason: str) -> None:
         """End the connection without another word."""
         REFUSED.add(reason)
-        logger.info("cut off a connection: %s", reason)
+        logger.debug("cut off a connection: %s", reason)
+        self._leave(self.limits.write_seconds)
         self.transport.abort()
 
     # ---- time limits
@@ -355,7 +415,5 @@ class Front(asyncio.Protocol):
         elif self._phase in ("head", "body"):
             phase = self._phase
             self.refuse(Refusal(408, f"{phase}-time", f"the {phase} of the request took too long to arrive"))
-        elif self._phase == "idle":
-            self.transport.close()
         else:
             self.transport.abort()

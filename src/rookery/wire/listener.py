@@ -78,7 +78,10 @@ class _UnixFront(Front):
     """Refuses, before a byte is read, everybody but the user that the daemon runs as."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        uid = peer_uid(transport.get_extra_info("socket"))
+        try:
+            uid = peer_uid(transport.get_extra_info("socket"))
+        except OSError:  # it has gone already, and what it left behind is nobody's
+            uid = -1
         super().connection_made(transport)
         if uid is not None and uid != os.getuid():
             self.cut("foreign-uid")
@@ -113,6 +116,7 @@ class Listener:
                 await self.door.empty.wait()
         for connection in list(self.door.connections):
             connection.cut("shutdown")
+        await self.door.empty.wait()
         await self.door.tasks.close()
 
 

@@ -1,6 +1,28 @@
-"""The last bytes of a stream, in bounded memory."""
+"""What a child writes, in bounded memory: its first bytes or its last."""
 
 from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Sink(Protocol):
+    """Where a child's output goes as it comes."""
+
+    def write(self, data: bytes) -> None: ...
+
+
+@dataclass
+class Capture:
+    """The first `limit` bytes of an output; `cut` counts the rest."""
+
+    limit: int = 10_000_000
+    data: bytearray = field(default_factory=bytearray)
+    cut: int = 0
+
+    def write(self, data: bytes) -> None:
+        room = max(self.limit - len(self.data), 0)
+        self.data += data[:room]
+        self.cut += max(len(data) - room, 0)
 
 
 class Ring:

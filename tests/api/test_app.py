@@ -1,0 +1,100 @@
+"""The routes, in process: what cannot be brought about from outside."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from rookery.api import status
+from rookery.system import log
+from rookery.wire.front import Limits
+from rookery.wire.gate import socket_judge
+from rookery.wire.listener import Listener, bind_port
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "rk_a-token-that-nobody-may-see"
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncGenerator[int]:
+    sock = bind_port(0)
+    assert sock is not None
+    port = sock.getsockname()[1]
+    listener = Listener(sock, app, socket_judge, Limits())
+    await listener.start()
+    yield port
+    await listener.stop(1)
+
+
+@requirement("house.log.format")
+@pytest.mark.parametrize("handled", [True, False], ids=["in a route", "in the app itself"])
+async def test_a20_a_crash_tells_the_client_nothing_and_the_log_no_secret(
+    state: Path, monkeypatch: pytest.MonkeyPatch, handled: bool
+) -> None:
+    monkeypatch.setattr(log, "REDACTOR", log.Redactor())
+    log.REDACTOR.add(SECRET)
+
+    async def crash(request: Request) -> Response:
+        raise RuntimeError(f"cannot use {SECRET}")
+
+    async def crashing_app(scope: object, receive: object, send: object) -> None:
+        raise RuntimeError(f"cannot use {SECRET}")
+
+    handler = log.PersistentFileHandler(state / "log", 10_000, 2)
+    handler.setFormatter(log.JsonFormatter())
+    logging.getLogger().addHandler(handler)
+    try:
+        async with (
+            asyncio.timeout(20),
+            served(Starlette(routes=[Route("/", crash)]) if handled else crashing_app) as port,
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert SECRET.encode() not in answer
+    written = (state / "log").read_text()
+    assert SECRET not in written
+    assert "cannot use [secret]" in written
+
+
+def fields(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(kind)}
+
+
+@requirement("house.status.shape")
+async def test_the_shape_of_status_has_every_field_that_programs_rely_on() -> None:
+    assert fields(status.Report) == {"daemon", "projects", "workspaces", "servers"}
+    assert fields(status.Daemon) >= {"pid", "url", "mcp_url", "uptime_s", "version"}
+    assert fields(status.Project) >= {"id", "name", "path"}
+    assert fields(status.Workspace) >= {
+        *("project", "name", "path", "branch", "main", "state", "status", "agent", "mcp"),
+    }
+    assert fields(status.WorkspaceStatus) >= {"isDirty", "unmergedCommits", "agent"}
+    assert json.loads(msgspec.json.encode(status.AgentStatus())) == {
+        "type": "none",
+        "counts": {"idle": 0, "busy": 0, "total": 0},
+    }
+    assert fields(status.Agent) >= {"state", "port", "pid", "error"}
+    assert fields(status.Endpoint) >= {"server_running", "port", "url", "connected_clients", "tools", "last_error"}
+    assert fields(status.Tool) >= {"name", "description", "parameters"}
+    assert fields(status.Server) >= {
+        *("name", "workspace", "status", "error", "tools", "source", "shadowed", "scope", "era"),
+    }

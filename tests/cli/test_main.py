@@ -1,0 +1,191 @@
+"""The command line as people and scripts meet it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rookery.cli.main import COMMANDS, cli
+from tests.support.driven import on_a_terminal, wait_for_line
+from tests.support.house import ROOKERY, House, rookery, wait_dead
+from tests.support.requirements import requirement
+
+HEAVY = {"pydantic", "starlette", "aiohttp", "mcp", "asyncio", "msgspec", "psutil", "logging", "platformdirs"}
+
+
+def walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found += walk(child, (*path, name))
+    return found
+
+
+ALL = walk(cli)
+
+
+def imported_by(*words: str) -> set[str]:
+    """The top-level packages that a command has imported by its end."""
+    code = "import sys; from rookery.cli.main import main\n"
+    code += "try: main()\nfinally: sys.stderr.write('imported ' + ' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stderr.rpartition("imported ")[2].split()}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert not imported_by("--help") & HEAVY
+
+
+def test_status_imports_nothing_heavy(house: House) -> None:
+    assert not imported_by("status", "--json") & (HEAVY - {"logging"})
+
+
+def test_no_module_of_the_command_line_imports_another_package_by_being_imported() -> None:
+    modules = [f"rookery.cli.{path.stem}" for path in Path(*cli_folder()).glob("*.py") if path.stem != "__init__"]
+    code = f"import sys\nfor name in {modules!r}: __import__(name)\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {name for name in done.stdout.split() if name.startswith("rookery.")}
+    assert {name for name in loaded if not name.startswith("rookery.cli")} == set()
+
+
+def cli_folder() -> tuple[str, ...]:
+    import rookery.cli
+
+    return tuple(rookery.cli.__path__)
+
+
+def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
+    for name, (_, text) in COMMANDS.items():
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None and command.help is not None
+        assert command.help.partition("\n")[0] == text
+
+
+@requirement("house.cli.output")
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) or "rookery" for path, _ in ALL])
+def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...], command: click.Command) -> None:
+    done = rookery(*path, "--help")
+    assert done.returncode == 0
+    assert command.help is not None and command.help.partition("\n")[0] in done.stdout
+    if isinstance(command, click.Group) or not path:
+        return
+    if path[0] not in ("project", "config"):
+        assert "Examples:" in done.stdout
+    answers = path not in {("completion",), ("config", "set")}
+    assert answers == any("--json" in parameter.opts for parameter in command.params)
+
+
+@requirement("house.cli.exit")
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["stauts"], 2, "did you mean `rookery status`?"),
+        (["status", "--nope"], 2, "No such option"),
+        (["up", "--set", "nothing"], 2, "KEY=VALUE"),
+        (["up", "-d", "--set", "no.such=1"], 1, "there is no setting no.such"),
+        (["up", "-d", "--set", "http.port=x"], 1, "http.port"),
+        (["up", "-d", "--set", "htpp.port=1"], 1, "did you mean http.port?"),
+        (["up", "-d", "/no/such/folder"], 3, "/no/such/folder"),
+        (["config", "get", "log.levle"], 2, "did you mean log.level?"),
+        (["config", "set", "log.level", "loud"], 2, "log.level"),
+        (["config", "set", "limits.connections", "0"], 2, "limits.connections"),
+        (["status", "--no-start"], 5, "rookery up -d"),
+        (["project", "list", "--no-start"], 5, "rookery up -d"),
+        (["logs"], 3, "there is no log yet"),
+        (["completion", "tcsh"], 2, "tcsh"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_with_a_remedy_and_a_code(words: list[str], code: int, said: str) -> None:
+    done = rookery(*words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert done.stdout == ""
+    if code != 2 or words[0] == "config":
+        lines = [line for line in done.stderr.splitlines() if line != "starting the daemon ..."]
+        assert len(lines) == 1 and lines[0].startswith("rookery: ")
+
+
+@requirement("house.cli.exit", "house.cli.output")
+def test_with_json_an_error_is_an_object_on_stderr() -> None:
+    done = rookery("status", "--json", "--no-start")
+    assert done.returncode == 5
+    assert done.stdout == ""
+    error = json.loads(done.stderr)["error"]
+    assert error["code"] == "daemon-unreachable"
+    assert error["message"] and error["hint"]
+
+
+@requirement("house.cli.exit")
+def test_a_daemon_that_hangs_makes_down_time_out_with_124(house: House) -> None:
+    os.kill(house.pid, 19)
+    try:
+        # Stopped, it cannot answer; the signal that `down` falls back to waits with it.
+        done = rookery("down", "--timeout", "0.5")
+    finally:
+        os.kill(house.pid, 18)
+    assert done.returncode == 124
+    assert "still stopping" in done.stderr
+    wait_dead(house.pid)
+
+
+@requirement("house.cli.autostart")
+def test_a_command_that_needs_the_daemon_starts_it_and_says_so(state: Path) -> None:
+    done = rookery("status", "--json")
+    assert done.returncode == 0
+    assert "starting the daemon" in done.stderr
+    assert json.loads(done.stdout)["daemon"]["pid"]
+    again = rookery("status", "--json")
+    assert again.stderr == ""
+    assert rookery("down", "--json").stdout == '{"stopped": true}\n'
+    assert rookery("down", "--json").stdout == '{"stopped": false}\n'
+
+
+@requirement("house.cli.output")
+def test_colour_is_for_terminals_only(house: House) -> None:
+    assert "\x1b[" not in rookery("status").stdout
+    assert "\x1b[" in rookery("status", env={"CLICOLOR_FORCE": "1"}).stdout
+    assert "\x1b[" not in rookery("status", env={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}).stdout
+    with on_a_terminal("status") as (_, ours):
+        assert b"\x1b[1mdaemon" in wait_for_line(ours, b"no projects yet")
+
+
+def test_a_reader_that_goes_away_is_no_error(house: House) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"'{ROOKERY}' status --json | true; '{ROOKERY}' config show | head -n 1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("SETTING")
+
+
+@requirement("house.cli.helpers")
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_knows_the_commands(shell: str) -> None:
+    done = rookery("completion", shell)
+    assert done.returncode == 0
+    assert "_ROOKERY_COMPLETE" in done.stdout
+    words = {"_ROOKERY_COMPLETE": f"{shell}_complete", "COMP_WORDS": "rookery st"}
+    words["COMP_CWORD"] = "st" if shell == "fish" else "1"
+    completed = rookery(env=words)
+    assert "status" in completed.stdout
+
+
+def test_status_for_people_names_daemon_endpoint_and_projects(house: House, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
+    assert rookery("up", "-d", str(tmp_path / "app")).returncode == 0
+    shown = rookery("status").stdout
+    assert f"pid {house.pid}" in shown
+    assert f"{house.runtime['url']}/mcp" in shown
+    assert str(tmp_path / "app") in shown
+    assert rookery("project", "list").stdout.splitlines()[1].startswith("app-")

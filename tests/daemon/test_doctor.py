@@ -1,0 +1,100 @@
+"""The doctor looks, tells, and changes nothing."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.house import House, rookery
+from tests.support.requirements import requirement
+
+EXPECTED = ["python", "git", "node", "npm", "opencode", "ripgrep", "just", "daemon", "ports", "disk", "inotify"]
+
+
+def checks(**env: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    done = rookery("doctor", "--json", env=env)
+    rows = json.loads(done.stdout)["checks"]
+    return done.returncode, {row["id"]: row for row in rows}
+
+
+def tree(folder: Path) -> dict[str, int]:
+    return {str(path): path.lstat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@requirement("house.cli.doctor")
+def test_there_is_a_row_for_everything_and_nothing_is_changed() -> None:
+    before = tree(Path.home().parent)
+    code, found = checks()
+    assert [*EXPECTED, "modes", "config"] == list(found)
+    assert code == 0
+    assert all(set(row) == {"id", "status", "summary", "remedy"} for row in found.values())
+    assert all(row["remedy"] for row in found.values() if row["status"] != "ok")
+    assert tree(Path.home().parent) == before
+
+
+@requirement("house.cli.doctor")
+def test_what_is_missing_is_told_with_a_remedy(tmp_path: Path) -> None:
+    code, found = checks(PATH=str(tmp_path))
+    assert code == 1
+    assert found["git"]["status"] == "failed"
+    assert found["git"]["remedy"] == "install git"
+    for tool in ("node", "npm", "opencode", "ripgrep", "just"):
+        assert found[tool]["status"] == "warning"
+        assert found[tool]["remedy"]
+
+
+def test_old_and_broken_programs_are_recognised(tmp_path: Path) -> None:
+    for name, script in {
+        "git": "echo git version 2.20.1",
+        "node": "echo v18.1.0",
+        "npm": "echo rubbish",
+        "just": "echo just 1.59.0",
+        "rg": "sleep 60 & exit 3",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    code, found = checks(PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert code == 1
+    assert "too old" in found["git"]["summary"]
+    assert "is old" in found["node"]["summary"]
+    assert "does not tell its version" in found["npm"]["summary"]
+    assert found["just"]["status"] == "ok"
+    assert found["ripgrep"]["status"] == "warning"
+
+
+@requirement("house.cli.doctor")
+def test_a_running_and_a_killed_daemon_are_told_apart(house: House) -> None:
+    _, found = checks()
+    assert f"pid {house.pid}" in found["daemon"]["summary"]
+    os.kill(house.pid, 9)
+    _, found = checks()
+    assert "killed" in found["daemon"]["summary"]
+
+
+@requirement("house.cli.doctor")
+def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House) -> None:
+    (house.state / "token").chmod(0o644)
+    code, found = checks()
+    assert code == 1
+    assert found["modes"]["remedy"] == f"chmod 600 {house.state / 'token'}"
+    (house.state / "token").chmod(0o600)
+    config = Path.home() / ".config" / "rookery" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("[log\n")
+    code, found = checks()
+    assert code == 1
+    assert str(config) in found["config"]["summary"]
+
+
+def test_people_see_one_line_a_check() -> None:
+    shown = rookery("doctor").stdout.splitlines()
+    assert len(shown) == len(EXPECTED) + 2
+    assert shown[0].startswith("✓ python")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_unicode_is_no_reason_to_fail(encoding: str) -> None:
+    done = rookery("doctor", env={"PYTHONIOENCODING": encoding})
+    assert done.returncode == 0, done.stderr

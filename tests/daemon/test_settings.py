@@ -1,0 +1,156 @@
+"""Settings come from layers, and each value's source is known."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rookery.daemon import layers
+from rookery.daemon.settings import Settings, known_settings
+from rookery.system.errors import RookeryError
+from tests.support.house import House, rookery, up
+from tests.support.requirements import requirement
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "app"
+    subprocess.run(["git", "init", "-q", str(made)], check=True, timeout=30)
+    (made / ".rookery").mkdir()
+    return made
+
+
+def user_config(text: str) -> Path:
+    path = Path.home() / ".config" / "rookery" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def shown(cwd: Path | None = None, **env: str) -> dict[str, tuple[object, str]]:
+    done = rookery("config", "show", "--json", cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return {one["key"]: (one["value"], one["source"]) for one in json.loads(done.stdout)["settings"]}
+
+
+@requirement("house.settings.layers")
+def test_the_last_layer_that_gives_a_value_wins_and_is_named(project: Path) -> None:
+    assert shown(project)["log.level"] == ("info", "default")
+    user = user_config('[log]\nlevel = "warning"\nfiles = 3\n')
+    assert shown(project)["log.level"] == ("warning", str(user))
+    (project / ".rookery" / "config.toml").write_text('log.level = "error"\n')
+    found = shown(project)
+    assert found["log.level"] == ("error", str(project / ".rookery" / "config.toml"))
+    assert found["log.files"] == (3, str(user))
+    assert shown(project, ROOKERY_LOG_LEVEL="debug")["log.level"] == ("debug", "environment ROOKERY_LOG_LEVEL")
+    layered = layers.load(
+        user.parent, project=project, environment={"ROOKERY_LOG_LEVEL": "debug"}, flags=[("log.level", "info")]
+    )
+    assert (layered.values["log.level"], layered.sources["log.level"]) == ("info", "flag")
+
+
+@requirement("house.settings.layers")
+def test_flags_reach_the_daemon(state: Path) -> None:
+    house = up("--log-level", "debug", "--set", "events.history=7")
+    assert any(one["level"] == "debug" for one in house.log())
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.settings.layers")
+def test_an_unknown_key_is_reported_with_the_nearest_known_one(project: Path) -> None:
+    user_config("[log]\nlevl = 'debug'\n")
+    done = rookery("config", "show", cwd=project, env={"ROOKERY_HTTP_PROT": "1"})
+    assert done.returncode == 0
+    assert "there is no setting log.levl (did you mean log.level?)" in done.stderr
+    assert "there is no setting ROOKERY_HTTP_PROT (did you mean ROOKERY_HTTP_PORT?)" in done.stderr
+    house = up()
+    assert any("log.levl" in problem for problem in house.http("GET", "/api/status").json()["daemon"]["problems"])
+    assert rookery("down").returncode == 0
+
+
+def test_a_repository_cannot_open_a_door(project: Path) -> None:
+    (project / ".rookery" / "config.toml").write_text('auth = "loopback"\n[http]\nport = 1\n[log]\nlevel = "debug"\n')
+    house = up(str(project))
+    assert house.http("GET", "/api/status", token=None).status == 401
+    problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+    assert [problem for problem in problems if "auth cannot be set by a project" in problem]
+    assert [problem for problem in problems if "http.port cannot be set by a project" in problem]
+    assert any(one["level"] == "debug" for one in house.log())
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.auth.loopback")
+def test_auth_loopback_drops_the_token_check_and_no_other(state: Path) -> None:
+    house = up("--set", "auth=loopback")
+    assert house.http("GET", "/api/status", token=None).status == 200
+    assert house.http("GET", "/api/status", token=None, headers={"Host": "evil.test"}).status == 421
+    assert house.http("GET", "/api/status", token=None, headers={"Origin": "http://evil.test"}).status == 403
+    assert rookery("down").returncode == 0
+
+
+@pytest.mark.parametrize("text", ["[log\n", "log.level = 'loud'\n", "http.port = '7'\n", "http.port = 70000\n", "\xff"])
+def test_a_broken_user_file_stops_the_start_and_is_named(state: Path, text: str) -> None:
+    user = user_config("")
+    user.write_bytes(text.encode("latin-1"))
+    done = rookery("up", "-d")
+    assert done.returncode == 1
+    assert str(user) in done.stderr
+    shown = rookery("config", "show")
+    assert shown.returncode == 0
+    assert str(user) in shown.stderr
+
+
+def test_a_broken_project_file_is_told_and_does_not_stop_the_start(project: Path) -> None:
+    (project / ".rookery" / "config.toml").write_text("[log\n")
+    house = up(str(project))
+    assert any("cannot be read" in one for one in house.http("GET", "/api/status").json()["daemon"]["problems"])
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.cli.helpers")
+def test_a_value_can_be_read_and_written_and_comments_stay(project: Path) -> None:
+    user = user_config("# mine\n[log]\nfiles = 3  # three\n")
+    done = rookery("config", "set", "log.level", "debug")
+    assert done.returncode == 0
+    assert user.read_text() == '# mine\n[log]\nfiles = 3  # three\nlevel = "debug"\n'
+    assert rookery("config", "get", "log.level").stdout == "debug\n"
+    assert json.loads(rookery("config", "get", "log.files", "--json").stdout) == {
+        "key": "log.files",
+        "value": 3,
+        "source": str(user),
+    }
+    assert rookery("config", "set", "--project", "log.level", "error", cwd=project).returncode == 0
+    assert (project / ".rookery" / "config.toml").read_text() == '[log]\nlevel = "error"\n'
+    assert rookery("config", "set", "--project", "auth", "loopback", cwd=project).returncode == 2
+    assert rookery("config", "set", "--project", "log.level", "error").returncode == 3
+    assert rookery("config", "path", cwd=project).stdout.splitlines() == [
+        str(user),
+        str(project / ".rookery" / "config.toml"),
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_not_overwritten(state: Path) -> None:
+    user = user_config("[log\n")
+    assert rookery("config", "set", "log.level", "debug").returncode == 1
+    assert user.read_text() == "[log\n"
+
+
+def test_a_running_daemon_says_what_it_took_over_and_what_waits(house: House) -> None:
+    assert "taken it over" in rookery("config", "set", "log.level", "debug").stderr
+    assert "next start" in rookery("config", "set", "events.history", "5").stderr
+    assert "taken it over" not in rookery("config", "set", "log.level", "debug").stderr
+
+
+def test_every_setting_has_a_text_and_a_variable_of_its_own() -> None:
+    known = known_settings()
+    assert all(one.text.endswith(".") for one in known.values())
+    assert len({one.variable for one in known.values()}) == len(known)
+    assert layers.load(Path("/nowhere")).settings() == Settings()
+
+
+def test_everything_fatal_is_named_at_once() -> None:
+    layered = layers.load(Path("/nowhere"), flags=[("http.port", "x"), ("log.level", "y")])
+    with pytest.raises(RookeryError) as caught:
+        layered.settings()
+    assert "http.port" in caught.value.message and "log.level" in caught.value.message

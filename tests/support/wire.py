@@ -1,0 +1,264 @@
+"""A listener on a real socket with an app of the test's own, and clients that speak to it in raw bytes."""
+
+import asyncio
+import json
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rookery.wire.exchange import Exchange
+from rookery.wire.front import Door, Front, Limits
+from rookery.wire.gate import ANYBODY, OWNER, Headers, Judge, Principal
+from rookery.wire.listener import Listener, bind_port, bind_unix
+
+LIMIT = 20.0  # no wait in these tests is longer
+T = TypeVar("T")
+
+
+def welcome(method: str, path: str, headers: Headers) -> Principal:
+    """A judge that lets everybody in, and knows nobody at /anybody."""
+    return ANYBODY if path == "/anybody" else OWNER
+
+
+async def soon(waiting: Awaitable[T]) -> T:
+    """The result of `waiting`, which must not take long."""
+    async with asyncio.timeout(LIMIT):
+        return await waiting
+
+
+class Connections(set[Front]):
+    """The connections of a door, for a test that waits until there are so many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def add(self, element: Front) -> None:
+        super().add(element)
+        self._changed.set()
+
+    def discard(self, element: Front) -> None:
+        super().discard(element)
+        self._changed.set()
+
+    async def reach(self, size: int) -> None:
+        async with asyncio.timeout(LIMIT):
+            while len(self) != size:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def only(self) -> Front:
+        (front,) = self
+        return front
+
+
+class Answer:
+    """A whole answer as it stood on the wire."""
+
+    def __init__(self, head: bytes, body: bytes) -> None:
+        first, *lines = head.decode("latin-1").split("\r\n")
+        self.status = int(first.split()[1])
+        pairs = [line.partition(":") for line in lines if line]
+        self.headers: dict[str, str] = {name.lower(): value.strip() for name, _, value in pairs}
+        assert len(self.headers) == len(pairs), f"a header stands twice: {lines}"
+        self.body = body
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return self.json()["error"]["code"]
+
+    @property
+    def kept(self) -> bool:
+        return "close" not in self.headers.get("connection", "")
+
+
+class Client:
+    """One connection in raw bytes. Every read is bounded in time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *data: bytes) -> None:
+        self.writer.write(b"".join(data))
+        await soon(self.writer.drain())
+
+    async def answer(self, *, bodyless: bool = False) -> Answer:
+        """The next answer; `bodyless` is one to HEAD."""
+        async with asyncio.timeout(LIMIT):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            found = Answer(head, b"")
+            if bodyless or found.status in (100, 204, 304):
+                return found
+            if found.headers.get("transfer-encoding") == "chunked":
+                while size := int(await self.reader.readline(), 16):
+                    found.body += await self.reader.readexactly(size)
+                    await self.reader.readline()
+                await self.reader.readline()
+            elif "content-length" in found.headers:
+                found.body = await self.reader.readexactly(int(found.headers["content-length"]))
+            else:
+                found.body = await self.reader.read()
+            return found
+
+    async def ask(self, *data: bytes) -> Answer:
+        await self.send(*data)
+        return await self.answer()
+
+    async def rest(self) -> bytes:
+        """All that still comes until the other side closes, in whatever way."""
+        got = b""
+        async with asyncio.timeout(LIMIT):
+            try:
+                while data := await self.reader.read(65_536):
+                    got += data
+            except ConnectionError:
+                pass
+        return got
+
+    def reset(self) -> None:
+        """Go without a goodbye."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.writer.transport.abort()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Site:
+    """A running listener and the clients that a test has made for it."""
+
+    def __init__(self, listener: Listener, connections: Connections, address: tuple[str, int] | str) -> None:
+        self.listener = listener
+        self.connections = connections
+        self.address = address
+        self.clients: list[Client] = []
+
+    @property
+    def door(self) -> Door:
+        return self.listener.door
+
+    @property
+    def port(self) -> int:
+        assert not isinstance(self.address, str)
+        return self.address[1]
+
+    async def client(self, *, receive_bytes: int | None = None) -> Client:
+        """A new connection; with `receive_bytes` one whose unread answers fill up soon."""
+        unix = isinstance(self.address, str)
+        sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        sock.setblocking(False)
+        if receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        loop = asyncio.get_running_loop()
+        await soon(loop.sock_connect(sock, self.address))
+        limit = receive_bytes or 65_536
+        opened = asyncio.open_unix_connection if unix else asyncio.open_connection
+        made = Client(*await opened(sock=sock, limit=limit))
+        self.clients.append(made)
+        return made
+
+    async def fronted(self) -> tuple[Client, Front]:
+        """A new connection, seen from both sides."""
+        before = set(self.connections)
+        made = await self.client()
+        await self.connections.reach(len(before) + 1)
+        (front,) = self.connections - before
+        return made, front
+
+    async def ask(self, *data: bytes) -> Answer:
+        """One request on a connection of its own."""
+        made = await self.client()
+        try:
+            return await made.ask(*data)
+        finally:
+            made.close()
+
+
+@asynccontextmanager
+async def serving(
+    app: ASGIApp,
+    limits: Limits | None = None,
+    judge_of: Callable[[int], Judge] = lambda port: welcome,
+    path: Path | None = None,
+) -> AsyncIterator[Site]:
+    """A listener on a port (which `judge_of` is told), or at `path`. At the end nothing of it may be left."""
+    sock = bind_unix(path) if path is not None else bind_port(0)
+    assert sock is not None
+    address = str(path) if path is not None else sock.getsockname()
+    listener = Listener(sock, app, judge_of(0 if path is not None else address[1]), limits or Limits())
+    connections = Connections()
+    listener.door.connections = connections
+    await listener.start()
+    site = Site(listener, connections, address)
+    try:
+        yield site
+    finally:
+        await soon(listener.stop(0))
+        for client in site.clients:
+            client.writer.transport.abort()
+        door = listener.door
+        left = [door.connections, door.unproven, door.leaving, list[None]() if not len(door.tasks) else door.tasks]
+        assert not any(map(len, left)), f"left in the door: {left}"
+
+
+def request(method: str = "GET", path: str = "/", *headers: str, body: bytes | None = None) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: here", *headers]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+
+async def body_of(receive: Receive) -> bytes:
+    """The whole body of a request; an `EOFError` if the client goes before its end."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise EOFError
+        body += message["body"]
+        if not message["more_body"]:
+            return body
+
+
+async def reply(send: Send, body: bytes = b"", status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers what it heard."""
+    body = await body_of(receive)
+    heard = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "query": scope["query_string"].decode("latin-1"),
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in scope["headers"]],
+        "body": body.decode("latin-1"),
+    }
+    await reply(send, json.dumps(heard).encode(), headers=[(b"content-type", b"application/json")])
+
+
+def exchange_of(receive: Callable[..., Any]) -> Exchange:
+    """The exchange behind the `receive` that an app was given."""
+    found = getattr(receive, "__self__", None)
+    assert isinstance(found, Exchange)
+    return found
+
+
+def room_for(files: int) -> None:
+    """Let this process open so many files, if it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (files if hard == resource.RLIM_INFINITY else min(files, hard), hard)
+        )

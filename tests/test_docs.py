@@ -1,0 +1,190 @@
+"""The docs tell what the code does: nothing is left out, nothing is made up, and no link leads nowhere."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from rookery.cli.main import cli
+from rookery.daemon.settings import known_settings
+from tests.support.requirements import requirement
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GENERATED = ROOT / "docs" / "reference"
+WRITTEN = [page for page in PAGES if page.parent != GENERATED]
+
+OWN_WORDS = {
+    *("project", "workspace", "agent", "session", "server", "upstream", "toolset", "provider", "catalog", "view"),
+    *("endpoint", "pin", "lock", "finding", "run", "evidence"),
+}
+# Not for the glossary, which warns of them, nor for the requirements, whose ids are what they are.
+FREE = {"GLOSSARY.md", "requirements.md"}
+OTHER_WORDS = re.compile(r"\b(repos?|workdirs?|bots?|backends?|hints?)\b", re.IGNORECASE)
+
+# How errors are made, and which argument is the code.
+ERRORS = {"RookeryError": 0, "Failure": 0, "Refusal": 1}
+# Those that are not written out in such a call.
+PUT_TOGETHER = {"route-not-found", "method-not-allowed", "internal-error", "head-time", "body-time"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            assert member is not None
+            yield from commands(member, (*words, name))
+
+
+COMMANDS = dict(commands(cli))
+
+
+def test_the_generated_pages_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_setting_is_documented() -> None:
+    page = text_of("docs/reference/settings.md")
+    missing = [key for key, one in known_settings().items() if f"### `{key}`" not in page or one.variable not in page]
+    assert not missing
+
+
+def test_every_command_is_in_the_reference_and_in_the_readme() -> None:
+    reference, readme = text_of("docs/reference/cli.md"), text_of("README.md")
+    for words, command in COMMANDS.items():
+        name = " ".join(("rookery", *words))
+        assert f"# `{name}`\n" in reference
+        assert isinstance(command, click.Group) or re.search(rf"^\| `{name}[ `]", readme, re.MULTILINE), name
+
+
+def codes() -> Iterator[tuple[str, str]]:
+    """Each error code that the source raises, as a pattern, and where; parts that are filled in may be any word."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in ERRORS:
+                continue
+            code = node.args[ERRORS[node.func.id]]
+            where = f"{name_of(path)}:{node.lineno}"
+            if isinstance(code, ast.Constant):
+                yield re.escape(str(code.value)), where
+            elif isinstance(code, ast.JoinedStr):
+                known = [part.value if isinstance(part, ast.Constant) else None for part in code.values]
+                yield "".join("[a-z]+" if part is None else re.escape(str(part)) for part in known), where
+
+
+def test_every_error_code_has_a_remedy_in_the_docs() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|.*\| *([^|]+?) *\|$", text_of("docs/guide/troubleshooting.md"), re.MULTILINE)
+    documented = {code for code, remedy in rows if remedy}
+    raised = [*codes(), *((code, "api or wire") for code in PUT_TOGETHER)]
+    assert len(raised) > 20
+    missing = [f"{code} ({where})" for code, where in raised if not any(re.fullmatch(code, one) for one in documented)]
+    assert not missing
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        links = re.findall(r"\]\(([^)\s#]+\.md)", page.read_text(encoding="utf-8"))
+        waiting += [(page.parent / link).resolve() for link in links if not link.startswith("http")]
+    assert set(PAGES) <= reached
+
+
+def called(page: Path) -> Iterator[list[str]]:
+    """The words of every call of rookery in a page's code, inline or in blocks."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", text, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    inline = re.findall(r"`(rookery [^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    for line in [*lines, *inline]:
+        found = re.match(r"(?:\S+=\S+ )*(?:\.venv/bin/)?rookery (.*)", line)
+        if found and not line.startswith("rookery is "):
+            yield shlex.split(found[1], comments=True)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_commands_and_options_in_the_text_exist(page: Path) -> None:
+    for words in called(page):
+        names = next((tuple(words[:n]) for n in range(len(words), -1, -1) if tuple(words[:n]) in COMMANDS), ())
+        known = {*COMMANDS[names].get_help_option_names(click.Context(COMMANDS[names]))} | {"--help", "--version"}
+        known |= {option for parameter in COMMANDS[names].params for option in parameter.opts}
+        rest = [word.strip("[]") for word in words[len(names) :] if word not in (">", "|")]
+        assert names or set(rest) <= known, f"rookery {shlex.join(words)}: no such command"
+        assert not isinstance(COMMANDS[names], click.Group) or set(rest) <= known, f"rookery {shlex.join(words)}"
+        unknown = [word for word in rest if re.match(r"--?[a-z]", word) and word not in known]
+        assert not unknown, f"rookery {shlex.join(words)}: there is no option {unknown[0]}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_make_targets_in_the_text_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"^make ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`make ([a-z]+)", text))
+    assert named <= targets
+
+
+@requirement("house.words.glossary")
+def test_the_glossary_defines_the_words_of_mcp_and_our_own() -> None:
+    defined: set[str] = set()
+    for words, meaning in re.findall(r"^\| (\*\*.+?) \| ([^|]+) \|", text_of("GLOSSARY.md"), re.MULTILINE):
+        assert len(meaning) > 10
+        defined |= set(re.findall(r"\*\*(.+?)\*\*", words))
+    assert defined >= {"MCP", "MCP server", "MCP host"} | OWN_WORDS
+
+
+@requirement("house.words.glossary")
+def test_docs_and_command_line_use_one_word_for_one_thing() -> None:
+    texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES if page.name not in FREE}
+    for words, command in COMMANDS.items():
+        parameters = [getattr(parameter, "help", None) or "" for parameter in command.params]
+        texts[" ".join(("rookery", *words))] = " ".join([command.help or "", command.epilog or "", *parameters])
+    found = {name: OTHER_WORDS.findall(text) for name, text in texts.items()}
+    assert not {name: words for name, words in found.items() if words}
+
+
+def test_no_page_names_a_path_of_one_machine() -> None:
+    for page in WRITTEN:
+        assert not re.search(r"/(root|home/(?!you\b))\w+", page.read_text(encoding="utf-8")), name_of(page)

@@ -1,0 +1,76 @@
+"""Registering repositories."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from rookery.system.ids import project_id
+from tests.support.house import House, kill, rookery, up
+from tests.support.requirements import requirement
+
+
+def repository(path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(path)], check=True, timeout=30)
+    return path
+
+
+def listed() -> list[dict[str, str]]:
+    return json.loads(rookery("project", "list", "--json").stdout)
+
+
+def test_a_repository_is_registered_once_from_wherever_in_it(house: House, tmp_path: Path) -> None:
+    app = repository(tmp_path / "app")
+    (app / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "alias").symlink_to("app")
+    for path in (app, app / "deep" / "er", tmp_path / "alias"):
+        done = rookery("project", "add", str(path))
+        assert done.stdout == f"added {project_id(app)}\n"
+    assert listed() == [{"id": project_id(app), "name": "app", "path": str(app)}]
+
+
+def test_up_registers_the_repository_it_is_called_in(state: Path, tmp_path: Path) -> None:
+    app = repository(tmp_path / "app")
+    assert rookery("up", "-d", cwd=app).returncode == 0
+    assert [one["path"] for one in listed()] == [str(app)]
+    other = repository(tmp_path / "other")
+    assert rookery("up", "-d", cwd=other).returncode == 0
+    assert [one["path"] for one in listed()] == [str(app), str(other)]
+    assert rookery("up", "-d", str(tmp_path)).returncode == 3
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.store.safe")
+def test_a_project_that_was_acknowledged_survives_the_killing_of_the_daemon(state: Path, tmp_path: Path) -> None:
+    house = up()
+    apps = [repository(tmp_path / f"app{number}") for number in range(3)]
+    for app in apps:
+        assert rookery("project", "add", str(app)).returncode == 0
+    kill(house.pid)
+    assert [one["path"] for one in listed()] == [str(app) for app in apps]
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.store.safe")
+def test_a_corrupt_store_is_set_aside_and_said_loudly(state: Path) -> None:
+    up()
+    assert rookery("down").returncode == 0
+    (state / "rookery.db").write_bytes(b"this is no database" * 100)
+    house = up()
+    (problem,) = house.http("GET", "/api/status").json()["daemon"]["problems"]
+    assert "damaged" in problem
+    assert "damaged" in rookery("status").stdout
+    assert len(list(state.glob("rookery.db.corrupt-*"))) == 1
+    assert rookery("down").returncode == 0
+
+
+@requirement("house.store.safe")
+def test_a_store_of_a_newer_rookery_is_refused(state: Path) -> None:
+    up()
+    assert rookery("down").returncode == 0
+    data = bytearray((state / "rookery.db").read_bytes())
+    data[60:64] = (999).to_bytes(4, "big")
+    (state / "rookery.db").write_bytes(data)
+    done = rookery("up", "-d")
+    assert done.returncode == 1
+    assert "schema 999" in done.stderr
+    assert (state / "rookery.db").read_bytes() == data
