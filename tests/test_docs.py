@@ -166,6 +166,16 @@ def test_make_targets_in_the_text_exist(page: Path) -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_source_files_in_the_text_exist_and_hold_what_is_said_of_them(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    roots = (ROOT, ROOT / "src" / "rookery")
+    for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|toml|sql))`", text):
+        assert any((root / name).is_file() for root in roots), name
+    for word, name in re.findall(r"`(\w+)` (?:and a line to `\w+` )?(?:of|in) `(src/[\w/]+\.py)`", text):
+        assert re.search(rf"\b{word}\b", text_of(name)), f"{word} in {name}"
+
+
 @requirement("house.words.glossary")
 def test_the_glossary_defines_the_words_of_mcp_and_our_own() -> None:
     defined: set[str] = set()

@@ -86,7 +86,8 @@ class RunningDaemon:
         runner = Runner(services, settings.daemon.stop_seconds)
         try:
             if await self._unless_stopped(self._start(runner)):
-                logger.info("up at %s, instance %s", self._http.url, self.instance)
+                hint = "; Ctrl-C stops it" if self.options.foreground else ""
+                logger.info("up at %s, instance %s%s", self._http.url, self.instance, hint)
                 await self._stop_reason
         finally:
             self._events.publish("daemon.stopping")

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Callable
 
+from rookery.cli.failure import Failure, report
 from rookery.daemon.options import Options, Starter
 from rookery.daemon.running import RunningDaemon, load_settings
 from rookery.daemon.runtime import describe_running, lock_note
@@ -42,10 +42,11 @@ def serve(options: Options) -> int:
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
             return runner.run(daemon.run())
     except RookeryError as error:
-        logger.error("cannot run: %s", error.message)
         starter.tell(error=error.as_dict())
-        if options.ready_fd is None:
-            sys.stderr.write(f"rookery: {error.message}\n" + (f"  {error.remedy}\n" if error.remedy else ""))
+        if logging.getLogger().handlers:
+            logger.error("cannot run: %s (%s)", error.message, error.remedy)
+        elif options.ready_fd is None:
+            report(Failure(error.code, error.message, error.remedy))
         # The pipe is left to end with the process: whoever reads it waits for just that.
         return 3 if error.code == "invalid-input" else 1
 
