@@ -1,6 +1,7 @@
 """One connection speaks HTTP/1.1 as it should, whatever the pieces in which it comes."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -219,7 +220,11 @@ async def test_a_request_to_upgrade_is_answered_as_if_it_had_not_asked_and_close
 async def test_a_request_to_upgrade_keeps_its_body() -> None:
     """Java's HttpClient asks for h2c on its first request, also where that is a POST."""
     async with serving(echo) as site:
-        wish = ["Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA"]
+        wish = [
+            "Upgrade: h2c",
+            "Connection: Upgrade, HTTP2-Settings",
+            "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAA",
+        ]
         for cut in (0, 1, 5):
             client, front = await site.fronted()
             head = request("POST", "/", *wish, JSON, "Content-Length: 5")
@@ -403,15 +408,26 @@ async def test_more_pipelined_requests_than_the_limit_are_cut_off() -> None:
 # ---- one write, and a client that goes
 
 
-async def test_an_answer_is_one_write() -> None:
+async def test_an_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(echo) as site:
         client, front = await site.fronted()
-        written: list[int] = []
-        write = front.write
-        front.write = lambda data: (written.append(len(data)), write(data))[1]  # type: ignore[method-assign]
-        answers = [await client.ask(request("POST", "/", body=b"x" * size)) for size in (0, 10, 50_000)]
-        assert len(written) == 3
-        assert [len(answer.body) < size for answer, size in zip(answers, written, strict=True)] == [True] * 3
+        written: list[bytes] = []
+        write = front.transport.write
+
+        class Counting:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+            def write(self, data: bytes) -> None:
+                written.append(data)
+                write(data)
+
+        transport = front.transport
+        monkeypatch.setattr(front, "transport", Counting())
+        bodies = [(await client.ask(request("POST", "/", body=b"x" * size))).body for size in (0, 10, 50_000)]
+        assert [data.partition(b"\r\n\r\n")[2] for data in written] == bodies
+        await client.ask(request("GET", "*"))
+        assert len(written) == 4
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
