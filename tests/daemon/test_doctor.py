@@ -10,7 +10,8 @@ import pytest
 from tests.support.house import House, rookery
 from tests.support.requirements import requirement
 
-EXPECTED = ["python", "git", "node", "npm", "opencode", "ripgrep", "just", "daemon", "ports", "disk", "inotify"]
+PROGRAMS = ["python", "git", "node", "npm", "opencode", "ripgrep", "just"]
+EXPECTED = [*PROGRAMS, "state", "store", "daemon", "ports", "disk", "inotify"]
 
 
 def checks(**env: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -78,7 +79,7 @@ def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House) 
     (house.state / "token").chmod(0o644)
     code, found = checks()
     assert code == 1
-    assert found["modes"]["remedy"] == f"chmod 600 {house.state / 'token'}"
+    assert found["modes"]["remedy"] == f"rm {house.state / 'token'}"
     (house.state / "token").chmod(0o600)
     config = Path.home() / ".config" / "rookery" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -86,6 +87,18 @@ def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House) 
     code, found = checks()
     assert code == 1
     assert str(config) in found["config"]["summary"]
+
+
+def test_what_would_keep_a_start_from_working_is_told(state: Path) -> None:
+    (state / "file").touch()
+    code, found = checks(ROOKERY_HOME=str(state / "file" / "state"))
+    assert code == 1
+    assert found["state"]["status"] == "failed"
+    header = b"SQLite format 3\0" + bytes(44) + (99).to_bytes(4, "big") + bytes(36)
+    (state / "rookery.db").write_bytes(header)
+    code, found = checks()
+    assert code == 1
+    assert "schema 99 is newer" in found["store"]["summary"]
 
 
 def test_people_see_one_line_a_check() -> None:

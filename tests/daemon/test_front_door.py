@@ -259,7 +259,6 @@ def test_both_faces_answer_the_same_status(house: House) -> None:
         (b"{", "the body does not fit"),
         (b'{"path": 3}', "path"),
         (b'{"path": "relative"}', "not an absolute path"),
-        (b'{"path": "/no/such/folder"}', "not a folder"),
         (b'{"path": "/", "more": 1}', "more"),
         (b'{"path": "\xff"}', "the body does not fit"),
     ],
@@ -269,6 +268,13 @@ def test_bad_input_gets_400_with_what_is_wrong(house: House, body: bytes, words:
     assert answer.status == 400
     assert answer.json()["error"]["code"] == "invalid-input"
     assert words in answer.json()["error"]["message"]
+
+
+def test_a_folder_that_is_no_repository_gets_404(house: House) -> None:
+    answer = house.http("POST", "/api/projects", b'{"path": "/no/such/folder"}', headers=JSON)
+    assert answer.status == 404
+    assert answer.json()["error"]["code"] == "repository-not-found"
+    assert answer.json()["error"]["remedy"]
 
 
 def test_unknown_routes_and_methods_are_json_errors(house: House) -> None:

@@ -134,10 +134,11 @@ def test_d10_a_forged_runtime_file_with_a_living_pid_is_not_a_daemon(house: Hous
     forged = house.runtime | {"pid": os.getpid()}
     (house.state / "daemon.json").write_text(json.dumps(forged))
     assert rookery("status", "--no-start").returncode == 5
-    assert rookery("down").stdout == "rookery was not running\n"
     (house.state / "daemon.json").write_text("{not json")
     assert rookery("status", "--no-start").returncode == 5
-    (house.state / "daemon.json").write_text(json.dumps(house.runtime))
+    kill(house.pid)
+    (house.state / "daemon.json").write_text(json.dumps(forged))
+    assert rookery("down").stdout == "rookery was not running\n"
 
 
 @requirement("house.runtime.file")
@@ -195,6 +196,28 @@ def test_d08_a_signal_during_the_start_stops_it_too(state: Path, tmp_path: Path)
         assert process.wait(SECONDS) == 0
     assert not (state / "daemon.json").exists()
     assert json.loads((state / "instances.json").read_text()) == []
+
+
+@requirement("house.stop.ordered")
+@pytest.mark.parametrize("phase", ["starting", "stopping"])
+def test_down_waits_for_a_daemon_that_is_still_starting_or_stopping(state: Path, tmp_path: Path, phase: str) -> None:
+    """A child that ignores TERM holds the stop for seconds; a daemon stopped by SIGSTOP holds the start."""
+    if phase == "stopping":
+        with with_children(tmp_path / "notes", "deaf") as daemon:
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.stderr is not None
+            wait_for_line(daemon.stderr.fileno(), b"stopping: SIGTERM")
+            done = rookery("down")
+            assert daemon.wait(SECONDS) == 0
+    else:
+        words = [sys.executable, "-P", "-m", "rookery.daemon", "serve", "--foreground", "--set", "log.level=debug"]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/") as daemon:
+            assert daemon.stderr is not None
+            wait_for_line(daemon.stderr.fileno(), b"children is up")
+            done = rookery("down")
+            assert daemon.wait(SECONDS) == 0
+    assert done.stdout == "rookery is down\n"
+    assert not (state / "daemon.json").exists()
 
 
 @requirement("house.stop.ordered")

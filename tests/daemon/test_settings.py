@@ -130,6 +130,29 @@ def test_a_value_can_be_read_and_written_and_comments_stay(project: Path) -> Non
     ]
 
 
+def test_the_file_of_a_project_counts_from_every_folder_of_it(project: Path) -> None:
+    (project / ".rookery" / "config.toml").write_text('log.level = "debug"\n')
+    (project / "sub").mkdir()
+    assert rookery("config", "get", "log.level", cwd=project / "sub").stdout == "debug\n"
+    house = up(str(project / "sub"))
+    assert any(one["level"] == "debug" for one in house.log())
+    assert rookery("down").returncode == 0
+
+
+def test_setting_a_value_that_a_later_layer_overrides_says_so(state: Path) -> None:
+    done = rookery("config", "set", "log.level", "debug", env={"ROOKERY_LOG_LEVEL": "error"})
+    assert done.returncode == 0
+    assert 'environment ROOKERY_LOG_LEVEL comes after it and gives "error"' in done.stderr
+
+
+def test_a_value_is_written_also_when_the_daemon_cannot_take_it_over(house: House) -> None:
+    user = user_config("auth = 3\n")
+    done = rookery("config", "set", "log.level", "debug")
+    assert done.returncode == 0
+    assert "could not take it over" in done.stderr
+    assert 'level = "debug"' in user.read_text()
+
+
 def test_a_file_that_cannot_be_read_is_not_overwritten(state: Path) -> None:
     user = user_config("[log\n")
     assert rookery("config", "set", "log.level", "debug").returncode == 1

@@ -4,7 +4,7 @@ import asyncio
 import json
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ class Connections(set[Front]):
         super().add(element)
         self._changed.set()
 
-    def discard(self, element: Front) -> None:
+    def discard(self, element: object) -> None:
         super().discard(element)
         self._changed.set()
 
@@ -160,7 +160,11 @@ class Site:
         if receive_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         loop = asyncio.get_running_loop()
-        await soon(loop.sock_connect(sock, self.address))
+        try:
+            await soon(loop.sock_connect(sock, self.address))
+        except BaseException:
+            sock.close()
+            raise
         limit = receive_bytes or 65_536
         opened = asyncio.open_unix_connection if unix else asyncio.open_connection
         made = Client(*await opened(sock=sock, limit=limit))
@@ -190,12 +194,13 @@ async def serving(
     limits: Limits | None = None,
     judge_of: Callable[[int], Judge] = lambda port: welcome,
     path: Path | None = None,
-) -> AsyncIterator[Site]:
+) -> AsyncGenerator[Site]:
     """A listener on a port (which `judge_of` is told), or at `path`. At the end nothing of it may be left."""
     sock = bind_unix(path) if path is not None else bind_port(0)
     assert sock is not None
-    address = str(path) if path is not None else sock.getsockname()
-    listener = Listener(sock, app, judge_of(0 if path is not None else address[1]), limits or Limits())
+    address = sock.getsockname()
+    port = 0 if path is not None else address[1]
+    listener = Listener(sock, app, judge_of(port), limits or Limits())
     connections = Connections()
     listener.door.connections = connections
     await listener.start()
@@ -207,8 +212,13 @@ async def serving(
         for client in site.clients:
             client.writer.transport.abort()
         door = listener.door
-        left = [door.connections, door.unproven, door.leaving, list[None]() if not len(door.tasks) else door.tasks]
-        assert not any(map(len, left)), f"left in the door: {left}"
+        left = {
+            "connections": door.connections,
+            "unproven": door.unproven,
+            "leaving": door.leaving,
+            "tasks": door.tasks,
+        }
+        assert not any(map(len, left.values())), f"left in the door: {left}"
 
 
 def request(method: str = "GET", path: str = "/", *headers: str, body: bytes | None = None) -> bytes:

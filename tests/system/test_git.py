@@ -62,7 +62,7 @@ async def test_what_is_no_checkout_is_refused_with_a_remedy(git: Git, tmp_path: 
         run("git", "init", "-q", "--bare", str(folder))
     with pytest.raises(RookeryError) as caught:
         await git.main_checkout(folder)
-    assert caught.value.code == "invalid-input"
+    assert caught.value.code == "repository-not-found"
     assert str(folder) in caught.value.message
     assert caught.value.remedy
 

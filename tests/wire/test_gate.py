@@ -1,7 +1,7 @@
 """Nothing runs for a request that the gate refuses, and the gate cannot be talked round."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -42,7 +42,7 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(*, require_token: bool = True) -> AsyncIterator[Guarded]:
+async def guarded(*, require_token: bool = True) -> AsyncGenerator[Guarded]:
     tokens = Tokens()
     tokens.add(TOKEN, OWNER)
     passed: list[tuple[str, str, Principal]] = []

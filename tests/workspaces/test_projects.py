@@ -22,9 +22,9 @@ def test_a_repository_is_registered_once_from_wherever_in_it(house: House, tmp_p
     app = repository(tmp_path / "app")
     (app / "deep" / "er").mkdir(parents=True)
     (tmp_path / "alias").symlink_to("app")
+    assert rookery("project", "add", str(app)).stdout == f"added {project_id(app)}\n"
     for path in (app, app / "deep" / "er", tmp_path / "alias"):
-        done = rookery("project", "add", str(path))
-        assert done.stdout == f"added {project_id(app)}\n"
+        assert rookery("project", "add", str(path)).stdout == f"known already: {project_id(app)}\n"
     assert listed() == [{"id": project_id(app), "name": "app", "path": str(app)}]
 
 

@@ -22,7 +22,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.log import LEVELS
 from rookery.workspaces.projects import Projects
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 _STATUSES = {"invalid-input": 400, "timeout": 504, "store-busy": 503}
 
@@ -85,7 +85,7 @@ class Routes:
         return EventStream(self._house.events, since_of(request))
 
     async def logs(self, request: Request) -> ASGIApp:
-        """The log as server-sent events: its last records, then each new one; `?level=` sets the least level."""
+        """The log as server-sent events: its last records, then each new one; `?level=` and `?last=` choose."""
         level = request.query_params.get("level", "debug")
         if level not in LEVELS:
             raise RookeryError("invalid-input", f"there is no level {level!r}", f"use one of {', '.join(LEVELS)}")
@@ -94,20 +94,26 @@ class Routes:
         def keep(event: Event) -> bool:
             return logging.getLevelNamesMapping()[event.data["level"].upper()] >= wanted
 
+        last = request.query_params.get("last", "200")
+        if not last.isascii() or not last.isdigit() or len(last) > 9:
+            raise RookeryError(
+                "invalid-input", f"last={last[:40]!r} is not a number", "send how many records to begin with"
+            )
         since = since_of(request)
-        return EventStream(self._house.logs, self._house.logs.oldest_id - 1 if since is None else since, keep)
+        return EventStream(self._house.logs, self._house.logs.before(int(last)) if since is None else since, keep)
 
     async def projects(self, request: Request) -> Response:
         """The projects."""
         return answer(await self._house.projects.all())
 
     async def add_project(self, request: Request) -> Response:
-        """Register the repository that `path` lies in; answers the project."""
+        """Register the repository that `path` lies in; answers the project, with 201 if it is new and 200 if not."""
         asked = await body_of(request, AddProject)
         path = Path(asked.path)
         if not path.is_absolute():
             raise RookeryError("invalid-input", f"{asked.path!r} is not an absolute path", "send the whole path")
-        return answer(await self._house.projects.add(path), status=201)
+        project, added = await self._house.projects.add(path)
+        return answer(msgspec.to_builtins(project) | {"added": added}, status=201 if added else 200)
 
     async def reload(self, request: Request) -> Response:
         """Read the settings anew; answers which were taken over and which need a restart."""
@@ -133,7 +139,10 @@ async def body_of(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RookeryError("invalid-input", f"the body does not fit: {error}", "see docs/reference/http.md") from error
+        wanted = ", ".join(kind.__struct_fields__)
+        raise RookeryError(
+            "invalid-input", f"the body does not fit: {error}", f"send an object with: {wanted}"
+        ) from error
 
 
 async def _known(request: Request, error: Exception) -> Response:
@@ -145,7 +154,8 @@ async def _known(request: Request, error: Exception) -> Response:
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "route-not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid-input")
-    return answer({"error": {"code": code, "message": error.detail}}, error.status_code)
+    remedy = "see the routes in the HTTP reference of the docs"
+    return answer({"error": {"code": code, "message": error.detail, "remedy": remedy}}, error.status_code)
 
 
 async def _crashed(request: Request, error: Exception) -> Response:

@@ -32,7 +32,7 @@ def report(failure: Failure) -> int:
     if "--json" in sys.argv:
         import json
 
-        told = {"code": failure.code, "message": failure.message, "hint": failure.remedy}
+        told = {"code": failure.code, "message": failure.message, "remedy": failure.remedy}
         sys.stderr.write(json.dumps({"error": told}) + "\n")
     else:
         remedy = f" ({failure.remedy})" if failure.remedy else ""

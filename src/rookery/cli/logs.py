@@ -29,7 +29,7 @@ Examples:
 def logs(follow: bool, level: str, lines: int, as_json: bool) -> None:
     """Show the daemon's log."""
     wanted = LEVELS[LEVELS.index(level) :]
-    for record in _followed(level) if follow else _last(lines, wanted):
+    for record in _followed(level, lines) if follow else _last(lines, wanted):
         output.answer(json.dumps(record, ensure_ascii=False) if as_json else _human(record))
 
 
@@ -38,7 +38,7 @@ def _last(count: int, wanted: Iterable[str]) -> Iterable[dict[str, Any]]:
 
     path = log_file(state_folder())
     found: deque[dict[str, Any]] = deque(maxlen=count)
-    parts = [path.with_name(f"{path.name}.{number}") for number in range(9, 0, -1)]
+    parts = sorted(path.parent.glob(f"{path.name}.*"), key=lambda part: -int(part.suffix[1:]))
     existing = [part for part in [*parts, path] if part.exists()]
     if not existing:
         raise Failure("log-not-found", f"there is no log yet at {path}", "start the daemon with `rookery up -d`")
@@ -53,12 +53,12 @@ def _last(count: int, wanted: Iterable[str]) -> Iterable[dict[str, Any]]:
     return found
 
 
-def _followed(level: str) -> Iterator[dict[str, Any]]:
+def _followed(level: str, count: int) -> Iterator[dict[str, Any]]:
     connected = link.connect()
     if connected is None:
         raise Failure("daemon-unreachable", "no daemon is running, so there is nothing to follow", "rookery up -d")
     try:
-        connected.request("GET", f"/api/logs?level={level}")
+        connected.request("GET", f"/api/logs?level={level}&last={count}")
         kind = ""
         for line in connected.lines():
             if line.startswith(b"event: "):

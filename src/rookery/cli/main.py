@@ -1,6 +1,7 @@
 """The root command. Groups are imported when they are used, so that `--help` costs little more than `import click`."""
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -74,7 +75,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody left to tell.
-        sys.stderr.close()
+        # Whoever read our output has gone; flushing at exit would only say so again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     sys.exit(code if isinstance(code, int) else 0)

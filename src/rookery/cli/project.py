@@ -36,4 +36,5 @@ def add(path: str, as_json: bool, no_start: bool) -> None:
     if as_json:
         output.answer_json(data)
     else:
-        output.answer(f"added {json.loads(data)['id']}")
+        told = json.loads(data)
+        output.answer(f"{'added' if told['added'] else 'known already:'} {told['id']}")

@@ -13,8 +13,38 @@ def daemon_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "rookery.daemon", *words]
 
 
-def start_daemon(words: Sequence[str] = (), *, quiet: bool = False) -> dict[str, object]:
-    """Start it and wait until it is healthy, or say why it is not and where its log is."""
+def start_daemon(words: Sequence[str] = ()) -> dict[str, object]:
+    """See that one runs and is healthy, or say why not and where its log is. Of many who try at once one starts it."""
+    last: Failure | None = None
+    for _ in range(3):
+        try:
+            return _start(words)
+        except Failure as failure:
+            if failure.code != "already-running":
+                raise
+            last = failure
+        if found := _wait_for_other():
+            return found
+    assert last is not None
+    raise last
+
+
+def _wait_for_other() -> dict[str, object] | None:
+    """What another start came to: its runtime once it answers, None once it has given up."""
+    from rookery.cli import link
+    from rookery.system.lock import wait_until_free
+    from rookery.system.places import lock_file, state_folder
+
+    for _ in range(600):
+        if running := link.connect():
+            running.close()
+            return link.runtime()
+        if wait_until_free(lock_file(state_folder()), 0.05):
+            return None
+    return None
+
+
+def _start(words: Sequence[str]) -> dict[str, object]:
     from rookery.system.detach import start_detached
     from rookery.system.errors import RookeryError
     from rookery.system.places import ensure_private_folder, log_file, state_folder
@@ -24,8 +54,7 @@ def start_daemon(words: Sequence[str] = (), *, quiet: bool = False) -> dict[str,
     except RookeryError as error:
         raise Failure(error.code, error.message, error.remedy) from None
     out = logs / "daemon.out"
-    if not quiet:
-        sys.stderr.write("starting the daemon ...\n")
+    sys.stderr.write("starting the daemon ...\n")
     pipe = start_detached(daemon_command("serve", "--ready-fd", "{fd}", *words), str(out))
     failure: Failure | None = None
     with os.fdopen(pipe, encoding="utf-8") as told:
@@ -35,8 +64,7 @@ def start_daemon(words: Sequence[str] = (), *, quiet: bool = False) -> dict[str,
                 return news["ready"]
             if "error" in news:
                 error = news["error"]
-                exit_code = 3 if error["code"] == "invalid-input" else None
-                failure = Failure(error["code"], error["message"], error.get("remedy", ""), exit_code)
+                failure = Failure(error["code"], error["message"], error.get("remedy", ""))
             else:
                 sys.stderr.write(f"{news['progress']} ...\n")
     if failure is not None:

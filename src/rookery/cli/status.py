@@ -36,7 +36,7 @@ def render(report: dict[str, Any]) -> str:
     ]
     lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
     projects = [[project["name"], project["path"]] for project in report["projects"]]
-    lines += ["", output.table(projects, ["PROJECT", "PATH"])] if projects else ["", "no projects yet: rookery up PATH"]
+    lines += ["", output.table(projects, ["PROJECT", "PATH"]) or "no projects yet: rookery project add PATH"]
     workspaces = [
         [
             workspace["name"],

@@ -3,13 +3,16 @@
 import os
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rookery.cli import link, output
 from rookery.cli.failure import Failure
 from rookery.cli.starting import daemon_command, start_daemon
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 UP_EPILOG = """\b
 Examples:
@@ -34,6 +37,8 @@ def up(
     PATH is any folder of it, by default the current one. Without -d the daemon runs in the foreground until it is
     signalled.
     """
+    if as_json and not detach:
+        raise click.UsageError("--json goes with -d: in the foreground there is no answer")
     if malformed := [pair for pair in settings if "=" not in pair]:
         raise click.UsageError(f"--set takes KEY=VALUE, not {malformed[0]!r}")
     pairs = list(settings)
@@ -59,9 +64,9 @@ def up(
         output.narrate("a daemon is running already; its settings stay as they are until `rookery down`")
     try:
         link.call("POST", "/api/projects", {"path": folder}, start=False)
-    except Failure as failure:
+    except Failure:
         if path:
-            raise Failure(failure.code, failure.message, failure.remedy, 3) from None
+            raise
     known = link.runtime() or {}
     _tell_up(known.get("pid"), str(known.get("url")), as_json, started=False)
 
@@ -91,25 +96,45 @@ def down(timeout: float, as_json: bool) -> None:
 
     Returns once it has ended. If none is running there is nothing to do, and that is a success.
     """
+    from rookery.system.clock import SYSTEM_CLOCK
+    from rookery.system.lock import wait_until_free
+    from rookery.system.places import lock_file, state_folder
+
+    ends = SYSTEM_CLOCK.monotonic() + timeout
+    lock = lock_file(state_folder())
     running = link.connect()
-    if running is None:
+    if running is not None:
+        _ask_to_stop(running, timeout)
+    elif not _stop_by_signal(lock):
         _tell_down(as_json, stopped=False)
         return
+    if not wait_until_free(lock, max(ends - SYSTEM_CLOCK.monotonic(), 0.001)):
+        raise Failure("timeout", f"the daemon is still stopping after {timeout:g} s", "see `rookery logs`")
+    _tell_down(as_json, stopped=True)
+
+
+def _ask_to_stop(running: link.Link, timeout: float) -> None:
     try:
-        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout, 10))
+        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout / 2, 10))
     except Failure:
         # It does not listen; the pid is the one that answered on its socket.
         if running.peer is None:
             raise
         output.narrate("the daemon does not answer; sending it SIGTERM")
         os.kill(running.peer, signal.SIGTERM)
-    from rookery.system.lock import wait_until_free
-    from rookery.system.places import lock_file, state_folder
 
-    if not wait_until_free(lock_file(state_folder()), timeout):
-        pid = (link.runtime() or {}).get("pid", "unknown")
-        raise Failure("timeout", f"the daemon (pid {pid}) is still stopping after {timeout:g} s", "see `rookery logs`")
-    _tell_down(as_json, stopped=True)
+
+def _stop_by_signal(lock: "Path") -> bool:
+    """For a daemon that has no socket yet, or no longer: whoever holds the lock has written its pid there."""
+    from rookery.system.lock import FileLock, is_held
+
+    if not is_held(lock):
+        return False
+    _, pid, phase = FileLock(lock).holder().split()
+    output.narrate(f"the daemon (pid {pid}) is {phase}; waiting for its end")
+    if phase != "stopping":
+        os.kill(int(pid), signal.SIGTERM)
+    return True
 
 
 def _tell_down(as_json: bool, *, stopped: bool) -> None:

@@ -1,6 +1,7 @@
 """`python -P -m rookery.daemon serve|doctor|config`: what the command line hands over to."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -47,4 +48,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:
+        # Whoever read our output has gone; flushing at exit would only say so again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -20,7 +20,7 @@ from rookery.system.files import write_atomic
 
 def run_config(action: str, key: str, value: str, *, as_json: bool, in_project: bool) -> int:
     try:
-        layered = layers.load(places.config_folder(), project=project_here(), environment=os.environ)
+        layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
         if action == "show":
             _show(layered, as_json)
         elif action == "get":
@@ -34,12 +34,6 @@ def run_config(action: str, key: str, value: str, *, as_json: bool, in_project: 
     except Failure as failure:
         return report(failure)
     return 0
-
-
-def project_here() -> Path | None:
-    """The checkout that the current folder lies in, found without running git."""
-    here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
 
 
 def _show(layered: layers.Layered, as_json: bool) -> None:
@@ -79,7 +73,7 @@ def _set(key: str, text: str, in_project: bool) -> None:
     value = layers.parse(known, text, textual=True)
     path = layers.user_file(places.config_folder())
     if in_project:
-        project = project_here()
+        project = layers.checkout_of(Path.cwd())
         if project is None:
             raise Failure("project-not-found", "the current folder is in no git repository", "leave --project out")
         if not known.project:
@@ -96,7 +90,12 @@ def _set(key: str, text: str, in_project: bool) -> None:
     table[name] = value
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, tomlkit.dumps(document).encode())
-    output.narrate(f"{key} = {_literal(value)} in {path}{_take_over(key)}")
+    output.narrate(f"{key} = {_literal(value)} in {path}")
+    now = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
+    if now.sources[key] != str(path):
+        output.narrate(f"but {now.sources[key]} comes after it and gives {_literal(now.values[key])}")
+    elif said := _take_over(key):
+        output.narrate(said)
 
 
 def _take_over(key: str) -> str:
@@ -104,10 +103,13 @@ def _take_over(key: str) -> str:
     running = link.connect()
     if running is None:
         return ""
-    told = json.loads(link.exchange(running, "POST", "/api/daemon/reload", {}))
+    try:
+        told = json.loads(link.exchange(running, "POST", "/api/daemon/reload", {}))
+    except Failure as failure:
+        return f"the running daemon could not take it over: {failure.message}"
     if key in told["applied"]:
-        return "; the running daemon has taken it over"
-    return "; it counts from the next start of the daemon" if key in told["needs_restart"] else ""
+        return "the running daemon has taken it over"
+    return "it counts from the next start of the daemon" if key in told["needs_restart"] else ""
 
 
 def _path(layered: layers.Layered, as_json: bool) -> None:

@@ -16,11 +16,11 @@ from typing import Literal
 import rookery
 from rookery.cli import link, output
 from rookery.daemon import layers
-from rookery.daemon.configure import project_here
 from rookery.system import environment, places
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
+from rookery.system.store import newest_version, peek_version
 
 Verdict = Literal["ok", "warning", "failed"]
 
@@ -68,6 +68,8 @@ async def all_checks() -> list[Check]:
     return [
         check_python(),
         *found,
+        check_state(state),
+        check_store(state),
         check_daemon(state),
         check_ports(),
         check_disk(state),
@@ -167,6 +169,27 @@ def check_disk(state: Path) -> Check:
     return Check("disk", "ok", told)
 
 
+def check_state(state: Path) -> Check:
+    """Whether the folder is there and can be written, or can be made."""
+    there = next(folder for folder in (state, *state.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Check("state", "failed", f"{there} cannot be written to", "set ROOKERY_HOME to a folder that can")
+    return Check("state", "ok", str(state) if there == state else f"{state} will be made on the first start")
+
+
+def check_store(state: Path) -> Check:
+    """Whether this Rookery can open the store; only looked at, never opened."""
+    try:
+        version = peek_version(places.store_file(state))
+    except OSError as error:
+        return Check("store", "failed", f"cannot be read: {error.strerror}", f"see {places.store_file(state)}")
+    if version is None:
+        return Check("store", "ok", "none yet")
+    if version > newest_version():
+        return Check("store", "failed", f"its schema {version} is newer than this Rookery", "update Rookery")
+    return Check("store", "ok", f"schema {version}")
+
+
 def check_inotify() -> Check:
     try:
         watches = int(Path("/proc/sys/fs/inotify/max_user_watches").read_text(encoding="ascii"))
@@ -192,9 +215,10 @@ def check_modes(state: Path) -> Iterator[Check]:
         elif stat.S_ISLNK(found.st_mode) and path != state:
             yield Check("modes", "failed", f"{path} is a symbolic link", f"rm {path}")
         elif found.st_mode & 0o077:
-            mode = 0o700 if path == state else 0o600
             told = f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
-            yield Check("modes", "failed", told, f"chmod {mode:o} {path}")
+            # A token that others could read may be known to them; a new one is made on the next start.
+            remedy = f"rm {path}" if path == places.token_file(state) else f"chmod go= {path}"
+            yield Check("modes", "failed", told, remedy)
         else:
             continue
         return
@@ -202,7 +226,7 @@ def check_modes(state: Path) -> Iterator[Check]:
 
 
 def check_config() -> Iterator[Check]:
-    layered = layers.load(places.config_folder(), project=project_here(), environment=os.environ)
+    layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
     for problem in layered.problems:
         yield Check(
             "config", "failed" if problem.fatal else "warning", f"{problem.source}: {problem.message}", problem.remedy

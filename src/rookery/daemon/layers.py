@@ -44,7 +44,8 @@ class Layered:
         """The typed settings, or an error that names everything fatal."""
         fatal = [problem for problem in self.problems if problem.fatal]
         if fatal:
-            raise RookeryError("invalid-settings", "; ".join(map(str, fatal)), "see: rookery config show")
+            code = "invalid-input" if all(problem.source == "flag" for problem in fatal) else "invalid-settings"
+            raise RookeryError(code, "; ".join(map(str, fatal)), "see: rookery config show")
         nested: dict[str, Any] = {}
         for key, value in self.values.items():
             section, _, name = key.rpartition(".")
@@ -58,6 +59,11 @@ def user_file(config_folder: Path) -> Path:
 
 def project_file(project: Path) -> Path:
     return project / ".rookery" / "config.toml"
+
+
+def checkout_of(folder: Path) -> Path | None:
+    """The checkout that a folder lies in, found without running git."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
 
 
 def load(
@@ -94,10 +100,8 @@ def parse(known: Known, value: Any, *, textual: bool) -> Any:
     """`value` as the type of the setting; text from outside a file may spell a number or a truth value."""
     try:
         return msgspec.convert(value, known.type, strict=not textual)
-    except msgspec.ValidationError as error:
-        raise RookeryError(
-            "invalid-input", f"{known.key} = {value!r}: {str(error)[0].lower()}{str(error)[1:]}", known.text
-        ) from None
+    except msgspec.ValidationError:
+        raise RookeryError("invalid-input", f"{known.key} cannot be {value!r}", f"give {known.accepts}") from None
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from rookery.api.status import Daemon
 from rookery.daemon import layers
 from rookery.daemon.options import Options, Starter
 from rookery.daemon.parts import ChildrenService, HttpService, StoreService
-from rookery.daemon.runtime import Runtime, owner_token, write_runtime
+from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
 from rookery.daemon.services import Runner, Service
 from rookery.daemon.settings import known_settings
 from rookery.system import log, metrics, places
@@ -29,6 +29,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.files import remove
 from rookery.system.git import Git
 from rookery.system.ids import new_id
+from rookery.system.lock import FileLock
 from rookery.system.log import REDACTOR
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
@@ -38,7 +39,8 @@ logger = logging.getLogger("rookery.daemon")
 
 
 def load_settings(options: Options) -> layers.Layered:
-    return layers.load(places.config_folder(), project=options.project, environment=os.environ, flags=options.flags)
+    project = layers.checkout_of(options.project) if options.project else None
+    return layers.load(places.config_folder(), project=project, environment=os.environ, flags=options.flags)
 
 
 @dataclass
@@ -49,6 +51,7 @@ class RunningDaemon:
     starter: Starter
     layered: layers.Layered
     state: Path
+    lock: FileLock
     instance: str = field(default_factory=new_id)
 
     async def run(self) -> int:
@@ -90,6 +93,7 @@ class RunningDaemon:
                 logger.info("up at %s, instance %s%s", self._http.url, self.instance, hint)
                 await self._stop_reason
         finally:
+            self.lock.note(lock_note("stopping"))
             self._events.publish("daemon.stopping")
             remove(places.runtime_file(self.state))
             await runner.stop()
@@ -112,6 +116,7 @@ class RunningDaemon:
             instance=self.instance,
         )
         write_runtime(self.state, runtime)
+        self.lock.note(lock_note("running"))
         self._events.publish("daemon.started", instance=self.instance, version=rookery.__version__)
         self.starter.tell(ready={"pid": runtime.pid, "url": runtime.url, "socket": runtime.socket})
         self.starter.close()
@@ -134,7 +139,7 @@ class RunningDaemon:
         if self.options.project is None:
             return
         try:
-            project = await self._projects.add(self.options.project)
+            project, _ = await self._projects.add(self.options.project)
             logger.info("project %s (%s)", project.id, project.path)
         except RookeryError as error:
             if self.options.project_required:

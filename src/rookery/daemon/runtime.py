@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from rookery.system import places
-from rookery.system.clock import iso
 from rookery.system.errors import RookeryError
 from rookery.system.files import read_secret, write_secret
 from rookery.system.ids import new_token
@@ -46,7 +46,7 @@ def describe_running(state: Path, holder: str) -> RookeryError:
         runtime = msgspec.json.decode(places.runtime_file(state).read_bytes(), type=Runtime)
         running = f"pid {runtime.pid} at {runtime.url}, since {runtime.started}"
     except (OSError, msgspec.DecodeError):
-        running = f"{holder or 'pid unknown'}, still starting or stopping"
+        running = holder or "pid unknown"
     return RookeryError(
         "already-running",
         f"a daemon is running on {state} already ({running})",
@@ -54,5 +54,6 @@ def describe_running(state: Path, holder: str) -> RookeryError:
     )
 
 
-def lock_note(wall: float) -> str:
-    return f"pid {os.getpid()} since {iso(wall)}"
+def lock_note(phase: Literal["starting", "running", "stopping"]) -> str:
+    """What the lock file says; `rookery down` reads pid and phase from it where the socket cannot be reached."""
+    return f"pid {os.getpid()} {phase}"

@@ -10,7 +10,6 @@ from rookery.daemon.options import Options, Starter
 from rookery.daemon.running import RunningDaemon, load_settings
 from rookery.daemon.runtime import describe_running, lock_note
 from rookery.system import log, metrics, places
-from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.lock import FileLock
 
@@ -26,7 +25,7 @@ def serve(options: Options) -> int:
         state = places.ensure_private_folder(places.state_folder())
         # Held until the process is gone: whoever waits for the lock waits for just that.
         lock = FileLock(places.lock_file(state))
-        if not lock.acquire(lock_note(SYSTEM_CLOCK.wall())):
+        if not lock.acquire(lock_note("starting")):
             raise describe_running(state, lock.holder())
         # Its own folder, not one that a user may want to remove or unmount.
         os.chdir(state)
@@ -38,7 +37,7 @@ def serve(options: Options) -> int:
             terminal=options.foreground,
         )
         metrics.gauge("rookery_log_records_lost", "Log records that could not be written.", lambda: handler.lost)
-        daemon = RunningDaemon(options, starter, layered, state)
+        daemon = RunningDaemon(options, starter, layered, state, lock)
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
             return runner.run(daemon.run())
     except RookeryError as error:
@@ -48,7 +47,7 @@ def serve(options: Options) -> int:
         elif options.ready_fd is None:
             report(Failure(error.code, error.message, error.remedy))
         # The pipe is left to end with the process: whoever reads it waits for just that.
-        return 3 if error.code == "invalid-input" else 1
+        return Failure(error.code, error.message).exit_code
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -87,6 +87,17 @@ class Known:
     text: str
     project: bool
     live: bool
+
+    @property
+    def accepts(self) -> str:
+        """What may be given, in words."""
+        kind, *metas = get_args(self.type)
+        if get_origin(kind) is Literal:
+            return "one of " + ", ".join(get_args(kind))
+        least = next((meta.ge if meta.ge is not None else meta.gt for meta in metas if meta.le is not None), None)
+        most = next((meta.le for meta in metas if meta.le is not None), None)
+        number = "a whole number" if kind is int else "a number"
+        return f"{number} from {least} to {most}" if kind is int else f"{number} above {least}, up to {most}"
 
     @property
     def variable(self) -> str:

@@ -83,6 +83,10 @@ class Bus:
         """The first event that is still known, or the next one."""
         return self._history[0].id if self._history else self._last + 1
 
+    def before(self, count: int) -> int:
+        """The id to resume from to get the last `count` events that are still known."""
+        return max(self.oldest_id, self._last + 1 - count) - 1
+
     @property
     def readers(self) -> int:
         return len(self._readers)

@@ -26,13 +26,17 @@ class Git:
     async def main_checkout(self, folder: Path) -> Path:
         """The main worktree of the repository that `folder` lies in."""
         if not folder.is_dir():
-            raise RookeryError("invalid-input", f"{folder} is not a folder", "name a folder inside a git repository")
+            raise RookeryError(
+                "repository-not-found", f"{folder} is not a folder", "name a folder inside a git repository"
+            )
         listed = await self.run(folder, "worktree", "list", "--porcelain", "-z")
         if listed.returncode != 0:
             reason = listed.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
             remedy = "name a folder inside a git repository, or make one: git init"
-            raise RookeryError("invalid-input", f"{folder} is not in a usable git repository: {reason}", remedy)
+            raise RookeryError("repository-not-found", f"{folder} is not in a usable git repository: {reason}", remedy)
         first = listed.stdout.split(b"\0\0", 1)[0].split(b"\0")
         if b"bare" in first:
-            raise RookeryError("invalid-input", f"{folder} is in a bare repository", "name a checkout that is not bare")
+            raise RookeryError(
+                "repository-not-found", f"{folder} is in a bare repository", "name a checkout that is not bare"
+            )
         return Path(os.fsdecode(first[0].removeprefix(b"worktree ")))

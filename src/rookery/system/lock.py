@@ -28,9 +28,14 @@ class FileLock:
             os.close(handle)
             raise
         self._handle = handle
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, note.encode(), 0)
+        self.note(note)
         return True
+
+    def note(self, text: str) -> None:
+        """Say anew who holds the lock, and what for."""
+        if self._handle is not None:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, text.encode(), 0)
 
     def holder(self) -> str:
         """The note of whoever took the lock last."""
@@ -43,6 +48,21 @@ class FileLock:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock at this moment."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:

@@ -277,6 +277,21 @@ def _version(db: sqlite3.Connection) -> int:
     return db.execute("PRAGMA user_version").fetchone()[0]
 
 
+def newest_version() -> int:
+    """The newest schema that this Rookery knows."""
+    return _migrations()[-1][0]
+
+
+def peek_version(path: Path) -> int | None:
+    """The schema in a file's header, without opening the file as a database; None where there is none."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+    except FileNotFoundError:
+        return None
+    return int.from_bytes(header[60:64], "big") if header.startswith(MAGIC) else None
+
+
 def _migrations() -> list[tuple[int, str]]:
     return [(int(file.name[:4]), file.read_text(encoding="utf-8")) for file in sorted(SCHEMA.glob("????_*.sql"))]
 

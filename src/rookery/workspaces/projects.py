@@ -22,8 +22,8 @@ class Projects:
     def __init__(self, store: Store, git: Git, events: Bus, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store, self._git, self._events, self._clock = store, git, events, clock
 
-    async def add(self, folder: Path) -> Project:
-        """Register the repository that `folder` lies in; one that is known already is answered as it is."""
+    async def add(self, folder: Path) -> tuple[Project, bool]:
+        """Register the repository that `folder` lies in; answers it, and whether it was new."""
         path = (await self._git.main_checkout(folder)).resolve()
         if path in (Path("/"), Path.home()):
             raise RookeryError(
@@ -40,7 +40,7 @@ class Projects:
         )
         if added:
             self._events.publish("project.added", project=msgspec.to_builtins(project))
-        return project
+        return project, bool(added)
 
     async def all(self) -> list[Project]:
         rows: list[tuple[str, str, str]] = await self._store.read(
