@@ -1,0 +1,137 @@
+"""One request from its arrival to its answer, whatever brought it."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Id,
+    Params,
+    WireError,
+    encode_notification,
+    encode_result,
+    object_of,
+)
+from rookery.wire.provider import Ask, Client, InputNeeded, Provider
+from rookery.wire.sealing import Seal
+
+logger = logging.getLogger("rookery.mcp.wire")
+
+CANCELLED = -32800
+_TTL_MS = 0
+
+Questioner = Callable[[Mapping[str, Ask]], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass
+class RunningCall:
+    """What a provider gets to see; `send` and `question` lead back to the client."""
+
+    id: Id
+    method: str
+    params: Params
+    meta: Params
+    client: Client
+    log_level: str | None
+    send: Callable[[bytes], Awaitable[None]]
+    question: Questioner | None = None
+    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self.send(encode_notification(method, msgspec.json.encode(params)))
+
+    async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+        for ask in asks.values():
+            self.client.must_have(ask.method)
+        if self.question is not None:
+            return await self.question(asks)
+        missing = {key: ask for key, ask in asks.items() if key not in self.answers}
+        if missing:
+            raise InputNeeded(missing)
+        return {key: self.answers[key] for key in asks}
+
+
+def params_of(raw: Raw) -> tuple[Params, Params]:
+    """The members of `params` and of its `_meta`."""
+    params = object_of(raw)
+    meta = params.get("_meta")
+    return params, object_of(meta, "_meta") if meta is not None else {}
+
+
+async def answer(provider: Provider, call: RunningCall, seal: Seal, owner: str) -> tuple[bytes, int]:
+    """The message that answers a call, and the code of its error, 0 for none."""
+    try:
+        if call.client.modern:
+            _take_inputs(call, seal, owner)
+        result = await provider.handle(call)
+        return encode_result(call.id, finish(result, call.method, call.client, provider)), 0
+    except InputNeeded as needed:
+        if call.method not in revisions.MAY_ASK:
+            error = WireError(INTERNAL_ERROR, f"{call.method} may not ask for input")
+            return error.encoded(call.id), error.code
+        return encode_result(call.id, _input_required(call, needed, seal, owner)), 0
+    except WireError as error:
+        return error.encoded(call.id), error.code
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        logger.exception("%s failed", call.method)
+        error = WireError(INTERNAL_ERROR, "something went wrong here; the daemon's log tells what")
+        return error.encoded(call.id), error.code
+
+
+def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provider: Provider) -> bytes:
+    """The result as the client's revision wants it. What came from elsewhere stays as it came, and only grows."""
+    if not client.modern:
+        return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
+    members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
+    members.setdefault("resultType", "complete")
+    if method in revisions.CACHEABLE:
+        members.setdefault("ttlMs", _TTL_MS)
+        members.setdefault("cacheScope", "private")
+    meta = members.get("_meta")
+    known: dict[str, Any] = dict(object_of(meta, "_meta") if isinstance(meta, Raw) else meta or {})
+    known.setdefault(revisions.META_SERVER, provider.info)
+    members["_meta"] = known
+    return msgspec.json.encode(members)
+
+
+def _take_inputs(call: RunningCall, seal: Seal, owner: str) -> None:
+    """Answers of this round and of those before it, which the client carried for us."""
+    if call.method not in revisions.MAY_ASK:
+        return
+    answers: dict[str, Any] = {}
+    if (state := call.params.get("requestState")) is not None:
+        try:
+            text = msgspec.json.decode(state, type=str)
+        except msgspec.DecodeError:
+            raise WireError(INVALID_PARAMS, "requestState must be a string") from None
+        answers |= seal.open(text, _bound(call, owner))
+    if (given := call.params.get("inputResponses")) is not None:
+        for key, response in object_of(given, "inputResponses").items():
+            value = msgspec.json.decode(response)
+            if not isinstance(value, dict):
+                raise WireError(INVALID_PARAMS, f"inputResponses.{key} must be an object")
+            answers[key] = value
+    call.answers = answers
+
+
+def _input_required(call: RunningCall, needed: InputNeeded, seal: Seal, owner: str) -> bytes:
+    asks = {key: {"method": ask.method, "params": ask.params} for key, ask in needed.asks.items()}
+    state = seal.close(dict(call.answers), _bound(call, owner))
+    return msgspec.json.encode({"resultType": "input_required", "inputRequests": asks, "requestState": state})
+
+
+def _bound(call: RunningCall, owner: str) -> str:
+    """What a sealed state is for: this caller, this method, these arguments."""
+    told = [owner, call.method, *(bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()

@@ -1,0 +1,153 @@
+"""The headers by which a modern request can be routed without reading its body; they must say what the body says."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
+_PARAM = "mcp-param-"
+_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+_PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_DECIMAL = re.compile(r"(-?\d+)(?:\.0+)?")
+_TYPES = frozenset({"string", "integer", "boolean"})
+# Keywords under which a schema may hide another one; only `properties` keeps a property at a fixed place.
+_HOLDERS = frozenset(
+    {"items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else", "contentSchema"}
+    | {"unevaluatedItems", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "prefixItems", "patternProperties"}
+    | {"dependentSchemas", "$defs", "definitions"}
+)
+
+
+def encode_value(text: str) -> str:
+    """A value that survives as a header: itself, or wrapped in base64."""
+    if _PLAIN.fullmatch(text) and not _SENTINEL.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def decode_value(text: str) -> str | None:
+    """The value that was meant, None if it is wrapped badly."""
+    wrapped = _SENTINEL.fullmatch(text)
+    if wrapped is None:
+        return text
+    try:
+        data = base64.b64decode(wrapped[1], validate=True)
+        return data.decode() if base64.b64encode(data).decode() == wrapped[1] else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for key, value in headers if key == name]
+
+
+def check_routing(headers: Headers, request: Request, params: Params, version: str) -> None:
+    """Refuse a request whose headers and body disagree on version, method or name."""
+    expected = {b"mcp-protocol-version": version, b"mcp-method": request.method}
+    named_by = revisions.NAMED_BY.get(request.method)
+    if named_by is not None and named_by in params:
+        name = msgspec.json.decode(params[named_by])
+        if isinstance(name, str):
+            expected[b"mcp-name"] = name
+    for header in _ROUTING:
+        given = values(headers, header)
+        if len(given) > 1:
+            raise _mismatch(f"{header.decode()} is given {len(given)} times")
+        if header in expected and (not given or decode_value(given[0]) != expected[header]):
+            raise _mismatch(f"{header.decode()} does not say what the body says")
+
+
+def declared(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Each annotated property: where it is, the name of its header, its type. Raises ValueError for a bad one."""
+    seen: set[str] = set()
+    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    while waiting:
+        place, found = waiting.pop()
+        if not isinstance(found, dict):
+            continue
+        node = cast(dict[str, Any], found)
+        if "x-mcp-header" in node:
+            name, kind = node["x-mcp-header"], node.get("type")
+            if not place:
+                raise ValueError("x-mcp-header stands where no argument has a fixed place")
+            if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+                raise ValueError("x-mcp-header is not a header name")
+            if not isinstance(kind, str) or kind not in _TYPES:
+                raise ValueError("x-mcp-header is for strings, integers and booleans only")
+            if name.lower() in seen:
+                raise ValueError(f"x-mcp-header {name} stands twice")
+            seen.add(name.lower())
+            yield place, name, kind
+        for keyword, value in node.items():
+            if keyword == "properties" and isinstance(value, dict):
+                for key, child in cast(dict[str, Any], value).items():
+                    waiting.append(((*place, key) if place is not None else None, child))
+            elif keyword in _HOLDERS:
+                waiting += [(None, child) for child in _children(value)]
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return cast(list[Any], value)
+    if isinstance(value, dict):
+        members = cast(dict[str, Any], value)
+        return [members, *members.values()]
+    return []
+
+
+def check_params(headers: Headers, schema: Mapping[str, Any] | None, arguments: Any) -> None:
+    """Refuse a call whose Mcp-Param-* headers and arguments disagree."""
+    if schema is None:
+        return
+    try:
+        wanted = list(declared(schema))
+    except ValueError:
+        # Clients drop such a tool, and send no headers for it.
+        return
+    for place, name, kind in wanted:
+        value = _at(arguments, place)
+        given = values(headers, (_PARAM + name.lower()).encode())
+        if len(given) > 1:
+            raise _mismatch(f"Mcp-Param-{name} is given {len(given)} times")
+        if (value is None) != (not given):
+            raise _mismatch(f"Mcp-Param-{name} and {'.'.join(place)} must be given together")
+        if given and not _agree(kind, value, decode_value(given[0])):
+            raise _mismatch(f"Mcp-Param-{name} does not say what {'.'.join(place)} says")
+
+
+def _at(arguments: Any, place: tuple[str, ...]) -> Any:
+    for key in place:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = cast(dict[str, Any], arguments).get(key)
+    return arguments
+
+
+def render(value: Any) -> str | None:
+    """An argument as a header has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _agree(kind: str, value: Any, given: str | None) -> bool:
+    if given is None:
+        return False
+    if kind == "integer" and not isinstance(value, bool) and isinstance(value, int | float) and value == int(value):
+        number = _DECIMAL.fullmatch(given)
+        return number is not None and int(number[1]) == int(value)
+    return given == render(value)
+
+
+def _mismatch(message: str) -> WireError:
+    return WireError(HEADER_MISMATCH, message)

@@ -1,0 +1,151 @@
+"""One HTTP request as the MCP transports see it, and the answer that becomes a stream only when it must."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from starlette.types import Receive, Scope, Send
+
+from rookery.wire import headers as mirrored
+from rookery.wire.gate import Principal
+from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
+from rookery.wire.sessions import Session
+from rookery.wire.streams import Stream
+
+_SSE = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_KEEP_ALIVE_SECONDS = 15.0
+_RESUME_SECONDS = 60.0
+_WITH_PRIMING = frozenset({"2025-11-25"})
+
+
+class Http:
+    """A request and the means to answer it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.lost = False
+        self._receive = receive
+        self._send = send
+        self._principal = cast(Principal, scope["state"]["principal"])
+        self._lost_calls: list[Callable[[], object]] = []
+        scope["extensions"]["rookery.on_lost"](self._on_lost)
+
+    @property
+    def owner(self) -> str:
+        """Whose sessions and states these are."""
+        return self._principal.kind
+
+    def header(self, name: bytes) -> str | None:
+        found = mirrored.values(self.headers, name)
+        return found[0] if found else None
+
+    def accepts(self, kind: bytes) -> bool:
+        given = [value for name, value in self.headers if name == b"accept"]
+        offered = {part.partition(b";")[0].strip().lower() for value in given for part in value.split(b",")}
+        return not given or bool(offered & {kind, kind.partition(b"/")[0] + b"/*", b"*/*"})
+
+    def on_lost(self, call: Callable[[], object]) -> None:
+        """Be told when the client has gone; at once if it has."""
+        self._lost_calls.append(call)
+        if self.lost:
+            call()
+
+    def _on_lost(self) -> None:
+        self.lost = True
+        for call in self._lost_calls:
+            call()
+
+    async def body(self) -> bytes:
+        message = await self._receive()
+        if not message.get("more_body"):
+            return message.get("body", b"")
+        parts = [message["body"]]
+        while message.get("more_body"):
+            message = await self._receive()
+            parts.append(message.get("body", b""))
+        return b"".join(parts)
+
+    async def json(self, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+        headers = [(b"content-type", b"application/json"), *more]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def empty(self, status: int, *more: tuple[bytes, bytes]) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": list(more)})
+        await self._send({"type": "http.response.body"})
+
+    async def refuse(self, status: int, error: WireError) -> None:
+        await self.json(status, error.encoded(None))
+
+    async def start_stream(self, first: bytes = b"") -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": _SSE})
+        await self._send({"type": "http.response.body", "body": first, "more_body": True})
+
+    async def send_stream(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_stream(self, data: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def follow(self, stream: Stream, position: int) -> None:
+        """Send what comes on a stream until it ends, with a sign of life where nothing does."""
+        while True:
+            try:
+                async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                    events, position = await stream.after(position)
+            except TimeoutError:
+                await self.send_stream(b": still here\r\n\r\n")
+                continue
+            if not events:
+                return
+            await self.send_stream(b"".join(events))
+
+
+class Outlet:
+    """Where a call's messages go: nowhere yet, or a stream that was begun because the call had something to say."""
+
+    def __init__(self, http: Http, session: Session | None) -> None:
+        self._http = http
+        self._session = session
+        self._stream: Stream | None = None
+
+    async def send(self, message: bytes) -> None:
+        """Send what comes before the answer. A client that takes no streams goes without."""
+        if not self._http.accepts(b"text/event-stream"):
+            if b'"id":' in message:
+                raise WireError(INVALID_REQUEST, "this call asks back; accept text/event-stream")
+            return
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = self._session.new_stream() if self._session is not None else Stream(None)
+            primed = self._session is not None and self._session.client.revision in _WITH_PRIMING
+            await self._http.start_stream(stream.prime() if primed else b"")
+        await self._http.send_stream(stream.push(message))
+
+    async def finish(self, message: bytes, status: int) -> None:
+        if self._stream is None:
+            await self._http.json(status, message)
+            return
+        made = self._stream.push(message)
+        self._stream.end()
+        await self._http.end_stream(made)
+
+    async def finish_all(self, messages: list[bytes]) -> None:
+        """The answers to a batch."""
+        if self._stream is None:
+            await self._http.json(200, b"[" + b",".join(messages) + b"]")
+            return
+        made = b"".join(self._stream.push(message) for message in messages)
+        self._stream.end()
+        await self._http.end_stream(made)
+
+    def lose(self, task: asyncio.Task[object]) -> None:
+        """The client has gone: the call with it, unless it can come back for the rest of a stream."""
+        if self._stream is None or self._session is None:
+            task.cancel()
+        else:
+            asyncio.get_running_loop().call_later(_RESUME_SECONDS, task.cancel)

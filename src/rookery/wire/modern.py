@@ -1,0 +1,112 @@
+"""The stateless era: every request says for itself which revision it speaks and what its client can do."""
+
+from typing import Any
+
+import msgspec
+
+from rookery.wire import headers as mirrored, revisions
+from rookery.wire.calls import params_of
+from rookery.wire.jsonrpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Params,
+    Request,
+    WireError,
+)
+from rookery.wire.provider import Client, Provider
+
+# The HTTP status that goes with an error; with any other it is 200.
+STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
+
+
+def classify(request: Request, headers: mirrored.Headers | None, provider: Provider) -> tuple[Client, Params, Params]:
+    """Who calls, and the parameters; or the error that the first thing wrong deserves. No headers on stdio."""
+    params, meta = params_of(request.params)
+    missing = [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]
+    if missing:
+        raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
+    version = _decoded(meta, revisions.META_VERSION, str)
+    if headers is not None:
+        mirrored.check_routing(headers, request, params, version)
+    refuse_unknown(version)
+    if request.method in revisions.ONLY_HANDSHAKE:
+        raise WireError(METHOD_NOT_FOUND, f"{version} has no method {request.method}")
+    if headers is not None and request.method == "tools/call" and "name" in params:
+        schema = provider.input_schema(_decoded(params, "name", str))
+        if schema is not None:
+            arguments = params.get("arguments")
+            mirrored.check_params(headers, schema, msgspec.json.decode(arguments) if arguments is not None else {})
+    capabilities = _decoded(meta, revisions.META_CAPABILITIES, dict[str, Any])
+    info: dict[str, Any] = (
+        _decoded(meta, revisions.META_CLIENT, dict[str, Any]) if revisions.META_CLIENT in meta else {}
+    )
+    return Client(version, capabilities, info), params, meta
+
+
+def refuse_unknown(version: str) -> None:
+    if version not in revisions.MODERN:
+        data = {"supported": list(revisions.MODERN), "requested": version}
+        raise WireError(UNSUPPORTED_VERSION, f"{version} is not supported", data)
+
+
+def log_level(meta: Params) -> str | None:
+    """The level that the client opted in to for this request."""
+    if revisions.META_LOG_LEVEL not in meta:
+        return None
+    level = _decoded(meta, revisions.META_LOG_LEVEL, str)
+    if level not in revisions.LOG_LEVELS:
+        raise WireError(INVALID_PARAMS, f"there is no log level {level!r}")
+    return level
+
+
+def discovered(provider: Provider) -> dict[str, Any]:
+    """The result of server/discover."""
+    found: dict[str, Any] = {
+        "supportedVersions": list(revisions.MODERN),
+        "capabilities": provider.capabilities,
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+    return found | ({"instructions": provider.instructions} if provider.instructions else {})
+
+
+class Filter(msgspec.Struct, rename="camel"):
+    """What a listener asked for."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+    def wants(self, method: str, uri: str | None) -> bool:
+        if uri is not None:
+            return uri in self.resource_subscriptions
+        kind = method.removeprefix("notifications/").removesuffix("/list_changed")
+        return bool(getattr(self, f"{kind}_list_changed", False))
+
+
+def filter_of(params: Params, provider: Provider) -> tuple[Filter, dict[str, Any]]:
+    """The filter of a subscription, and what of it this server honours."""
+    try:
+        asked = msgspec.json.decode(params.get("notifications", b"{}"), type=Filter)
+    except msgspec.DecodeError as error:
+        raise WireError(INVALID_PARAMS, f"notifications does not fit: {error}") from None
+    honoured: dict[str, Any] = {}
+    for kind in ("tools", "prompts", "resources"):
+        able = provider.capabilities.get(kind, {}).get("listChanged", False)
+        setattr(asked, f"{kind}_list_changed", getattr(asked, f"{kind}_list_changed") and able)
+        if getattr(asked, f"{kind}_list_changed"):
+            honoured[f"{kind}ListChanged"] = True
+    if not provider.capabilities.get("resources", {}).get("subscribe", False):
+        asked.resource_subscriptions = []
+    if asked.resource_subscriptions:
+        honoured["resourceSubscriptions"] = asked.resource_subscriptions
+    return asked, honoured
+
+
+def _decoded(found: Params, key: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(found[key], type=kind)
+    except msgspec.DecodeError:
+        raise WireError(INVALID_PARAMS, f"{key} is not of the right kind") from None

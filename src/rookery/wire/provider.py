@@ -1,0 +1,144 @@
+"""The one interface between the wire and whatever answers: a toolset, a server behind the gateway, a test's fixture."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import MISSING_CAPABILITY, Params, WireError
+
+Change = Literal["tools", "prompts", "resources"]
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who is calling, as far as it has said so."""
+
+    revision: str
+    capabilities: Mapping[str, Any]
+    info: Mapping[str, Any]
+
+    @property
+    def modern(self) -> bool:
+        return self.revision in revisions.MODERN
+
+    def must_have(self, method: str) -> None:
+        """Refuse to ask a client what it has not said it can answer."""
+        capability = revisions.CAPABILITY_OF[method]
+        if capability not in self.capabilities:
+            raise WireError(
+                MISSING_CAPABILITY,
+                f"this needs a client with the capability {capability}",
+                {"requiredCapabilities": {capability: {}}},
+            )
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to the client: elicitation/create, sampling/createMessage or roots/list."""
+
+    method: str
+    params: Mapping[str, Any]
+
+
+class InputNeeded(Exception):
+    """Ends a modern call: the client is to answer and to call again."""
+
+    def __init__(self, asks: Mapping[str, Ask]) -> None:
+        super().__init__("input needed")
+        self.asks = dict(asks)
+
+
+class Call(Protocol):
+    """One request that is being worked on. It is cancelled as the task that works on it."""
+
+    method: str
+    params: Params
+    meta: Params
+    client: Client
+    log_level: str | None
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send something that belongs to this call before its answer."""
+        ...
+
+    async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+        """Ask the client; the answers by the same keys.
+
+        A modern client answers by calling again, with a new call that runs from its beginning: do nothing before
+        this that must not be done twice.
+        """
+        ...
+
+
+async def report_progress(call: Call, progress: float, total: float | None = None, message: str | None = None) -> None:
+    """Tell a client that asked for it how far a call is."""
+    token = call.meta.get("progressToken")
+    if token is None:
+        return
+    params: dict[str, Any] = {"progressToken": msgspec.json.decode(token), "progress": progress}
+    if total is not None:
+        params["total"] = total
+    if message is not None:
+        params["message"] = message
+    await call.notify("notifications/progress", params)
+
+
+async def report_log(call: Call, level: str, data: Any, logger: str | None = None) -> None:
+    """Send a log message to a client that wants messages of this level."""
+    levels = revisions.LOG_LEVELS
+    if call.log_level is None or levels.index(level) < levels.index(call.log_level):
+        return
+    params = {"level": level, "data": data} | ({"logger": logger} if logger else {})
+    await call.notify("notifications/message", params)
+
+
+@dataclass
+class Changes:
+    """Tells whoever listens that a list or a resource is no longer what it was."""
+
+    _listeners: set[Callable[[str, str | None], None]] = field(default_factory=set[Callable[[str, str | None], None]])
+
+    def listen(self, call: Callable[[str, str | None], None]) -> Callable[[], None]:
+        """`call` gets the method of the notification and, for a resource, its URI; answers how to stop listening."""
+        self._listeners.add(call)
+        return lambda: self._listeners.discard(call)
+
+    def list_changed(self, kind: Change) -> None:
+        self._tell(f"notifications/{kind}/list_changed", None)
+
+    def resource_updated(self, uri: str) -> None:
+        self._tell("notifications/resources/updated", uri)
+
+    def _tell(self, method: str, uri: str | None) -> None:
+        for listener in list(self._listeners):
+            listener(method, uri)
+
+
+class Provider(Protocol):
+    """What answers requests. The wire itself answers what belongs to the connection: handshake, ping, subscriptions."""
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """name and version, and what else serverInfo may have."""
+        ...
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]: ...
+
+    @property
+    def instructions(self) -> str | None: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
+        """The result: the bytes of an object as they came from elsewhere, or one to be written. Or a WireError."""
+        ...
+
+    def input_schema(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments, where it is at hand: headers are checked against it."""
+        ...

