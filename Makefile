@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= auto
 
-.PHONY: help setup up test lint types unit bench docs lock clean
+.PHONY: help setup up test lint types unit conformance bench docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -36,6 +36,9 @@ types: setup ## pyright, strict
 
 unit: setup ## Every test
 	$(BIN)/python -m pytest -n $(JOBS)
+
+conformance: setup ## The official MCP conformance suite, one line a set
+	$(BIN)/python -m tests.conformance
 
 bench: setup ## Figures; ONLY=<name> runs bench/<name>.py alone
 	$(BIN)/python -m bench $(ONLY)

@@ -110,3 +110,27 @@ def server_direct(revision: str, output: Path) -> Outcome:
     with fixture_server() as url:
         words = ["server", "--url", url]
         return run(f"server {revision} direct", revision, words, required(revision, "server"), output)
+
+
+def client_without_sign_in(revision: str, output: Path) -> Outcome:
+    wanted = [scenario for scenario in required(revision, "client") if not scenario.startswith(SIGN_IN)]
+    passed: list[str] = []
+    for scenario in wanted:
+        words = ["client", "--command", f"{sys.executable} -m tests.conformance.client", "--scenario", scenario]
+        done = subprocess.run(
+            [*_node(), *words, "--spec-version", revision, "-o", output],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            cwd=ROOT,
+            env=with_node(),
+            check=False,
+        )
+        if done.returncode == 0 and "OVERALL: PASSED" in done.stdout + done.stderr:
+            passed.append(scenario)
+    failed = [scenario for scenario in wanted if scenario not in passed]
+    return Outcome(f"client {revision} without sign-in", passed, failed)
+
+
+def _node() -> list[str]:
+    return [str(NODE / "bin" / "node"), str(SUITE / "dist" / "index.js")]

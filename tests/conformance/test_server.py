@@ -11,7 +11,6 @@ SCENARIOS = {"2025-11-25": 30, "2026-07-28": 37}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("conformance")
 @requirement("wire.conformance.direct")
 @pytest.mark.parametrize("revision", SCENARIOS)
 def test_every_scored_scenario_passes(revision: str, tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from rookery.wire import revisions
-from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError
+from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError, value_of
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -56,7 +54,7 @@ def check_routing(headers: Headers, request: Request, params: Params, version: s
     expected = {b"mcp-protocol-version": version, b"mcp-method": request.method}
     named_by = revisions.NAMED_BY.get(request.method)
     if named_by is not None and named_by in params:
-        name = msgspec.json.decode(params[named_by])
+        name = value_of(params[named_by], named_by)
         if isinstance(name, str):
             expected[b"mcp-name"] = name
     for header in _ROUTING:
@@ -115,7 +113,7 @@ def check_params(headers: Headers, schema: Mapping[str, Any] | None, arguments: 
         # Clients drop such a tool, and send no headers for it.
         return
     for place, name, kind in wanted:
-        value = _at(arguments, place)
+        value = at(arguments, place)
         given = values(headers, (_PARAM + name.lower()).encode())
         if len(given) > 1:
             raise _mismatch(f"Mcp-Param-{name} is given {len(given)} times")
@@ -125,7 +123,7 @@ def check_params(headers: Headers, schema: Mapping[str, Any] | None, arguments: 
             raise _mismatch(f"Mcp-Param-{name} does not say what {'.'.join(place)} says")
 
 
-def _at(arguments: Any, place: tuple[str, ...]) -> Any:
+def at(arguments: Any, place: tuple[str, ...]) -> Any:
     for key in place:
         if not isinstance(arguments, dict):
             return None

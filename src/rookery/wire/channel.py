@@ -1,0 +1,50 @@
+"""What a client's transport has to do, so that one client can speak over all of them."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rookery.wire.jsonrpc import Id, Notification, Request, Response
+
+# What the server says of its own accord.
+Heard = Callable[[Request | Notification], None]
+
+
+class ChannelClosed(Exception):
+    """The connection is gone, and with it every answer that was still to come; says why."""
+
+
+class SessionLost(Exception):
+    """The server does not know the session any more; nothing of the request was done."""
+
+
+class NoSuchTransport(Exception):
+    """Whoever answers there does not speak this way."""
+
+
+class Channel(Protocol):
+    """A connection to one server."""
+
+    async def open(self, heard: Heard) -> None: ...
+
+    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+        """Send a request and wait for the answer with its id."""
+        ...
+
+    async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
+        """Send what gets no answer."""
+        ...
+
+    async def agreed(self, revision: str) -> None:
+        """The handshake is done, on this revision; returns when the server can speak of its own accord."""
+        ...
+
+    @property
+    def cancels_by_closing(self) -> bool:
+        """Whether giving up a request closes it, so that no word about it is needed."""
+        ...
+
+    def diagnosis(self) -> str:
+        """What is known about this connection's troubles, for people."""
+        ...
+
+    async def close(self) -> None: ...

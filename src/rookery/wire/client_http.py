@@ -1,0 +1,200 @@
+"""A server behind Streamable HTTP."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from rookery.system.tasks import TaskSet
+from rookery.wire import revisions
+from rookery.wire.channel import ChannelClosed, Heard, NoSuchTransport, SessionLost
+from rookery.wire.jsonrpc import Id, Message, Response, WireError, decode
+from rookery.wire.sse_parser import SseParser
+
+logger = logging.getLogger("rookery.mcp.http")
+
+_ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+_BODY_BYTES = 64 * 2**20
+_CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+_RETRY_SECONDS = 1.0
+_LONGEST_PAUSE = 60.0
+_RESUMPTIONS = 20
+_STAND_SECONDS = 1.0
+
+
+@dataclass
+class HttpChannel:
+    """`session` is made once by the application and shared: making one costs more than a hundred calls."""
+
+    session: aiohttp.ClientSession
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    cancels_by_closing: bool = True
+
+    def __post_init__(self) -> None:
+        self._id: str | None = None
+        self._revision = ""
+        self._tasks = TaskSet("mcp http")
+        self._standing: asyncio.Task[None] | None = None
+        self._trouble = ""
+        self.strays = 0
+
+    async def open(self, heard: Heard) -> None:
+        self._heard = heard
+
+    async def agreed(self, revision: str) -> None:
+        self._revision = revision
+        if self._standing is not None:
+            self._standing.cancel()
+        if self._id is None:
+            return
+        standing = asyncio.Event()
+        self._standing = self._tasks.start(self._stand(standing), "stream")
+        # Some servers ask questions only on that stream, and drop them while there is none.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STAND_SECONDS):
+                await standing.wait()
+
+    def diagnosis(self) -> str:
+        return self._trouble
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        if self._id is not None:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+                async with asyncio.timeout(2.0), self.session.delete(self.url, headers=self._headers({})):
+                    self._id = None
+
+    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+        parser = SseParser()
+        async for found in self._post(message, headers, parser):
+            if (answer := self._sort(found, id_)) is not None:
+                return answer
+        # The server closed the stream before the answer, and will go on where it stopped.
+        for _ in range(_RESUMPTIONS):
+            if parser.last_id is None:
+                break
+            await asyncio.sleep(parser.retry if parser.retry is not None else _RETRY_SECONDS)
+            async for found in self._get(parser):
+                if (answer := self._sort(found, id_)) is not None:
+                    return answer
+        raise ChannelClosed("the answer ended before it was whole")
+
+    async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
+        async for found in self._post(message, headers, SseParser()):
+            self._sort(found, None)
+
+    def _sort(self, message: Message, id_: Id | None) -> Response | None:
+        """The answer that is waited for; anything else goes where it belongs."""
+        if isinstance(message, Response):
+            if message.id == id_:
+                return message
+            self.strays += 1
+        else:
+            try:
+                self._heard(message)
+            except WireError:
+                self.strays += 1
+        return None
+
+    async def _post(self, message: bytes, headers: Mapping[str, str], parser: SseParser) -> AsyncGenerator[Message]:
+        try:
+            async with self.session.post(
+                self.url, data=message, headers=self._headers(headers), timeout=_CONNECT, allow_redirects=False
+            ) as response:
+                self._id = response.headers.get("Mcp-Session-Id", self._id)
+                if response.status == 202 or response.status == 204:
+                    return
+                if response.content_type == "text/event-stream" and response.ok:
+                    async for found in self._events(response, parser):
+                        yield found
+                    return
+                body = await _limited(response)
+                if not response.ok:
+                    self._refused(response.status, response.content_type, body)
+                for found in decode(body):
+                    yield found
+        except WireError as error:
+            raise ChannelClosed(f"the answer is no message: {error.message}") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+
+    def _refused(self, status: int, kind: str, body: bytes) -> None:
+        """An HTTP error. A JSON-RPC error in its body is the answer, except where it says that the session is lost."""
+        text = body[:300].decode("utf-8", "replace")
+        if self._id is not None and self._revision and (status == 404 or (status == 400 and "session" in text.lower())):
+            self._id, self._revision = None, ""
+            raise SessionLost
+        with contextlib.suppress(WireError):
+            if kind == "application/json" and any(isinstance(one, Response) for one in decode(body)):
+                return
+        self._trouble = f"HTTP {status}: {text}"
+        if not self._revision and status in (400, 404, 405, 406, 410, 415, 501):
+            raise NoSuchTransport(self._trouble)
+        raise ChannelClosed(self._trouble)
+
+    async def _get(self, parser: SseParser, answered: asyncio.Event | None = None) -> AsyncGenerator[Message]:
+        more = {"Accept": "text/event-stream"} | ({"Last-Event-ID": parser.last_id} if parser.last_id else {})
+        try:
+            async with self.session.get(
+                self.url, headers=self._headers(more), timeout=_CONNECT, allow_redirects=False
+            ) as response:
+                if not response.ok or response.content_type != "text/event-stream":
+                    raise NoSuchTransport(f"HTTP {response.status}")
+                if answered is not None:
+                    answered.set()
+                async for found in self._events(response, parser):
+                    yield found
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+
+    async def _events(self, response: aiohttp.ClientResponse, parser: SseParser) -> AsyncGenerator[Message]:
+        async for chunk in response.content.iter_any():
+            for made in parser.feed(chunk):
+                if made.type != "message" or not made.data:
+                    continue
+                try:
+                    messages = decode(made.data)
+                except WireError:
+                    self.strays += 1
+                    continue
+                for found in messages:
+                    yield found
+
+    async def _stand(self, standing: asyncio.Event) -> None:
+        """Hear what a handshake server says outside of any request; it is asked again with growing pauses."""
+        parser, pause = SseParser(), _RETRY_SECONDS
+        while True:
+            try:
+                async for found in self._get(parser, standing):
+                    pause = _RETRY_SECONDS
+                    self._sort(found, None)
+            except NoSuchTransport:
+                standing.set()
+                return
+            except ChannelClosed as error:
+                logger.debug("the stream of %s broke: %s", self.url, error)
+            await asyncio.sleep(parser.retry if parser.retry is not None else pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        found = {**_ACCEPT, **self.headers, **more}
+        if self._revision in revisions.HANDSHAKE:
+            found.setdefault("MCP-Protocol-Version", self._revision)
+        if self._id is not None:
+            found["Mcp-Session-Id"] = self._id
+        return found
+
+
+async def _limited(response: aiohttp.ClientResponse) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > _BODY_BYTES:
+            raise ValueError(f"the answer is larger than {_BODY_BYTES} bytes")
+        parts.append(chunk)
+    return b"".join(parts)

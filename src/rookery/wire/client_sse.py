@@ -1,0 +1,129 @@
+"""A server behind the older HTTP+SSE: one stream for what it says, posts for what we say."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from rookery.system.tasks import TaskSet
+from rookery.wire.channel import ChannelClosed, Heard, NoSuchTransport
+from rookery.wire.jsonrpc import Id, Response, WireError, decode
+from rookery.wire.sse_parser import ServerSentEvent, SseParser
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+_ENDPOINT_SECONDS = 10.0
+
+
+@dataclass
+class SseChannel:
+    session: aiohttp.ClientSession
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    cancels_by_closing: bool = False
+
+    def __post_init__(self) -> None:
+        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._tasks = TaskSet("mcp sse")
+        self._gone: str | None = None
+        self.strays = 0
+
+    async def open(self, heard: Heard) -> None:
+        self._heard = heard
+        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._tasks.start(self._listen(), "stream")
+        try:
+            async with asyncio.timeout(_ENDPOINT_SECONDS):
+                await asyncio.shield(self._endpoint)
+        except TimeoutError:
+            await self.close()
+            raise NoSuchTransport("no endpoint event came") from None
+
+    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = waiting
+        try:
+            await self.send(message, headers)
+            return await waiting
+        finally:
+            self._waiting.pop(id_, None)
+
+    async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
+        if self._gone is not None:
+            raise ChannelClosed(self._gone)
+        sent = {"Content-Type": "application/json", **self.headers, **headers}
+        try:
+            async with self.session.post(
+                await self._endpoint, data=message, headers=sent, timeout=_TIMEOUT, allow_redirects=False
+            ) as response:
+                if not response.ok:
+                    text = (await response.content.read(300)).decode("utf-8", "replace")
+                    raise ChannelClosed(f"HTTP {response.status}: {text}")
+        except (aiohttp.ClientError, OSError) as error:
+            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+
+    async def agreed(self, revision: str) -> None:
+        """Nothing changes."""
+
+    def diagnosis(self) -> str:
+        return self._gone or ""
+
+    async def close(self) -> None:
+        self._fail("closed")
+        await self._tasks.close()
+
+    async def _listen(self) -> None:
+        parser = SseParser()
+        sent = {"Accept": "text/event-stream", **self.headers}
+        try:
+            async with self.session.get(self.url, headers=sent, timeout=_TIMEOUT, allow_redirects=False) as response:
+                if not response.ok or response.content_type != "text/event-stream":
+                    self._fail(f"HTTP {response.status}", NoSuchTransport)
+                    return
+                async for chunk in response.content.iter_any():
+                    for made in parser.feed(chunk):
+                        self._take(made)
+            self._fail("the stream ended")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _take(self, made: ServerSentEvent) -> None:
+        if made.type == "endpoint":
+            self._take_endpoint(made.data.decode("utf-8", "replace").strip())
+            return
+        try:
+            messages = decode(made.data)
+        except WireError:
+            self.strays += 1
+            return
+        for message in messages:
+            if not isinstance(message, Response):
+                try:
+                    self._heard(message)
+                except WireError:
+                    self.strays += 1
+            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
+                waiting.set_result(message)
+            else:
+                self.strays += 1
+
+    def _take_endpoint(self, given: str) -> None:
+        """Where to post. It must be at the same origin, and counts once: our headers go there."""
+        target = urljoin(self.url, given)
+        if self._endpoint.done():
+            self.strays += 1
+        elif urlsplit(target)[:2] != urlsplit(self.url)[:2]:
+            self._fail(f"it wants our messages at another origin: {target[:200]}")
+        else:
+            self._endpoint.set_result(target)
+
+    def _fail(self, reason: str, kind: type[Exception] = ChannelClosed) -> None:
+        if self._gone is not None:
+            return
+        self._gone = reason
+        for waiting in [self._endpoint, *self._waiting.values()]:
+            if not waiting.done():
+                waiting.set_exception(kind(reason))
+        # Nobody may be waiting for it any more.
+        self._endpoint.exception()

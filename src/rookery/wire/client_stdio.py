@@ -1,0 +1,199 @@
+"""A server as a child process: one JSON message a line on its stdin and stdout."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rookery.system.buffers import Ring
+from rookery.system.child import Child, Ladder
+from rookery.system.spawn import Spawner
+from rookery.system.tasks import TaskSet
+from rookery.wire.channel import ChannelClosed, Heard
+from rookery.wire.jsonrpc import Id, Response, WireError, decode
+
+logger = logging.getLogger("rookery.mcp.stdio")
+
+_CHUNK = 65_536
+_LONGEST_LINE = 64 * 2**20
+_NOISE_KEPT = 5
+_WRITE_SECONDS = 30.0
+
+Framing = Literal["lines", "content-length"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to start. The environment is stated whole."""
+
+    name: str
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    framing: Framing = "lines"
+
+
+@dataclass
+class StdioChannel:
+    spawner: Spawner
+    program: Program
+    errors: Ring = field(default_factory=Ring)
+    cancels_by_closing: bool = False
+
+    def __post_init__(self) -> None:
+        self._child: Child | None = None
+        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._tasks = TaskSet(f"stdio {self.program.name}")
+        self._noise: deque[str] = deque(maxlen=_NOISE_KEPT)
+        self._writing = asyncio.Lock()
+        self._gone: str | None = None
+        self.strays = 0
+
+    async def open(self, heard: Heard) -> None:
+        program = self.program
+        self._child = await self.spawner.start(
+            program.argv,
+            name=program.name,
+            cwd=program.cwd,
+            env=program.env,
+            stdin=True,
+            stdout="stream",
+            stderr=self.errors,
+        )
+        self._heard = heard
+        self._tasks.start(self._read(), "read")
+        self._tasks.start(self._watch(), "watch")
+
+    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+        self._check()
+        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = waiting
+        try:
+            await self.send(message, headers)
+            return await waiting
+        finally:
+            self._waiting.pop(id_, None)
+
+    async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
+        self._check()
+        assert self._child is not None and self._child.stdin is not None
+        framed = message + b"\n"
+        if self.program.framing == "content-length":
+            framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
+        async with self._writing:
+            try:
+                self._child.stdin.write(framed)
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await self._child.stdin.drain()
+            except TimeoutError:
+                # Half a message is in the pipe: nothing after it could be understood.
+                self._fail(f"it has not read its input for {_WRITE_SECONDS:g} s")
+                self._check()
+            except (ConnectionError, RuntimeError):
+                await asyncio.sleep(0)
+                self._fail("it closed its input")
+                self._check()
+
+    async def agreed(self, revision: str) -> None:
+        """Nothing changes."""
+
+    def diagnosis(self) -> str:
+        told = [f"it printed {line!r}, which is no message" for line in self._noise]
+        stderr = self.errors.text().strip().splitlines()[-3:]
+        return "; ".join([*told, *(["stderr: " + " | ".join(stderr)] if stderr else [])])
+
+    async def close(self) -> None:
+        self._fail("closed")
+        if self._child is not None:
+            await self._child.stop(Ladder())
+        await self._tasks.close()
+
+    # ---- reading
+
+    async def _read(self) -> None:
+        assert self._child is not None and self._child.stdout is not None
+        reader, rest = self._child.stdout, bytearray()
+        while data := await reader.read(_CHUNK):
+            rest += data
+            if self.program.framing == "content-length":
+                self._take_frames(rest)
+            elif b"\n" in data:
+                whole, _, left = bytes(rest).rpartition(b"\n")
+                rest = bytearray(left)
+                for line in whole.split(b"\n"):
+                    self._take_line(line.strip())
+            if len(rest) > _LONGEST_LINE:
+                self._fail(f"a message of it is longer than {_LONGEST_LINE} bytes")
+                return
+        self._take_line(bytes(rest).strip())
+
+    def _take_frames(self, data: bytearray) -> None:
+        """Take all whole frames off the front of `data`."""
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            head = bytes(data[:end])
+            lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            number = lengths[0].partition(b":")[2].strip() if lengths else b""
+            begin = end + 4
+            if not number.isdigit():
+                self._note(head)
+                del data[:begin]
+                continue
+            if len(data) < begin + int(number):
+                return
+            self._take(bytes(data[begin : begin + int(number)]))
+            del data[: begin + int(number)]
+
+    def _take_line(self, line: bytes) -> None:
+        if not line:
+            return
+        if line.lower().startswith(b"content-length:"):
+            self._fail('it answers in Content-Length frames; set framing = "content-length" for it')
+            return
+        self._take(line.removeprefix(b"\xef\xbb\xbf"))
+
+    def _take(self, data: bytes) -> None:
+        try:
+            messages = decode(data)
+        except WireError:
+            self._note(data)
+            return
+        for message in messages:
+            if not isinstance(message, Response):
+                try:
+                    self._heard(message)
+                except WireError:
+                    self.strays += 1
+            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
+                waiting.set_result(message)
+            else:
+                self.strays += 1
+
+    def _note(self, line: bytes) -> None:
+        text = line[:200].decode("utf-8", "replace")
+        self._noise.append(text)
+        logger.debug("%s printed %r, which is no message", self.program.name, text)
+
+    async def _watch(self) -> None:
+        assert self._child is not None
+        code = await self._child.wait()
+        # What it said last may still be in the pipe.
+        await self._child.drained(1.0)
+        self._fail(f"it ended with code {code}")
+
+    # ---- the end
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            detail = self.diagnosis()
+            raise ChannelClosed(f"{self.program.name}: {self._gone}{f' ({detail})' if detail else ''}")
+
+    def _fail(self, reason: str) -> None:
+        if self._gone is not None:
+            return
+        self._gone = reason
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))

@@ -1,0 +1,86 @@
+"""`python -m tests.conformance.client URL`: our client, as the conformance suite drives it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from rookery.wire.client import Client, Identity, Timeouts
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.connect import connect
+from rookery.wire.jsonrpc import Params
+
+IDENTITY = Identity(
+    {"name": "rookery-conformance-client", "version": "1.0.0"},
+    {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": False}},
+)
+
+
+class Form(msgspec.Struct):
+    properties: dict[str, dict[str, Any]] = {}
+
+
+async def answer(method: str, params: Params) -> Mapping[str, Any]:
+    """What a user and a model would say: the defaults of a form, a greeting, one root."""
+    if method == "elicitation/create":
+        form = msgspec.json.decode(params["requestedSchema"], type=Form) if "requestedSchema" in params else Form()
+        content = {name: field.get("default", _some(field)) for name, field in form.properties.items()}
+        return {"action": "accept", "content": content}
+    if method == "sampling/createMessage":
+        return {
+            "role": "assistant",
+            "content": {"type": "text", "text": "Hello."},
+            "model": "test",
+            "stopReason": "endTurn",
+        }
+    return {"roots": [{"uri": "file:///test", "name": "test"}]}
+
+
+def _some(field: Mapping[str, Any]) -> Any:
+    return {"boolean": True, "integer": 1, "number": 1.0}.get(field.get("type", ""), "test")
+
+
+async def run(url: str, scenario: str, context: Mapping[str, Any], revision: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        client, _ = await connect(
+            lambda channel: Client(channel, IDENTITY, Timeouts(), answer),
+            HttpChannel(session, url),
+            known="handshake" if revision < "2026" else "modern",
+        )
+        try:
+            tools = [msgspec.json.decode(tool) for tool in await client.list_all("tools/list", "tools")]
+            for name, arguments in calls(scenario, context, tools):
+                await client.call_tool(name, arguments)
+        finally:
+            await client.close()
+
+
+def calls(scenario: str, context: Mapping[str, Any], tools: list[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What a scenario wants called."""
+    if scenario in ("initialize", "json-schema-ref-no-deref"):
+        return []
+    if "toolCalls" in context:
+        return [(call["name"], call.get("arguments", {})) for call in context["toolCalls"]]
+    if scenario == "tools_call":
+        return [("add_numbers", {"a": 5, "b": 3})]
+    return [(tool["name"], _arguments(tool.get("inputSchema") or {})) for tool in tools]
+
+
+def _arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _some(schema.get("properties", {}).get(name, {})) for name in schema.get("required", [])}
+
+
+if __name__ == "__main__":
+    asyncio.run(
+        run(
+            sys.argv[-1],
+            os.environ.get("MCP_CONFORMANCE_SCENARIO", ""),
+            json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"),
+            os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25"),
+        )
+    )

@@ -1,0 +1,20 @@
+"""`python -m tests.conformance.serve_stdio`: the fixture on stdin and stdout; `--noisy` prints what it should not."""
+
+import asyncio
+import sys
+
+from rookery.wire.service import Service
+from rookery.wire.stdio_server import serve_stdio
+from tests.conformance.fixture import Fixture
+
+
+async def serve() -> None:
+    serving = asyncio.ensure_future(serve_stdio(Service(Fixture())))
+    if "--noisy" in sys.argv:
+        await asyncio.sleep(0)
+        print("not a message", flush=True)
+    await serving
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
