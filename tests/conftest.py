@@ -23,7 +23,7 @@ def anyio_backend() -> str:
 def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """No test sees the user's Rookery, and a process that outlives its test fails it."""
     mark = f"test-{uuid.uuid4().hex}"
-    for name in [name for name in os.environ if name.startswith("ROOKERY_")]:
+    for name in [name for name in os.environ if name.startswith(("ROOKERY_", "GIT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(MARKER, mark)
     with tempfile.TemporaryDirectory(prefix="rk-") as folder:
@@ -32,7 +32,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
         monkeypatch.delenv("XDG_STATE_HOME", raising=False)
         monkeypatch.setenv("ROOKERY_HOME", str(Path(folder) / "state"))
-        monkeypatch.delenv("NO_COLOR", raising=False)
+        for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+            monkeypatch.delenv(name, raising=False)
         yield
         left = leftovers.end(leftovers.carriers(mark))
     if left:

@@ -113,7 +113,7 @@ def test_what_goes_wrong_is_one_line_with_a_remedy_and_a_code(words: list[str], 
     assert done.stdout == ""
     if "Usage:" not in done.stderr:
         lines = [line for line in done.stderr.splitlines() if line != "starting the daemon ..."]
-        assert len(lines) == 1 and lines[0].startswith("rookery: ")
+        assert len(lines) == 1 and lines[0].startswith(("rookery: ", "{"))
 
 
 @requirement("house.cli.exit", "house.cli.output")
@@ -168,6 +168,18 @@ def test_colour_is_for_terminals_only(house: House) -> None:
     assert "\x1b[" not in rookery("status", env={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}).stdout
     with on_a_terminal("status") as (_, ours):
         assert b"\x1b[1mdaemon" in wait_for_line(ours, b"no projects yet")
+
+
+def test_of_two_starts_at_once_each_registers_its_project(state: Path, tmp_path: Path) -> None:
+    for name in ("one", "{x}"):
+        subprocess.run(["git", "init", "-q", str(tmp_path / name)], check=True, timeout=30)
+    with ExitStack() as stack:
+        words = [[str(ROOKERY), "up", "-d", str(tmp_path / name)] for name in ("one", "{x}")]
+        started = [stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE)) for argv in words]
+        assert {one.wait(60) for one in started} == {0}
+    listed = json.loads(rookery("project", "list", "--json").stdout)
+    assert {one["name"] for one in listed} == {"one", "{x}"}
+    assert rookery("down").returncode == 0
 
 
 def test_a_reader_that_goes_away_is_no_error(house: House) -> None:

@@ -77,8 +77,8 @@ def test_changes_are_told_as_they_happen_and_again_from_any_known_id(state: Path
 
 @requirement("house.api.events")
 def test_a_since_that_is_no_id_is_refused(house: House) -> None:
-    for since in ("x", "-1", "1.5", "9" * 30, "١"):
-        answer = house.http("GET", f"/api/events?since={since.encode().hex() if since == '١' else since}")
+    for since in ("x", "-1", "1.5", "9" * 30, "%D9%A1"):
+        answer = house.http("GET", f"/api/events?since={since}")
         assert answer.status == 400
         assert answer.json()["error"]["code"] == "invalid-input"
 

@@ -108,6 +108,16 @@ def test_a_broken_project_file_is_told_and_does_not_stop_the_start(project: Path
     assert rookery("down").returncode == 0
 
 
+def test_a_project_file_that_is_a_link_is_neither_read_nor_written(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    for target in ("/dev/zero", tmp_path / "mine"):
+        (project / ".rookery" / "config.toml").unlink(missing_ok=True)
+        (project / ".rookery" / "config.toml").symlink_to(target)
+        assert "cannot be read" in rookery("config", "show", cwd=project).stderr
+        assert rookery("config", "set", "--project", "log.level", "debug", cwd=project).returncode == 1
+    assert (tmp_path / "mine").read_text() == ""
+
+
 @requirement("house.cli.helpers")
 def test_a_value_can_be_read_and_written_and_comments_stay(project: Path) -> None:
     user = user_config("# mine\n[log]\nfiles = 3  # three\n")

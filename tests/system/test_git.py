@@ -67,6 +67,22 @@ async def test_what_is_no_checkout_is_refused_with_a_remedy(git: Git, tmp_path: 
     assert caught.value.remedy
 
 
+async def test_a_submodule_and_a_checkout_with_its_git_folder_elsewhere_are_checkouts(
+    git: Git, repository: Path, tmp_path: Path
+) -> None:
+    run("git", "init", "-q", "--separate-git-dir", str(tmp_path / "elsewhere.git"), str(tmp_path / "apart"))
+    assert await git.main_checkout(tmp_path / "apart") == tmp_path / "apart"
+    run("git", "-C", str(tmp_path), "init", "-q", "super")
+    allow = ("-c", "protocol.file.allow=always")
+    run("git", *allow, "-C", str(tmp_path / "super"), "submodule", "add", "-q", str(repository), "lib")
+    assert await git.main_checkout(tmp_path / "super" / "lib") == tmp_path / "super" / "lib"
+
+
+async def test_a_folder_that_cannot_be_looked_at_is_refused(git: Git, tmp_path: Path) -> None:
+    with pytest.raises(RookeryError):
+        await git.main_checkout(tmp_path / ("x" * 300))
+
+
 async def test_variables_that_steer_git_elsewhere_do_not_count(
     git: Git, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

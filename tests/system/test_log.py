@@ -13,6 +13,7 @@ from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
 
 SECRET = "rk_the-owners-own-token"
+QUOTED = 'with "quotes" and \\ in it'
 
 
 @pytest.fixture
@@ -52,15 +53,15 @@ def test_a20_no_secret_gets_into_file_terminal_or_tap(
     tapped: list[dict[str, Any]] = []
     monkeypatch.setattr(log, "REDACTOR", log.Redactor())
     log.REDACTOR.add(SECRET)
-    log.REDACTOR.add('with "quotes" and \\ in it')
+    log.REDACTOR.add(QUOTED)
     log.set_up(file, level="info", max_bytes=10_000, files=2, terminal=True)
     logging.getLogger().addHandler(log.TapHandler(tapped.append))
     try:
         raise RuntimeError(f"bad token {SECRET}")
     except RuntimeError:
-        logging.getLogger("rookery").exception("with %s", SECRET, extra={"given": {"deep": SECRET}})
-    logging.getLogger("rookery").error('with "quotes" and \\ in it')
-    written = file.read_text() + capsys.readouterr().err + repr([{**one, "given": None} for one in tapped])
+        logging.getLogger("rookery").exception("with %s", SECRET, extra={"given": {"deep": [SECRET, QUOTED, object()]}})
+    logging.getLogger("rookery").error(QUOTED)
+    written = file.read_text() + capsys.readouterr().err + repr(tapped)
     assert SECRET not in written
     assert "quotes" not in written
     assert "[secret]" in written

@@ -30,6 +30,11 @@ HERE = Path("/")
 QUICK = Ladder(after_eof=0.2, after_term=0.3, after_kill=2.0)
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @pytest.fixture
 async def spawner() -> AsyncIterator[Spawner]:
     made = Spawner(new_id())

@@ -69,10 +69,13 @@ class Link:
 def connect() -> Link | None:
     """A link to the running daemon, None if there is none."""
     found = runtime()
-    if found is None:
-        return None
     try:
-        return Link(found["socket"], found["pid"])
+        if found is not None:
+            return Link(found["socket"], found["pid"])
+        # Somebody may have removed daemon.json under a running daemon; its socket is where it always is.
+        from rookery.system.places import state_folder
+
+        return Link(str(state_folder() / "rookery.sock"))
     except (OSError, KeyError, TypeError):
         return None
 
@@ -126,11 +129,11 @@ def exchange(link: Link, method: str, path: str, body: object = None, *, seconds
     finally:
         link.close()
     if status >= 400:
-        raise _failure(answer, status)
+        raise failure_of(answer, status)
     return answer
 
 
-def _failure(answer: bytes, status: int) -> Failure:
+def failure_of(answer: bytes, status: int) -> Failure:
     import json
 
     try:

@@ -24,11 +24,13 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes; needs a running daemon.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Show records of this level and above.")
-@click.option("-n", "--lines", type=click.IntRange(min=1), default=200, show_default=True, help="How many at most.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="How many at most."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as in the log file.")
 def logs(follow: bool, level: str, lines: int, as_json: bool) -> None:
     """Show the daemon's log."""
-    wanted = LEVELS[LEVELS.index(level) :]
+    wanted = (*LEVELS[LEVELS.index(level) :], "critical")
     for record in _followed(level, lines) if follow else _last(lines, wanted):
         output.answer(json.dumps(record, ensure_ascii=False) if as_json else _human(record))
 
@@ -38,7 +40,8 @@ def _last(count: int, wanted: Iterable[str]) -> Iterable[dict[str, Any]]:
 
     path = log_file(state_folder())
     found: deque[dict[str, Any]] = deque(maxlen=count)
-    parts = sorted(path.parent.glob(f"{path.name}.*"), key=lambda part: -int(part.suffix[1:]))
+    parts = [part for part in path.parent.glob(f"{path.name}.*") if part.suffix[1:].isdigit()]
+    parts.sort(key=lambda part: -int(part.suffix[1:]))
     existing = [part for part in [*parts, path] if part.exists()]
     if not existing:
         raise Failure("log-not-found", f"there is no log yet at {path}", "start the daemon with `rookery up -d`")
@@ -58,7 +61,9 @@ def _followed(level: str, count: int) -> Iterator[dict[str, Any]]:
     if connected is None:
         raise Failure("daemon-unreachable", "no daemon is running, so there is nothing to follow", "rookery up -d")
     try:
-        connected.request("GET", f"/api/logs?level={level}&last={count}")
+        status = connected.request("GET", f"/api/logs?level={level}&last={count}")
+        if status >= 400:
+            raise link.failure_of(connected.read(), status)
         kind = ""
         for line in connected.lines():
             if line.startswith(b"event: "):

@@ -70,6 +70,8 @@ def main() -> None:
     except Failure as failure:
         sys.exit(report(failure))
     except click.ClickException as error:
+        if "--json" in sys.argv:
+            sys.exit(report(Failure("usage", error.format_message(), "see --help", error.exit_code)))
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

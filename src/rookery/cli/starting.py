@@ -13,8 +13,11 @@ def daemon_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "rookery.daemon", *words]
 
 
-def start_daemon(words: Sequence[str] = ()) -> dict[str, object]:
-    """See that one runs and is healthy, or say why not and where its log is. Of many who try at once one starts it."""
+def start_daemon(words: Sequence[str] = ()) -> dict[str, object] | None:
+    """See that one runs and is healthy, or say why not and where its log is. Of many who try at once one starts it.
+
+    Answers what the daemon that this call started says of itself, None if another call was faster.
+    """
     last: Failure | None = None
     for _ in range(3):
         try:
@@ -23,14 +26,14 @@ def start_daemon(words: Sequence[str] = ()) -> dict[str, object]:
             if failure.code != "already-running":
                 raise
             last = failure
-        if found := _wait_for_other():
-            return found
+        if _wait_for_other():
+            return None
     assert last is not None
     raise last
 
 
-def _wait_for_other() -> dict[str, object] | None:
-    """What another start came to: its runtime once it answers, None once it has given up."""
+def _wait_for_other() -> bool:
+    """Whether another start came to something."""
     from rookery.cli import link
     from rookery.system.lock import wait_until_free
     from rookery.system.places import lock_file, state_folder
@@ -38,10 +41,10 @@ def _wait_for_other() -> dict[str, object] | None:
     for _ in range(600):
         if running := link.connect():
             running.close()
-            return link.runtime()
+            return True
         if wait_until_free(lock_file(state_folder()), 0.05):
-            return None
-    return None
+            return False
+    return False
 
 
 def _start(words: Sequence[str]) -> dict[str, object]:
@@ -55,7 +58,7 @@ def _start(words: Sequence[str]) -> dict[str, object]:
         raise Failure(error.code, error.message, error.remedy) from None
     out = logs / "daemon.out"
     sys.stderr.write("starting the daemon ...\n")
-    pipe = start_detached(daemon_command("serve", "--ready-fd", "{fd}", *words), str(out))
+    pipe = start_detached(lambda fd: daemon_command("serve", "--ready-fd", str(fd), *words), str(out))
     failure: Failure | None = None
     with os.fdopen(pipe, encoding="utf-8") as told:
         for line in told:

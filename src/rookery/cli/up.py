@@ -1,5 +1,6 @@
 """`rookery up` and `rookery down`."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -48,18 +49,17 @@ def up(
         pairs.append(f"log.level={log_level}")
     folder = os.path.abspath(path or os.getcwd())  # noqa: PTH100, PTH109 - pathlib would cost as much as click
     words = ["--project", folder, *(["--project-required"] if path else [])]
-    for pair in pairs:
-        words += ["--set", pair]
+    words += [f"--set={pair}" for pair in pairs]
     if not detach:
         sys.stdout.flush()
         command = daemon_command("serve", "--foreground", *words)
         os.execv(command[0], command)  # noqa: S606 - the same interpreter
     running = link.connect()
-    if running is None:
-        ready = start_daemon(words)
+    if running is not None:
+        running.close()
+    elif ready := start_daemon(words):
         _tell_up(ready["pid"], str(ready["url"]), as_json, started=True)
         return
-    running.close()
     if pairs:
         output.narrate("a daemon is running already; its settings stay as they are until `rookery down`")
     try:
@@ -67,8 +67,10 @@ def up(
     except Failure:
         if path:
             raise
-    known = link.runtime() or {}
-    _tell_up(known.get("pid"), str(known.get("url")), as_json, started=False)
+    import json
+
+    daemon = json.loads(link.call("GET", "/api/status", start=False))["daemon"]
+    _tell_up(daemon["pid"], daemon["url"], as_json, started=False)
 
 
 def _tell_up(pid: object, url: str, as_json: bool, *, started: bool) -> None:
@@ -97,7 +99,7 @@ def down(timeout: float, as_json: bool) -> None:
     Returns once it has ended. If none is running there is nothing to do, and that is a success.
     """
     from rookery.system.clock import SYSTEM_CLOCK
-    from rookery.system.lock import wait_until_free
+    from rookery.system.lock import FileLock, wait_until_free
     from rookery.system.places import lock_file, state_folder
 
     ends = SYSTEM_CLOCK.monotonic() + timeout
@@ -109,7 +111,8 @@ def down(timeout: float, as_json: bool) -> None:
         _tell_down(as_json, stopped=False)
         return
     if not wait_until_free(lock, max(ends - SYSTEM_CLOCK.monotonic(), 0.001)):
-        raise Failure("timeout", f"the daemon is still stopping after {timeout:g} s", "see `rookery logs`")
+        holder = FileLock(lock).holder() or "pid unknown"
+        raise Failure("timeout", f"the daemon ({holder}) is still stopping after {timeout:g} s", "see `rookery logs`")
     _tell_down(as_json, stopped=True)
 
 
@@ -121,7 +124,8 @@ def _ask_to_stop(running: link.Link, timeout: float) -> None:
         if running.peer is None:
             raise
         output.narrate("the daemon does not answer; sending it SIGTERM")
-        os.kill(running.peer, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running.peer, signal.SIGTERM)
 
 
 def _stop_by_signal(lock: "Path") -> bool:
@@ -130,10 +134,15 @@ def _stop_by_signal(lock: "Path") -> bool:
 
     if not is_held(lock):
         return False
-    _, pid, phase = FileLock(lock).holder().split()
-    output.narrate(f"the daemon (pid {pid}) is {phase}; waiting for its end")
-    if phase != "stopping":
-        os.kill(int(pid), signal.SIGTERM)
+    from rookery.system.processes import signal_if_same
+
+    match FileLock(lock).holder().split():
+        case ["pid", pid, "started", moment, phase]:
+            output.narrate(f"the daemon (pid {pid}) is {phase}; waiting for its end")
+            if phase != "stopping":
+                signal_if_same(int(pid), float(moment), signal.SIGTERM)
+        case _:
+            output.narrate("the daemon has just begun to start; waiting")
     return True
 
 

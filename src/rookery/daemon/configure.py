@@ -80,13 +80,19 @@ def _set(key: str, text: str, in_project: bool) -> None:
             raise Failure("invalid-input", f"{key} cannot be set by a project, only by its user", "leave --project out")
         path = layers.project_file(project)
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except (tomlkit.exceptions.ParseError, UnicodeDecodeError) as error:
+        text = layers.read_own(path) if in_project else path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
         raise Failure("invalid-settings", f"{path} cannot be read: {error}", "mend or remove it first") from None
-    *sections, name = key.split(".")
-    table: Any = document
-    for section in sections:
-        table = table.setdefault(section, tomlkit.table())
+    try:
+        document = tomlkit.parse(text)
+    except tomlkit.exceptions.ParseError as error:
+        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "mend or remove it first") from None
+    section, _, name = key.rpartition(".")
+    table: Any = document.setdefault(section, tomlkit.table()) if section else document
+    if not hasattr(table, "setdefault"):
+        raise Failure("invalid-settings", f"{section} is not a section in {path}", "mend or remove it first")
     table[name] = value
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, tomlkit.dumps(document).encode())

@@ -19,12 +19,13 @@ from rookery.daemon import layers
 from rookery.system import environment, places
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
+from rookery.system.lock import FileLock, is_held
 from rookery.system.spawn import Spawner
 from rookery.system.store import newest_version, peek_version
 
 Verdict = Literal["ok", "warning", "failed"]
 
-_MIN_GIT = (2, 31)
+_MIN_GIT = (2, 36)
 _MIN_NODE = (22, 0)
 _MIN_INOTIFY = 65_536
 _LOW_DISK = 1_000_000_000
@@ -110,7 +111,7 @@ class Programs:
         if found is None:
             return Check("git", "failed", "git was not found", "install git")
         if found[1] < _MIN_GIT:
-            return Check("git", "failed", f"{found[0]} is too old", "install git 2.31 or later")
+            return Check("git", "failed", f"{found[0]} is too old", f"install git {_MIN_GIT[0]}.{_MIN_GIT[1]} or later")
         return Check("git", "ok", found[0])
 
     async def node(self) -> Check:
@@ -135,6 +136,11 @@ class Programs:
 def check_daemon(state: Path) -> Check:
     running = link.connect()
     if running is None:
+        if is_held(places.lock_file(state)):
+            holder = FileLock(places.lock_file(state)).holder()
+            return Check(
+                "daemon", "failed", f"one runs ({holder}) and cannot be reached", "rookery down, then rookery up -d"
+            )
         stale = places.runtime_file(state).exists()
         told = (
             "not running (daemon.json is of one that was killed; the next start cleans up)" if stale else "not running"
@@ -205,7 +211,7 @@ def check_modes(state: Path) -> Iterator[Check]:
     secrets = [places.token_file(state), places.runtime_file(state), places.store_file(state), places.log_file(state)]
     for path in [state, *secrets]:
         try:
-            found = path.lstat()
+            found = path.stat() if path == state else path.lstat()
         except OSError:
             continue
         if found.st_uid != os.getuid():

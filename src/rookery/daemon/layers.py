@@ -1,6 +1,8 @@
 """Settings from defaults < user file < project file < environment < flags, with the source of each value."""
 
 import difflib
+import os
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ from rookery.system.errors import RookeryError
 _OTHER_VARIABLES = frozenset(
     {"ROOKERY_HOME", "ROOKERY_SPAWN", "ROOKERY_TOKEN", "ROOKERY_MCP_PORT", "ROOKERY_WORKSPACE_PATH"}
 ) | {"ROOKERY_WORKSPACE_HEADER"}
+
+
+_LARGEST_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,10 @@ def project_file(project: Path) -> Path:
 
 def checkout_of(folder: Path) -> Path | None:
     """The checkout that a folder lies in, found without running git."""
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    try:
+        return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
+    except OSError:
+        return None
 
 
 def load(
@@ -112,10 +120,8 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 def _take_file(found: Layered, known: dict[str, Known], path: Path, *, of_project: bool) -> None:
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
+        tree = tomllib.loads(read_own(path) if of_project else path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         # A project's broken file must not keep the daemon, which serves other projects too, from starting.
@@ -129,6 +135,17 @@ def _take_file(found: Layered, known: dict[str, Known], path: Path, *, of_projec
             found.problems.append(Problem(str(path), message, f"rookery config set {key} ...", False))
         else:
             _take(found, known[key], value, str(path), textual=False, fatal=not of_project)
+
+
+def read_own(path: Path) -> str:
+    """A file of a project: a plain one of moderate size, and not a link to something that is none of it."""
+    if path.parent.is_symlink():
+        raise OSError(f"{path.parent} is a symbolic link")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_FILE:
+            raise OSError(f"not a plain file of at most {_LARGEST_FILE} bytes")
+        return file.read(_LARGEST_FILE).decode()
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -1,13 +1,13 @@
 """The daemon's services, in the order they are started."""
 
 import logging
+import os
 import resource
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from os import getpid, getuid
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -39,14 +39,15 @@ class ChildrenService:
     name: str = "children"
     needs: Sequence[str] = ()
     _unfinished: list[Instance] = field(default_factory=list[Instance])
+    _here: Instance | None = None
 
     async def start(self) -> None:
         register = Register(self.state)
         earlier = register.earlier()
-        here: Instance = {
+        here = self._here = {
             "id": self.spawner.instance,
             "boot": processes.boot_id(),
-            "started": processes.started(getpid()),
+            "started": processes.started(os.getpid()),
         }
         register.write([*earlier, here])
         if not earlier:
@@ -60,7 +61,9 @@ class ChildrenService:
         register.write([*self._unfinished, here])
 
     async def stop(self) -> None:
-        await self.spawner.stop_all()
+        if not await self.spawner.stop_all() and self._here is not None:
+            logger.error("processes that we started did not end; the next start tries again")
+            self._unfinished.append(self._here)
         Register(self.state).write(self._unfinished)
 
 
@@ -107,8 +110,8 @@ class HttpService:
             body_seconds=given.body_seconds,
             write_seconds=given.write_seconds,
             keep_alive_seconds=given.keep_alive_seconds,
-            # Connections must leave files for everything else.
-            connections=max(min(given.connections, files // 2), 8),
+            # There are two listeners, and connections must leave files for everything else.
+            connections=max(min(given.connections, files // 4), 8),
         )
         tokens = Tokens()
         tokens.add(self.token, OWNER)
@@ -153,5 +156,6 @@ class HttpService:
 
 def _short_folder(state: Path) -> Path:
     """A folder of this user's for a socket whose own path would be too long."""
-    name = f"rookery-{getuid()}-{sha256(str(state).encode()).hexdigest()[:12]}"
-    return places.ensure_private_folder(Path(tempfile.gettempdir()) / name)
+    name = f"rookery-{os.getuid()}-{sha256(str(state).encode()).hexdigest()[:12]}"
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return places.ensure_private_folder(Path(base) / name, may_be_link=False)

@@ -1,6 +1,7 @@
 """The composition root: everything is made here, started in order, and stopped in reverse."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -59,7 +60,6 @@ class RunningDaemon:
         self._began = SYSTEM_CLOCK.monotonic()
         self._stop_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._starting: asyncio.Task[Any] | None = None
-        self._signals: list[int] = []
         self._spawner = Spawner(self.instance)
         self._store = Store(places.store_file(self.state))
         self._events = Bus("events", history=settings.events.history, queue=settings.events.queue)
@@ -93,9 +93,12 @@ class RunningDaemon:
                 logger.info("up at %s, instance %s%s", self._http.url, self.instance, hint)
                 await self._stop_reason
         finally:
-            self.lock.note(lock_note("stopping"))
+            # Neither of these may keep the services from being stopped.
+            with contextlib.suppress(OSError):
+                self.lock.note(lock_note("stopping"))
+            with contextlib.suppress(OSError):
+                remove(places.runtime_file(self.state))
             self._events.publish("daemon.stopping")
-            remove(places.runtime_file(self.state))
             await runner.stop()
             logger.info("stopped")
         return 0
@@ -161,14 +164,13 @@ class RunningDaemon:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        self._signals.append(number)
-        if len(self._signals) == 1:
+        if not self._stop_reason.done():
             self._ask_to_stop(f"{number.name}; once more forces it")
             return
-        logger.error("forced to stop by a second signal (%s)", number.name)
+        logger.error("forced to stop by %s", number.name)
         self._spawner.kill_all_now()
         for path in (places.runtime_file(self.state), self._http.socket_file):
-            if path != Path():
+            with contextlib.suppress(OSError):
                 remove(path)
         os._exit(128 + number)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from rookery.system import places
+from rookery.system import places, processes
 from rookery.system.errors import RookeryError
 from rookery.system.files import read_secret, write_secret
 from rookery.system.ids import new_token
@@ -56,4 +56,4 @@ def describe_running(state: Path, holder: str) -> RookeryError:
 
 def lock_note(phase: Literal["starting", "running", "stopping"]) -> str:
     """What the lock file says; `rookery down` reads pid and phase from it where the socket cannot be reached."""
-    return f"pid {os.getpid()} {phase}"
+    return f"pid {os.getpid()} started {processes.started(os.getpid())} {phase}"

@@ -40,7 +40,8 @@ def serve(options: Options) -> int:
         daemon = RunningDaemon(options, starter, layered, state, lock)
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
             return runner.run(daemon.run())
-    except RookeryError as error:
+    except (RookeryError, OSError) as fault:
+        error = fault if isinstance(fault, RookeryError) else _of_system(fault)
         starter.tell(error=error.as_dict())
         if logging.getLogger().handlers:
             logger.error("cannot run: %s (%s)", error.message, error.remedy)
@@ -48,6 +49,12 @@ def serve(options: Options) -> int:
             report(Failure(error.code, error.message, error.remedy))
         # The pipe is left to end with the process: whoever reads it waits for just that.
         return Failure(error.code, error.message).exit_code
+
+
+def _of_system(error: OSError) -> RookeryError:
+    """A full disk, a folder that cannot be written, and the like."""
+    where = f" ({error.filename})" if error.filename else ""
+    return RookeryError("state-unusable", f"{error.strerror or error}{where}", "see: rookery doctor")
 
 
 def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

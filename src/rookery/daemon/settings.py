@@ -47,7 +47,7 @@ class Log(msgspec.Struct, frozen=True):
         Meta(description="The least level that is logged.", extra=PROJECT | LIVE),
     ] = "info"
     max_bytes: Annotated[Bytes, Meta(description="The size at which the log file is rotated.")] = 10_000_000
-    files: Annotated[Annotated[int, Meta(ge=1, le=100)], Meta(description="How many log files are kept.")] = 5
+    files: Annotated[Annotated[int, Meta(ge=2, le=100)], Meta(description="How many log files are kept.")] = 5
 
 
 class Events(msgspec.Struct, frozen=True):

@@ -1,23 +1,27 @@
 """One child process: its output, its death, and the ladder by which it is ended for certain."""
 
 import asyncio
+import functools
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import psutil
 
 from rookery.system import processes
 from rookery.system.buffers import Sink
+from rookery.system.pipes import PipeReader, PipeWriter
 from rookery.system.tasks import TaskSet
 
 if TYPE_CHECKING:
     import subprocess
 
 logger = logging.getLogger("rookery.spawn")
+
+T = TypeVar("T")
 
 
 # A sink is fed by us; a path is appended to by the child itself; "stream" is read by the caller; None is thrown away.
@@ -42,17 +46,14 @@ class Child:
         self.name = name
         self.pid = process.pid
         self.started = started
-        self.stdin: asyncio.StreamWriter | None = None
+        self.stdin: PipeWriter | None = None
         self.stdout: asyncio.StreamReader | None = None
         self.returncode: int | None = None
         self._process = process
         self._owned = owned
         self._exited = asyncio.Event()
-        self._readers: list[asyncio.ReadTransport] = []
-        self._drained: list[asyncio.Event] = []
+        self._readers: list[PipeReader] = []
         self._tasks = TaskSet(f"child {name}")
-        # Pipes that no transport owns yet.
-        self._loose = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None]
         # The rest of the group at the leader's death. Later its number may be somebody else's.
         self._orphans: list[psutil.Process] = []
         self._stopping: asyncio.Task[None] | None = None
@@ -67,8 +68,8 @@ class Child:
         """Wait until every output has been read to its end."""
         try:
             async with asyncio.timeout(seconds):
-                for event in self._drained:
-                    await event.wait()
+                for reader in self._readers:
+                    await reader.done.wait()
         except TimeoutError:
             return False
         return True
@@ -84,36 +85,29 @@ class Child:
         """The last resort of a forced end: no waiting, no second look."""
         processes.send(self._remaining(), signal.SIGKILL)
 
-    def abandon(self) -> None:
-        """Undo a start that was cancelled half-way."""
-        self.kill_now()
-        for pipe in self._loose:
-            pipe.close()
-        self._close_outputs()
-
-    def _close_outputs(self) -> None:
-        for reader in self._readers:
-            reader.close()
-
     async def _descend(self, ladder: Ladder) -> None:
         if self.stdin is not None:
             self.stdin.close()
             if self.returncode is None:
                 await self._exits_within(ladder.after_eof)
         for number, seconds in ((signal.SIGTERM, ladder.after_term), (signal.SIGKILL, ladder.after_kill)):
-            remaining = await asyncio.to_thread(self._remaining)
+            remaining = await _elsewhere(self._remaining)
             if not remaining:
                 break
             processes.send(remaining, number)
             others = [process for process in remaining if process.pid != self.pid]
-            await asyncio.gather(self._exits_within(seconds), asyncio.to_thread(processes.wait_gone, others, seconds))
-        survivors = await asyncio.to_thread(self._remaining)
+            gone = functools.partial(processes.wait_gone, others, seconds)
+            await asyncio.gather(self._exits_within(seconds), _elsewhere(gone))
+        survivors = await _elsewhere(self._remaining)
         if survivors:
             # Forked between look and signal; or stuck in the kernel, where nothing more can be done.
             processes.send(survivors, signal.SIGKILL)
             logger.error("%s: processes %s did not end after SIGKILL", self.name, [left.pid for left in survivors])
         await self.drained(0.5)
-        self._close_outputs()
+        for reader in self._readers:
+            reader.close()
+        if self.stdin is not None:
+            self.stdin.abort()
 
     def _remaining(self) -> list[psutil.Process]:
         """All that is alive of this child: leader, group, and strays known by the marker."""
@@ -141,47 +135,49 @@ class Child:
             self._orphans = processes.group_members(self.pid, not_before=self.started)
             if self._stopping is None:
                 self._stopping = self._tasks.start(self._descend(Ladder()), "sweep")
+        if self.stdin is not None:
+            self.stdin.abort()
         return self._stopping
 
-    async def connect(self, stdout: Output, stderr: Output) -> None:
-        """Put the loop's readers and writers on the pipes."""
-        loop = asyncio.get_running_loop()
-        for pipe, output in ((self._process.stdout, stdout), (self._process.stderr, stderr)):
-            if pipe is None:
-                continue
-            self._loose.remove(pipe)
-            done = asyncio.Event()
+    def attach(self, stdin: int | None, outputs: Sequence[tuple[int, Sink | str]]) -> None:
+        """Take over our ends of the child's pipes."""
+        if stdin is not None:
+            self.stdin = PipeWriter(stdin)
+        for fd, output in outputs:
             if isinstance(output, str):
                 self.stdout = asyncio.StreamReader(limit=2**20)
-                protocol: asyncio.BaseProtocol = _StreamProtocol(self.stdout, done)
+                reader = PipeReader(fd, _StreamFeed(self.stdout))
+                self.stdout.set_transport(cast(asyncio.Transport, reader))
             else:
-                assert output is not None and not isinstance(output, Path)
-                protocol = _SinkProtocol(output, done)
-            transport, _ = await loop.connect_read_pipe(lambda made=protocol: made, pipe)
-            self._readers.append(transport)
-            self._drained.append(done)
-        if self._process.stdin is not None:
-            self._loose.remove(self._process.stdin)
-            transport, flow = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, self._process.stdin)
-            self.stdin = asyncio.StreamWriter(transport, flow, None, loop)
+                reader = PipeReader(fd, _SinkFeed(output))
+            self._readers.append(reader)
 
 
-class _SinkProtocol(asyncio.Protocol):
-    def __init__(self, sink: Sink, done: asyncio.Event) -> None:
-        self._sink, self._done = sink, done
-
-    def data_received(self, data: bytes) -> None:
-        self._sink.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._done.set()
+async def _elsewhere(work: Callable[[], T]) -> T:
+    """Run `work` in a thread; here, if the system has none left to give."""
+    try:
+        return await asyncio.to_thread(work)
+    except RuntimeError:
+        return work()
 
 
-class _StreamProtocol(asyncio.StreamReaderProtocol):
-    def __init__(self, reader: asyncio.StreamReader, done: asyncio.Event) -> None:
-        super().__init__(reader)
-        self._done = done
+@dataclass(frozen=True)
+class _SinkFeed:
+    sink: Sink
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._done.set()
+    def data(self, data: bytes) -> None:
+        self.sink.write(data)
+
+    def end(self) -> None:
+        """A sink keeps what it has."""
+
+
+@dataclass(frozen=True)
+class _StreamFeed:
+    reader: asyncio.StreamReader
+
+    def data(self, data: bytes) -> None:
+        self.reader.feed_data(data)
+
+    def end(self) -> None:
+        self.reader.feed_eof()

@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
-def start_detached(argv: Sequence[str], out: str) -> int:
+def start_detached(argv: Callable[[int], Sequence[str]], out: str) -> int:
     """Start `argv` in a session of its own with output to the file `out`; answers the reading end of its ready pipe.
 
-    `{fd}` in `argv` becomes the number of the writing end. The pipe ends when the daemon is ready, or dead.
+    `argv` gets the number of the writing end. The pipe ends when the daemon is ready, or dead.
     """
     reading, writing = os.pipe()
     try:
@@ -16,7 +16,7 @@ def start_detached(argv: Sequence[str], out: str) -> int:
         output = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             process = subprocess.Popen(
-                [word.format(fd=writing) for word in argv],
+                list(argv(writing)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

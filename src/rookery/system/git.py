@@ -24,19 +24,30 @@ class Git:
         )
 
     async def main_checkout(self, folder: Path) -> Path:
-        """The main worktree of the repository that `folder` lies in."""
-        if not folder.is_dir():
-            raise RookeryError(
-                "repository-not-found", f"{folder} is not a folder", "name a folder inside a git repository"
-            )
-        listed = await self.run(folder, "worktree", "list", "--porcelain", "-z")
-        if listed.returncode != 0:
-            reason = listed.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
+        """The main worktree of the repository that `folder` lies in; of a submodule, its own."""
+        try:
+            there = folder.is_dir()
+        except OSError:
+            there = False
+        if not there:
+            raise _not_found(folder, "is not a folder that can be read", "name a folder inside a git repository")
+        own = await self._told(folder, "rev-parse", "--path-format=absolute", "--git-dir")
+        if await self._told(folder, "rev-parse", "--is-bare-repository") == b"true":
+            raise _not_found(folder, "is in a bare repository", "name a checkout that is not bare")
+        if own == await self._told(folder, "rev-parse", "--path-format=absolute", "--git-common-dir"):
+            return Path(os.fsdecode(await self._told(folder, "rev-parse", "--show-toplevel")))
+        listed = await self._told(folder, "worktree", "list", "--porcelain", "-z")
+        return Path(os.fsdecode(listed.split(b"\0", 1)[0].removeprefix(b"worktree ")))
+
+    async def _told(self, folder: Path, *args: str) -> bytes:
+        """What git prints, without its last line's end."""
+        ran = await self.run(folder, *args)
+        if ran.returncode != 0:
+            reason = ran.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
             remedy = "name a folder inside a git repository, or make one: git init"
-            raise RookeryError("repository-not-found", f"{folder} is not in a usable git repository: {reason}", remedy)
-        first = listed.stdout.split(b"\0\0", 1)[0].split(b"\0")
-        if b"bare" in first:
-            raise RookeryError(
-                "repository-not-found", f"{folder} is in a bare repository", "name a checkout that is not bare"
-            )
-        return Path(os.fsdecode(first[0].removeprefix(b"worktree ")))
+            raise _not_found(folder, f"is not in a usable git repository: {reason}", remedy)
+        return ran.stdout.removesuffix(b"\n")
+
+
+def _not_found(folder: Path, why: str, remedy: str) -> RookeryError:
+    return RookeryError("repository-not-found", f"{folder} {why}", remedy)

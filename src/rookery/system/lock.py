@@ -2,8 +2,14 @@
 
 import fcntl
 import os
+import select
 import signal
 from pathlib import Path
+
+from rookery.system.clock import SYSTEM_CLOCK
+
+_NOTE_BYTES = 120
+_MOMENT = 0.1
 
 
 class FileLock:
@@ -20,10 +26,9 @@ class FileLock:
         # Never unlinked: a lock file that is removed and made anew can be held twice.
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return False
+            if not _try_for_a_moment(handle):
+                os.close(handle)
+                return False
         except BaseException:
             os.close(handle)
             raise
@@ -34,8 +39,8 @@ class FileLock:
     def note(self, text: str) -> None:
         """Say anew who holds the lock, and what for."""
         if self._handle is not None:
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, text.encode(), 0)
+            # In one write and always as long, so that a reader sees the old note or the new one.
+            os.pwrite(self._handle, text.encode().ljust(_NOTE_BYTES), 0)
 
     def holder(self) -> str:
         """The note of whoever took the lock last."""
@@ -50,11 +55,25 @@ class FileLock:
             self._handle = None
 
 
+def _try_for_a_moment(handle: int) -> bool:
+    """Whoever only asks whether the lock is held holds it for an instant; that must not count."""
+    ends = SYSTEM_CLOCK.monotonic() + _MOMENT
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if SYSTEM_CLOCK.monotonic() > ends:
+                return False
+            select.select([], [], [], 0.005)
+        else:
+            return True
+
+
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock at this moment."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -72,8 +91,8 @@ def wait_until_free(path: Path, seconds: float) -> bool:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rookery.system.clock import iso
 
@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what was given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return REDACTOR.clean(json.dumps(as_dict(record), default=repr, ensure_ascii=False))
+        return json.dumps(as_dict(record), ensure_ascii=False)
 
 
 class HumanFormatter(logging.Formatter):
@@ -81,7 +81,20 @@ def as_dict(record: logging.LogRecord) -> dict[str, Any]:
         found["exception"] = logging.Formatter().formatException(record.exc_info)
     found.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
     # Before any encoding: escapes would hide a secret from the comparison.
-    return {key: REDACTOR.clean(value) if isinstance(value, str) else value for key, value in found.items()}
+    return {key: _plain(value) for key, value in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, without secrets."""
+    if isinstance(value, str):
+        return REDACTOR.clean(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in cast(list[Any], value)]
+    return REDACTOR.clean(repr(value))
 
 
 class PersistentFileHandler(RotatingFileHandler):
@@ -139,7 +152,11 @@ class TapHandler(logging.Handler):
         self._give = give
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._give(as_dict(record))
+        try:
+            self._give(as_dict(record))
+        except Exception:
+            # Whoever logs must not suffer for whoever follows the log.
+            self.handleError(record)
 
 
 def set_up(file: Path, *, level: str, max_bytes: int, files: int, terminal: bool) -> PersistentFileHandler:

@@ -1,6 +1,7 @@
 """Where Rookery keeps its files. Nothing here creates anything except `ensure_private_folder`."""
 
 import os
+import stat
 from pathlib import Path
 
 from rookery.system.errors import RookeryError
@@ -42,11 +43,12 @@ def store_file(state: Path) -> Path:
     return state / "rookery.db"
 
 
-def ensure_private_folder(path: Path) -> Path:
-    """Make `path` a folder of this user's alone."""
+def ensure_private_folder(path: Path, *, may_be_link: bool = True) -> Path:
+    """Make `path` a folder of this user's alone. One that holds something else already is not closed to others."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
+        found = path.stat() if may_be_link else path.lstat()
+        ours = not any(path.iterdir()) or lock_file(path).exists() or lock_file(path.parent).exists()
     except (FileExistsError, NotADirectoryError, PermissionError, OSError) as error:
         raise RookeryError(
             "state-unusable",
@@ -58,6 +60,12 @@ def ensure_private_folder(path: Path) -> Path:
             "state-unusable",
             f"{path} belongs to another user (uid {found.st_uid})",
             "set ROOKERY_HOME to a folder of your own",
+        )
+    if not stat.S_ISDIR(found.st_mode) or (found.st_mode & 0o077 and not ours):
+        raise RookeryError(
+            "state-unusable",
+            f"{path} is open to others and holds other things",
+            "set ROOKERY_HOME to a folder of its own",
         )
     if found.st_mode & 0o077:
         path.chmod(found.st_mode & 0o700)

@@ -125,6 +125,13 @@ def wait_gone(found: Sequence[psutil.Process], seconds: float) -> None:
             os.close(handle)
 
 
+def signal_if_same(pid: int, moment: float, number: signal.Signals) -> None:
+    """Signal the process with this pid if it is the one that started at that moment."""
+    with contextlib.suppress(psutil.Error, OSError):
+        if started(pid) == moment:
+            os.kill(pid, number)
+
+
 def started(pid: int) -> float:
     """When a process started, on a clock that no clock change moves where the system has one (Linux: since boot)."""
     if _LINUX:

@@ -17,6 +17,8 @@ from rookery.system.child import Child, Output
 from rookery.system.errors import RookeryError
 
 logger = logging.getLogger("rookery.spawn")
+# How often strays that fork faster than they are found are looked for again.
+_LOOKS = 5
 STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
 
 
@@ -51,30 +53,31 @@ class Spawner:
         self._count += 1
         number = str(self._count)
         marked = dict(env) | {processes.MARKER: processes.marker_for(self.instance, number)}
-        with contextlib.ExitStack() as opened:
+        ours: list[int] = []
+        with contextlib.ExitStack() as theirs:
             try:
+                outputs = [(_theirs(output, ours, theirs), output) for output in (stdout, stderr)]
+                child_in, our_in = _pipe(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
                 # Two milliseconds on the loop's own thread; a thread that ends would take a PDEATHSIG child with it.
                 process = subprocess.Popen(  # noqa: ASYNC220
                     list(argv),
                     cwd=cwd,
                     env=marked,
-                    stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                    stdout=_target(stdout, opened),
-                    stderr=_target(stderr, opened),
-                    bufsize=0,
+                    stdin=child_in,
+                    stdout=outputs[0][0],
+                    stderr=outputs[1][0],
                     start_new_session=True,
                 )
             except (OSError, ValueError) as error:
+                for fd in ours:
+                    os.close(fd)
                 raise _cannot_start(name, argv, cwd, error) from error
         child = Child(name, process, processes.started(process.pid), processes.of_child(self.instance, number))
         STARTED.add()
         self.children.add(child)
         _watch(process, lambda: self._dead(child))
-        try:
-            await child.connect(stdout, stderr)
-        except BaseException:
-            child.abandon()
-            raise
+        fed = [output for output in (stdout, stderr) if output is not None and not isinstance(output, Path)]
+        child.attach(our_in, list(zip(ours, fed, strict=False)))
         logger.debug("started %s (pid %d)", name, child.pid)
         return child
 
@@ -110,12 +113,18 @@ class Spawner:
             raise
         return Completed(code, bytes(out.data), bytes(err.data), out.cut + err.cut)
 
-    async def stop_all(self) -> None:
-        """End every child and whatever they left, side by side."""
+    async def stop_all(self) -> bool:
+        """End every child and whatever they left, side by side; whether nothing of it is alive."""
         await asyncio.gather(*(child.stop() for child in list(self.children)), return_exceptions=True)
-        strays = await asyncio.to_thread(processes.carriers, processes.of_instance(self.instance))
-        processes.send(strays, signal.SIGKILL)
         self.children.clear()
+        owned = processes.of_instance(self.instance)
+        for number in (signal.SIGTERM, *[signal.SIGKILL] * _LOOKS):
+            strays = await asyncio.to_thread(processes.carriers, owned)
+            if not strays:
+                return True
+            processes.send(strays, number)
+            await asyncio.to_thread(processes.wait_gone, strays, 1.0)
+        return not await asyncio.to_thread(processes.carriers, owned)
 
     def kill_all_now(self) -> None:
         processes.send(processes.carriers(processes.of_instance(self.instance)), signal.SIGKILL)
@@ -128,14 +137,24 @@ class Spawner:
             unfinished.add_done_callback(lambda _: self.children.discard(child))
 
 
-def _target(output: Output, opened: contextlib.ExitStack) -> int:
+def _theirs(output: Output, ours: list[int], theirs: contextlib.ExitStack) -> int:
+    """The child's end of an output."""
     if output is None:
         return subprocess.DEVNULL
     if isinstance(output, Path):
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        opened.callback(os.close, handle)
+        theirs.callback(os.close, handle)
         return handle
-    return subprocess.PIPE
+    return _pipe(theirs, ours, reading=False)[0]
+
+
+def _pipe(theirs: contextlib.ExitStack, ours: list[int], *, reading: bool) -> tuple[int, int]:
+    """A pipe of which the child reads (or writes) one end; its end is closed here once it has it."""
+    ends = os.pipe()
+    child_end, our_end = ends if reading else ends[::-1]
+    theirs.callback(os.close, child_end)
+    ours.append(our_end)
+    return child_end, our_end
 
 
 def _watch(process: "subprocess.Popen[bytes]", dead: Callable[[], None]) -> None:

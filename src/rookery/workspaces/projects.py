@@ -25,6 +25,10 @@ class Projects:
     async def add(self, folder: Path) -> tuple[Project, bool]:
         """Register the repository that `folder` lies in; answers it, and whether it was new."""
         path = (await self._git.main_checkout(folder)).resolve()
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise RookeryError("invalid-input", f"{path!r} is not valid UTF-8", "rename the folder") from None
         if path in (Path("/"), Path.home()):
             raise RookeryError(
                 "invalid-input", f"{path} is too wide to be a project", "keep the repository in a folder"

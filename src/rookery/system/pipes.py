@@ -1,0 +1,135 @@
+"""Our ends of a child's pipes, on the loop's own readiness calls.
+
+Handing a file object to `connect_read_pipe` would close its descriptor twice on uvloop: once by libuv, and once more by
+the object, when the number may be somebody else's already.
+"""
+
+import asyncio
+import contextlib
+import os
+from typing import Protocol
+
+_CHUNK = 65_536
+_HIGH_WATER = 1_048_576
+
+
+class Feed(Protocol):
+    """Where a reader's bytes go."""
+
+    def data(self, data: bytes) -> None: ...
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class PipeReader:
+    """Feeds what comes to `write`; `done` is set at the end of the stream."""
+
+    def __init__(self, fd: int, write: Feed) -> None:
+        self.done = asyncio.Event()
+        self._fd = fd
+        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        os.set_blocking(fd, False)
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if not self._reading and not self.done.is_set():
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        if not self.done.is_set():
+            self.pause_reading()
+            os.close(self._fd)
+            self.done.set()
+            self._write.end()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._write.data(data)
+        else:
+            self.close()
+
+
+class PipeWriter:
+    """Writes without ever blocking the loop; `drain` waits while the other side does not read."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._room: asyncio.Future[None] | None = None
+        self._closing = False
+        self._closed = False
+        os.set_blocking(fd, False)
+
+    def write(self, data: bytes) -> None:
+        """ConnectionError if the other side has gone."""
+        if self._closing:
+            raise ConnectionResetError("the pipe is closed")
+        self._waiting += data
+        if len(self._waiting) == len(data):
+            self._writable()
+
+    async def drain(self) -> None:
+        if self._closed and not self._closing:
+            raise ConnectionResetError("the other side has gone")
+        while len(self._waiting) > _HIGH_WATER:
+            if self._room is None:
+                self._room = self._loop.create_future()
+            await asyncio.shield(self._room)
+        if self._closed and not self._closing:
+            raise ConnectionResetError("the other side has gone")
+
+    def close(self) -> None:
+        """Close once what waits has been written."""
+        self._closing = True
+        if not self._waiting:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now, whatever waits."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_writer(self._fd)
+            os.close(self._fd)
+        self._waiting.clear()
+        self._wake()
+
+    def _writable(self) -> None:
+        try:
+            written = os.write(self._fd, self._waiting)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            self.abort()
+            return
+        del self._waiting[:written]
+        if self._waiting:
+            self._loop.add_writer(self._fd, self._writable)
+        else:
+            self._loop.remove_writer(self._fd)
+            if self._closing:
+                self.abort()
+        if len(self._waiting) <= _HIGH_WATER:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._room is not None:
+            with contextlib.suppress(asyncio.InvalidStateError):
+                self._room.set_result(None)
+            self._room = None
