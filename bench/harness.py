@@ -67,26 +67,41 @@ def cpu_so_far(pid: int) -> float:
 def compare(
     targets: Mapping[str, Callable[[], Sample]], against: str, *, rounds: int, repeats: int = 1, warm_ups: int = 2
 ) -> dict[str, float]:
-    """How many times what `against` takes each other target takes, as `<target>.<figure>`.
+    """How many times what `against` takes each other target takes, as `<target>.<figure>`."""
+    taken = take_turns(targets, rounds=rounds, repeats=repeats, warm_ups=warm_ups)
+    return {
+        f"{target}.{figure}": ratio(taken, target, against, figure)
+        for target in targets
+        for figure in (taken[0][target] if target != against else ())
+    }
 
-    All are warmed up, then run by turns. A ratio is made within a round, where both met the same machine, and the
-    order turns around from round to round, so that drift cancels out; the median of these ratios counts. Within a
-    round the least of `repeats` is taken, because noise only ever adds.
+
+def take_turns(
+    targets: Mapping[str, Callable[[], Sample]], *, rounds: int, repeats: int = 1, warm_ups: int = 2
+) -> list[dict[str, Sample]]:
+    """What each target took in each round.
+
+    All are warmed up, then run by turns. The order turns around from round to round, so that drift cancels out.
+    Within a round the least of `repeats` is taken, because noise only ever adds.
     """
     for _ in range(warm_ups):
         for measure in targets.values():
             measure()
-    taken = [_round(targets, repeats, backwards=bool(turn % 2)) for turn in range(rounds)]
-    ratios: dict[str, float] = {}
-    for target in targets:
-        for figure in taken[0][target] if target != against else ():
-            each = [one[target][figure] / one[against][figure] for one in taken]
-            low, middle, high = quantiles(each, n=4)
-            ratios[f"{target}.{figure}"] = middle
-            ours, theirs = (median(one[name][figure] for one in taken) for name in (target, against))
-            spread = f"ratio {middle:.3f}, half of all in {low:.3f} to {high:.3f}"
-            print(f"{target}.{figure}: {ours:.4g}, {against} {theirs:.4g}; {spread}", flush=True)
-    return ratios
+    return [_round(targets, repeats, backwards=bool(turn % 2)) for turn in range(rounds)]
+
+
+def ratio(taken: Sequence[Mapping[str, Sample]], target: str, against: str, figure: str) -> float:
+    """The median of the ratios, each made within a round, where both met the same machine."""
+    each = [one[target][figure] / one[against][figure] for one in taken]
+    low, middle, high = quantiles(each, n=4)
+    ours, theirs = typical(taken, target, figure), typical(taken, against, figure)
+    spread = f"ratio {middle:.3f}, half of all in {low:.3f} to {high:.3f}"
+    print(f"{target}.{figure}: {ours:.4g}, {against} {theirs:.4g}; {spread}", flush=True)
+    return middle
+
+
+def typical(taken: Sequence[Mapping[str, Sample]], target: str, figure: str) -> float:
+    return median(one[target][figure] for one in taken)
 
 
 def _round(targets: Mapping[str, Callable[[], Sample]], repeats: int, *, backwards: bool) -> dict[str, Sample]:

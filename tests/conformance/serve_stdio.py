@@ -5,11 +5,11 @@ import sys
 
 from rookery.wire.service import Service
 from rookery.wire.stdio_server import serve_stdio
-from tests.conformance.fixture import Fixture
+from tests.conformance.busy import Busy
 
 
 async def serve() -> None:
-    serving = asyncio.ensure_future(serve_stdio(Service(Fixture())))
+    serving = asyncio.ensure_future(serve_stdio(Service(Busy())))
     if "--noisy" in sys.argv:
         await asyncio.sleep(0)
         print("not a message", flush=True)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.wire.exchange import Exchange
-from rookery.wire.front import Door, Front, Limits
+from rookery.wire.door import Door, Limits
+from rookery.wire.front import Front
 from rookery.wire.gate import ANYBODY, OWNER, Headers, Judge, Principal
 from rookery.wire.listener import Listener, bind_port, bind_unix
 
@@ -256,13 +256,6 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         "body": body.decode("latin-1"),
     }
     await reply(send, json.dumps(heard).encode(), headers=[(b"content-type", b"application/json")])
-
-
-def exchange_of(receive: Callable[..., Any]) -> Exchange:
-    """The exchange behind the `receive` that an app was given."""
-    found = getattr(receive, "__self__", None)
-    assert isinstance(found, Exchange)
-    return found
 
 
 def room_for(files: int) -> None:

@@ -37,7 +37,7 @@ class App:
             await reply(send, scope["path"].encode())
 
 
-async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> None:
+async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> bool:
     """The answer is a whole 500, nothing of what was meant is in it, and the log tells why."""
     async with serving(App(act)) as site:
         client = await site.client()
@@ -50,10 +50,10 @@ async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> None:
         assert await client.rest() == b""
         assert (REQUESTS.value("200"), REQUESTS.value("500")) == (before[0], before[1] + 1)
         assert [record.getMessage() for record in log.records] == ["GET /bad failed"]
-        assert (await site.ask(request("GET", "/good"))).body == b"/good"
+        return (await site.ask(request("GET", "/good"))).body == b"/good"
 
 
-async def fails_halfway(act: Act, client_got: bytes) -> None:
+async def fails_halfway(act: Act, client_got: bytes) -> bool:
     """What was begun ends without its end, so that nobody takes it for whole."""
     async with serving(App(act)) as site:
         client = await site.client()
@@ -62,7 +62,7 @@ async def fails_halfway(act: Act, client_got: bytes) -> None:
         assert got.startswith(b"HTTP/1.1 200 OK\r\n")
         assert got.endswith(client_got)
         assert not got.endswith(b"0\r\n\r\n")
-        assert (await site.ask(request("GET", "/good"))).body == b"/good"
+        return (await site.ask(request("GET", "/good"))).body == b"/good"
 
 
 # ---- before the answer began
@@ -72,7 +72,7 @@ async def test_an_app_that_raises_before_its_answer_is_a_500(caplog: pytest.LogC
     async def act(receive: Receive, send: Send) -> None:
         raise ValueError("secret detail")
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 async def test_an_app_that_raises_after_the_start_alone_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
@@ -80,28 +80,28 @@ async def test_an_app_that_raises_after_the_start_alone_is_a_500(caplog: pytest.
         await send(start((b"x-meant", b"otherwise"), (b"content-length", b"5")))
         raise ValueError("secret detail")
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 async def test_an_app_that_returns_without_an_answer_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     async def act(receive: Receive, send: Send) -> None:
         await body_of(receive)
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 async def test_an_app_that_only_starts_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     async def act(receive: Receive, send: Send) -> None:
         await send(START)
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 async def test_an_app_that_speaks_out_of_turn_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     async def act(receive: Receive, send: Send) -> None:
         await send(piece(b"too early"))
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 async def test_an_answer_that_is_started_twice_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ async def test_an_answer_that_is_started_twice_is_a_500(caplog: pytest.LogCaptur
         await send(START)
         await send(START)
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 @pytest.mark.parametrize("length", [b"0", b"4", b"6", b"-5", b"five", b""])
@@ -119,7 +119,7 @@ async def test_a_whole_answer_of_another_length_than_it_says_is_a_500(
     async def act(receive: Receive, send: Send) -> None:
         await reply(send, b"12345", headers=[(b"content-length", length)])
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_header_that_would_make_two_is_a_500(
     async def act(receive: Receive, send: Send) -> None:
         await reply(send, b"body", headers=[(b"x-fine", b"yes"), header])
 
-    await fails_whole(act, caplog)
+    assert await fails_whole(act, caplog)
 
 
 # ---- after it
@@ -154,7 +154,7 @@ async def test_an_app_that_raises_in_its_answer_leaves_it_without_an_end() -> No
         await send(piece(b"begun"))
         raise ValueError
 
-    await fails_halfway(act, b"5\r\nbegun\r\n")
+    assert await fails_halfway(act, b"5\r\nbegun\r\n")
 
 
 async def test_an_app_that_returns_in_its_answer_leaves_it_without_an_end() -> None:
@@ -162,7 +162,7 @@ async def test_an_app_that_returns_in_its_answer_leaves_it_without_an_end() -> N
         await send(START)
         await send(piece(b"begun"))
 
-    await fails_halfway(act, b"5\r\nbegun\r\n")
+    assert await fails_halfway(act, b"5\r\nbegun\r\n")
 
 
 @pytest.mark.parametrize("more", [b"", b"1234567"])
@@ -172,7 +172,7 @@ async def test_a_streamed_answer_of_another_length_than_it_says_is_cut_off(more:
         await send(piece(b"12345"))
         await send(piece(more, more=False))
 
-    await fails_halfway(act, b"\r\n\r\n12345")
+    assert await fails_halfway(act, b"\r\n\r\n12345")
 
 
 async def test_an_app_that_is_cancelled_from_within_closes_its_connection() -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire.front import REFUSED, Limits
+from rookery.wire.door import Limits
+from rookery.wire.front import REFUSED
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, Client, Site, body_of, reply, request, room_for, serving, soon
 
@@ -116,7 +117,7 @@ async def test_a10_a_slow_body_is_refused_and_its_app_told() -> None:
 
 
 async def test_a_body_that_the_app_does_not_take_is_not_called_slow() -> None:
-    async with serving(app := App(), Limits(body_seconds=0.05)) as site:
+    async with serving(app := App(), Limits(body_seconds=0.5)) as site:
         client, front = await site.fronted()
         await client.send(request("GET", "/wait"))
         await soon(app.reached.wait())
@@ -340,18 +341,17 @@ async def test_refused_clients_that_hang_on_hold_no_place() -> None:
 
 # ---- anything at all
 
-LINES = [
-    "GET / HTTP/1.1",
-    "POST /x HTTP/1.1",
-    "HEAD /y HTTP/1.0",
-    "CONNECT a:1 HTTP/1.1",
-    "GET * HTTP/1.1",
-    "Host: here",
+LINES = """GET / HTTP/1.1|POST /x HTTP/1.1|HEAD /y HTTP/1.0|CONNECT a:1 HTTP/1.1|Host: here|0|5||X: y|hello|Trailer: 1
+Content-Length: 5|Content-Length: 0|Content-Length: 99999|Transfer-Encoding: chunked|Connection: close
+Connection: upgrade|Upgrade: websocket|Expect: 100-continue"""
+WISH = ("Upgrade: websocket", "Connection: Upgrade")
+FRAGMENTS = [
+    *(b"%b\r\n" % line.encode() for line in re.split("[|\n]", LINES)),
+    *(request("GET", path) for path in ("/", "/wait", "/big", "*", "/ws")),
+    *(request("POST", "/", *words, body=b"hello") for words in ((), WISH, ("Connection: close",))),
+    *(request("POST", path, JSON, CHUNKED) for path in ("/", "/wait")),
+    *(b"hello", b"5\r\nhello\r\n", b"0\r\n\r\n", b"\0", b"\xff", b" ", b"\n", b"\r", b":", b"z" * 600),
 ]
-LINES += ["Content-Length: 5", "Content-Length: 0", "Content-Length: 99999", "Transfer-Encoding: chunked", "0", "5", ""]
-LINES += ["Connection: close", "Connection: upgrade\r\nUpgrade: websocket", "Expect: 100-continue", "X: " + "y" * 300]
-LINES += ["GET /wait HTTP/1.1\r\n", "GET /big HTTP/1.1\r\n", "5\r\nhello", "0\r\n", "0\r\nTrailer: 1\r\n"]
-FRAGMENTS = [b"hello", b"\0", b"\xff", b" ", b"\n", b"\r", b":", *(line.encode() + b"\r\n" for line in LINES)]
 
 
 @settings(

@@ -10,13 +10,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from rookery.wire import listener as module
-from rookery.wire.front import REFUSED, Limits
+from rookery.wire.door import Limits
+from rookery.wire.front import REFUSED
 from rookery.wire.gate import Tokens, socket_judge, tcp_judge
 from rookery.wire.listener import LOOPBACK, Listener, bind_port, bind_unix, peer_uid, port_taken, socket_path
 from tests.support import wire as support
@@ -143,7 +145,8 @@ async def test_a09_a_squatter_on_the_other_loopback_does_not_matter(monkeypatch:
         squatter.listen()
         port: int = squatter.getsockname()[1]
         made = bind_port(port)
-        monkeypatch.setattr(support, "bind_port", lambda wanted: made)  # pyright: ignore[reportUnknownLambdaType]
+        assert made is not None
+        monkeypatch.setattr(support, "bind_port", Mock(return_value=made))
         async with serving(echo) as site:
             assert site.address == (LOOPBACK, port)
             assert (await site.ask(request())).status == 200

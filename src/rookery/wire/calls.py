@@ -20,6 +20,7 @@ from rookery.wire.jsonrpc import (
     encode_notification,
     encode_result,
     object_of,
+    value_of,
 )
 from rookery.wire.provider import Ask, Client, InputNeeded, Provider
 from rookery.wire.sealing import Seal
@@ -48,6 +49,8 @@ class RunningCall:
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self.send(encode_notification(method, msgspec.json.encode(params)))
+        # Nothing is waited for where the client reads fast or has gone; others, and a cancellation, get their turn.
+        await asyncio.sleep(0)
 
     async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
         for ask in asks.values():
@@ -118,7 +121,7 @@ def _take_inputs(call: RunningCall, seal: Seal, owner: str) -> None:
         answers |= seal.open(text, _bound(call, owner))
     if (given := call.params.get("inputResponses")) is not None:
         for key, response in object_of(given, "inputResponses").items():
-            value = msgspec.json.decode(response)
+            value = value_of(response, f"inputResponses.{key}")
             if not isinstance(value, dict):
                 raise WireError(INVALID_PARAMS, f"inputResponses.{key} must be an object")
             answers[key] = value

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from rookery.wire.jsonrpc import Id, Notification, Request, Response
 
-# What the server says of its own accord.
+# What the server says of its own accord; raises nothing.
 Heard = Callable[[Request | Notification], None]
 
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.wire import headers as mirrored, revisions
-from rookery.wire.channel import Channel, ChannelClosed, SessionLost
+from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, SessionLost
 from rookery.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -35,6 +35,7 @@ logger = logging.getLogger("rookery.mcp.client")
 _ROUNDS = 10
 _PAGES = 1000
 _CANCEL_SECONDS = 2.0
+_SAY_SECONDS = 30.0
 
 Answerer = Callable[[str, Params], Awaitable[Mapping[str, Any]]]
 Progress = Callable[[Params], None]
@@ -55,6 +56,25 @@ class Identity:
 
     info: Mapping[str, Any]
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A request that is waited for."""
+
+    limit: asyncio.Timeout
+    seconds: float
+    told: Progress | None
+
+    def allow(self, seconds: float) -> None:
+        """End it in so many seconds from now, unless it is ending already."""
+        if not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def progressed(self, params: Params) -> None:
+        self.allow(self.seconds)
+        if self.told is not None:
+            self.told(params)
 
 
 async def _answer_nothing(method: str, params: Params) -> Mapping[str, Any]:
@@ -87,7 +107,8 @@ class Client:
         self._answerer = answerer
         self._notified = notified
         self._numbers = itertools.count(1)
-        self._progress: dict[Id, Callable[[Params], None]] = {}
+        self._running: dict[Id, _Running] = {}
+        self._closed = False
         self._mirrored: dict[str, list[tuple[tuple[str, ...], str]]] = {}
         self._tasks = TaskSet("mcp client")
         self._answering: dict[Id, asyncio.Task[None]] = {}
@@ -97,6 +118,10 @@ class Client:
         return self.revision in revisions.MODERN
 
     async def close(self) -> None:
+        """Ends every request that still runs."""
+        self._closed = True
+        for running in self._running.values():
+            running.allow(0)
         await self._tasks.close()
         await self.channel.close()
 
@@ -106,45 +131,61 @@ class Client:
         self, method: str, params: Mapping[str, Any], *, seconds: float, what: str, on_progress: Progress | None = None
     ) -> Raw:
         """The result, as it came. Raises WireError for an error answer, RookeryError for anything else that fails."""
-        before = self.revision, self._renewals
+        renewals = self._renewals
         try:
             return await self._request(method, params, seconds, what, on_progress)
         except SessionLost:
             # Nothing of it was done, so that it can be said again; anything else that breaks is not repeated.
-            if self.renew is None or not before[0]:
-                raise RookeryError("upstream-failed", f"{method}: the server forgot the session") from None
-        async with self._renewing:
-            if self._renewals == before[1]:
-                await self.renew()
-                self._renewals += 1
+            pass
+        await self._make_session_anew(method, renewals)
         try:
             return await self._request(method, params, seconds, what, on_progress)
         except SessionLost:
             raise RookeryError("upstream-failed", f"{method}: the server forgets every session at once") from None
 
+    async def _make_session_anew(self, method: str, renewals: int) -> None:
+        """Unless another request has tried since `renewals` was read."""
+        async with self._renewing:
+            if self._renewals != renewals:
+                return
+            self._renewals += 1
+            try:
+                if self.renew is None:
+                    raise ChannelClosed("there was no handshake")
+                await self.renew()
+            except (ChannelClosed, NoSuchTransport, WireError, RookeryError) as error:
+                raise RookeryError(
+                    "upstream-failed", f"{method}: the server forgot the session, and there is no new one: {error}"
+                ) from None
+
     async def _request(
         self, method: str, params: Mapping[str, Any], seconds: float, what: str, on_progress: Progress | None
     ) -> Raw:
+        if self._closed:
+            raise _closed(method)
         number = next(self._numbers)
         message, headers = self._write(number, method, params, with_progress=on_progress is not None)
         try:
             async with asyncio.timeout(seconds) as limit:
-                self._progress[number] = self._watch(limit, seconds, on_progress)
-                response = await self.channel.request(number, message, headers)
+                self._running[number] = _Running(limit, seconds, on_progress)
+                try:
+                    response = await self.channel.request(number, message, headers)
+                finally:
+                    del self._running[number]
         except TimeoutError:
-            await self._give_up(number, f"{what} time-out")
+            if self._closed:
+                raise _closed(method) from None
+            await self._give_up(number, method, f"{what} time-out")
             detail = self.channel.diagnosis()
             more = f" ({detail})" if detail else ""
             raise RookeryError(
                 "timeout", f"{method}: no answer within the {what} time-out of {seconds:g} s{more}"
             ) from None
         except asyncio.CancelledError:
-            await self._give_up(number, "cancelled")
+            await self._give_up(number, method, "cancelled")
             raise
         except ChannelClosed as error:
             raise RookeryError("upstream-failed", f"{method}: {error}") from None
-        finally:
-            self._progress.pop(number, None)
         if response.error is not None:
             raise wire_error(response.error)
         return response.result
@@ -193,9 +234,13 @@ class Client:
         raise RookeryError("upstream-failed", f"{method}: more than {_PAGES} pages")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        message = encode_notification(method, msgspec.json.encode(params))
-        with contextlib.suppress(ChannelClosed):
-            await self.channel.send(message, self._headers(method, params))
+        await self._say(encode_notification(method, msgspec.json.encode(params)), self._headers(method, params))
+
+    async def _say(self, message: bytes, headers: Mapping[str, str]) -> None:
+        """Send what gets no answer. Where it does not arrive, the next request finds out why."""
+        with contextlib.suppress(TimeoutError, ChannelClosed, SessionLost, NoSuchTransport):
+            async with asyncio.timeout(_SAY_SECONDS):
+                await self.channel.send(message, headers)
 
     def _usable(self, tools: list[Raw]) -> list[Raw]:
         """Remember which arguments are repeated in headers; a tool that asks for that wrongly is left out."""
@@ -229,8 +274,8 @@ class Client:
         return encode_request(number, method, msgspec.json.encode(whole)), self._headers(method, params)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """The headers by which a modern message can be routed."""
-        if not self.revision:
+        """The headers by which a modern message can be routed; a handshake has none."""
+        if not self.revision or method == "initialize":
             return {}
         found = {"MCP-Protocol-Version": self.revision}
         if not self.modern:
@@ -250,29 +295,27 @@ class Client:
                     found[f"Mcp-Param-{header}"] = mirrored.encode_value(text)
         return found
 
-    def _watch(self, limit: asyncio.Timeout, seconds: float, told: Progress | None) -> Callable[[Params], None]:
-        loop = asyncio.get_running_loop()
-
-        def progressed(params: Params) -> None:
-            if not limit.expired():
-                limit.reschedule(loop.time() + seconds)
-            if told is not None:
-                told(params)
-
-        return progressed
-
-    async def _give_up(self, number: Id, reason: str) -> None:
+    async def _give_up(self, number: Id, method: str, reason: str) -> None:
         """Tell the server that nobody waits any more, but do not wait for long to do so."""
-        if self.channel.cancels_by_closing and self.modern:
+        # A handshake must not be cancelled.
+        if method == "initialize" or (self.channel.cancels_by_closing and self.modern):
             return
-        with contextlib.suppress(TimeoutError, ChannelClosed):
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self.notify("notifications/cancelled", {"requestId": number, "reason": reason})
 
     # ---- being asked
 
     def heard(self, message: Request | Notification) -> None:
-        """Something that the server says of its own accord."""
+        """Something that the server says of its own accord. Nothing in it may end the reading."""
+        try:
+            self._hear(message)
+        except (WireError, msgspec.DecodeError):
+            self.strays += 1
+        except Exception:
+            logger.exception("%s was not taken in", message.method)
+
+    def _hear(self, message: Request | Notification) -> None:
         if isinstance(message, Request):
             if message.id in self._answering:
                 self.strays += 1
@@ -282,11 +325,11 @@ class Client:
         if message.method == "notifications/progress":
             params = object_of(message.params)
             token = msgspec.json.decode(params.get("progressToken", Raw(b"null")))
-            watching = self._progress.get(token) if isinstance(token, int | str) else None
-            if watching is None:
+            running = self._running.get(token) if isinstance(token, int | str) else None
+            if running is None:
                 self.strays += 1
             else:
-                watching(params)
+                running.progressed(params)
             return
         if message.method == "notifications/cancelled":
             number = msgspec.json.decode(object_of(message.params).get("requestId", Raw(b"null")))
@@ -309,8 +352,7 @@ class Client:
             made = WireError(INTERNAL_ERROR, "could not be answered").encoded(request.id)
         finally:
             self._answering.pop(request.id, None)
-        with contextlib.suppress(ChannelClosed):
-            await self.channel.send(made, self._headers("", {}))
+        await self._say(made, self._headers("", {}))
 
     async def _ask(self, method: str, params: Raw) -> Mapping[str, Any]:
         return await self._answerer(method, object_of(params))
@@ -337,6 +379,10 @@ class _Error(msgspec.Struct):
     code: int = INTERNAL_ERROR
     message: str = "an error without a message"
     data: Any = None
+
+
+def _closed(method: str) -> RookeryError:
+    return RookeryError("upstream-failed", f"{method}: the connection was closed")
 
 
 def wire_error(raw: Raw) -> WireError:

@@ -23,6 +23,13 @@ _RETRY_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
 _RESUMPTIONS = 20
 _STAND_SECONDS = 1.0
+# Says that the server does not speak Streamable HTTP, unlike those that say: not you, or not now.
+_FOREIGN = frozenset({400, 404, 405, 406, 410, 415, 501}) | frozenset(range(300, 400))
+_LATER = (408, 429)
+
+
+class _Broken(ChannelClosed):
+    """The connection broke; what it carried may be had over another one."""
 
 
 @dataclass
@@ -46,7 +53,7 @@ class HttpChannel:
         self._heard = heard
 
     async def agreed(self, revision: str) -> None:
-        self._revision = revision
+        self._revision, self._trouble = revision, ""
         if self._standing is not None:
             self._standing.cancel()
         if self._id is None:
@@ -65,27 +72,45 @@ class HttpChannel:
         await self._tasks.close()
         if self._id is not None:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                async with asyncio.timeout(2.0), self.session.delete(self.url, headers=self._headers({})):
+                async with (
+                    asyncio.timeout(2.0),
+                    self.session.delete(self.url, headers=self._headers({}), allow_redirects=False),
+                ):
                     self._id = None
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
         parser = SseParser()
-        async for found in self._post(message, headers, parser):
-            if (answer := self._sort(found, id_)) is not None:
+        try:
+            if (answer := await self._find(self._post(message, headers, parser, id_), id_)) is not None:
                 return answer
-        # The server closed the stream before the answer, and will go on where it stopped.
-        for _ in range(_RESUMPTIONS):
+        except _Broken:
             if parser.last_id is None:
-                break
-            await asyncio.sleep(parser.retry if parser.retry is not None else _RETRY_SECONDS)
-            async for found in self._get(parser):
-                if (answer := self._sort(found, id_)) is not None:
+                raise
+        # The stream ended before the answer. Where events have ids, the server will go on where it stopped.
+        rounds = 0
+        while parser.last_id is not None and rounds < _RESUMPTIONS:
+            seen = parser.last_id
+            await asyncio.sleep(min(_RETRY_SECONDS if parser.retry is None else parser.retry, _LONGEST_PAUSE))
+            try:
+                if (answer := await self._find(self._get(parser), id_)) is not None:
                     return answer
+            except NoSuchTransport as error:
+                raise ChannelClosed(f"the answer broke off and cannot be had again: {error}") from None
+            except _Broken as error:
+                self._trouble = str(error)
+            rounds = rounds + 1 if parser.last_id == seen else 0
         raise ChannelClosed("the answer ended before it was whole")
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
-        async for found in self._post(message, headers, SseParser()):
-            self._sort(found, None)
+        await self._find(self._post(message, headers, SseParser(), None), None)
+
+    async def _find(self, messages: AsyncGenerator[Message], id_: Id | None) -> Response | None:
+        """The answer with this id among what comes; the rest goes where it belongs."""
+        async with contextlib.aclosing(messages):
+            async for found in messages:
+                if (answer := self._sort(found, id_)) is not None:
+                    return answer
+        return None
 
     def _sort(self, message: Message, id_: Id | None) -> Response | None:
         """The answer that is waited for; anything else goes where it belongs."""
@@ -94,62 +119,76 @@ class HttpChannel:
                 return message
             self.strays += 1
         else:
-            try:
-                self._heard(message)
-            except WireError:
-                self.strays += 1
+            self._heard(message)
         return None
 
-    async def _post(self, message: bytes, headers: Mapping[str, str], parser: SseParser) -> AsyncGenerator[Message]:
+    async def _post(
+        self, message: bytes, headers: Mapping[str, str], parser: SseParser, id_: Id | None
+    ) -> AsyncGenerator[Message]:
+        # Only a handshake comes without headers of its own; it belongs to no session and makes one.
+        shaking = id_ is not None and not headers
         try:
             async with self.session.post(
-                self.url, data=message, headers=self._headers(headers), timeout=_CONNECT, allow_redirects=False
+                self.url,
+                data=message,
+                headers={**_ACCEPT, **self.headers} if shaking else self._headers(headers),
+                timeout=_CONNECT,
+                allow_redirects=False,
             ) as response:
-                self._id = response.headers.get("Mcp-Session-Id", self._id)
+                if shaking and response.ok:
+                    self._id = response.headers.get("Mcp-Session-Id")
                 if response.status == 202 or response.status == 204:
                     return
-                if response.content_type == "text/event-stream" and response.ok:
+                if response.content_type == "text/event-stream" and response.status == 200:
                     async for found in self._events(response, parser):
                         yield found
                     return
                 body = await _limited(response)
-                if not response.ok:
-                    self._refused(response.status, response.content_type, body)
+                if response.status >= 300:
+                    self._refused(response, body, id_, shaking)
                 for found in decode(body):
                     yield found
         except WireError as error:
             raise ChannelClosed(f"the answer is no message: {error.message}") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Broken(f"{type(error).__name__}: {error}") from None
+        except ValueError as error:
+            raise ChannelClosed(str(error)) from None
 
-    def _refused(self, status: int, kind: str, body: bytes) -> None:
+    def _refused(self, response: aiohttp.ClientResponse, body: bytes, id_: Id | None, shaking: bool) -> None:
         """An HTTP error. A JSON-RPC error in its body is the answer, except where it says that the session is lost."""
-        text = body[:300].decode("utf-8", "replace")
-        if self._id is not None and self._revision and (status == 404 or (status == 400 and "session" in text.lower())):
-            self._id, self._revision = None, ""
+        status, text = response.status, body[:300].decode("utf-8", "replace")
+        if self._id is not None and not shaking and (status == 404 or (status == 400 and "session" in text.lower())):
             raise SessionLost
         with contextlib.suppress(WireError):
-            if kind == "application/json" and any(isinstance(one, Response) for one in decode(body)):
+            if any(isinstance(one, Response) and one.id == id_ for one in decode(body)):
                 return
+        if "Location" in response.headers:
+            text = f"redirects are not followed; this one is to {response.headers['Location'][:200]}"
         self._trouble = f"HTTP {status}: {text}"
-        if not self._revision and status in (400, 404, 405, 406, 410, 415, 501):
+        if status in _FOREIGN and (shaking or not self._revision):
             raise NoSuchTransport(self._trouble)
         raise ChannelClosed(self._trouble)
 
     async def _get(self, parser: SseParser, answered: asyncio.Event | None = None) -> AsyncGenerator[Message]:
         more = {"Accept": "text/event-stream"} | ({"Last-Event-ID": parser.last_id} if parser.last_id else {})
+        parser.restart()
         try:
             async with self.session.get(
                 self.url, headers=self._headers(more), timeout=_CONNECT, allow_redirects=False
             ) as response:
-                if not response.ok or response.content_type != "text/event-stream":
+                if response.status >= 500 or response.status in _LATER:
+                    raise _Broken(f"HTTP {response.status}")
+                if response.status != 200 or response.content_type != "text/event-stream":
                     raise NoSuchTransport(f"HTTP {response.status}")
                 if answered is not None:
                     answered.set()
                 async for found in self._events(response, parser):
                     yield found
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Broken(f"{type(error).__name__}: {error}") from None
+        except ValueError as error:
+            raise ChannelClosed(str(error)) from None
 
     async def _events(self, response: aiohttp.ClientResponse, parser: SseParser) -> AsyncGenerator[Message]:
         async for chunk in response.content.iter_any():
@@ -177,7 +216,7 @@ class HttpChannel:
                 return
             except ChannelClosed as error:
                 logger.debug("the stream of %s broke: %s", self.url, error)
-            await asyncio.sleep(parser.retry if parser.retry is not None else pause)
+            await asyncio.sleep(min(max(parser.retry or 0.0, pause), _LONGEST_PAUSE))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:

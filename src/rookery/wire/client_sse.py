@@ -24,6 +24,7 @@ class SseChannel:
     cancels_by_closing: bool = False
 
     def __post_init__(self) -> None:
+        self._endpoint: asyncio.Future[str] | None = None
         self._waiting: dict[Id, asyncio.Future[Response]] = {}
         self._tasks = TaskSet("mcp sse")
         self._gone: str | None = None
@@ -31,7 +32,8 @@ class SseChannel:
 
     async def open(self, heard: Heard) -> None:
         self._heard = heard
-        self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._gone = None
+        self._endpoint = asyncio.get_running_loop().create_future()
         self._tasks.start(self._listen(), "stream")
         try:
             async with asyncio.timeout(_ENDPOINT_SECONDS):
@@ -48,16 +50,18 @@ class SseChannel:
             return await waiting
         finally:
             self._waiting.pop(id_, None)
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # Told already, by whoever noticed it first.
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
-        if self._gone is not None:
-            raise ChannelClosed(self._gone)
+        if self._gone is not None or self._endpoint is None:
+            raise ChannelClosed(self._gone or "not connected")
         sent = {"Content-Type": "application/json", **self.headers, **headers}
         try:
             async with self.session.post(
                 await self._endpoint, data=message, headers=sent, timeout=_TIMEOUT, allow_redirects=False
             ) as response:
-                if not response.ok:
+                if response.status >= 300:
                     text = (await response.content.read(300)).decode("utf-8", "replace")
                     raise ChannelClosed(f"HTTP {response.status}: {text}")
         except (aiohttp.ClientError, OSError) as error:
@@ -78,7 +82,7 @@ class SseChannel:
         sent = {"Accept": "text/event-stream", **self.headers}
         try:
             async with self.session.get(self.url, headers=sent, timeout=_TIMEOUT, allow_redirects=False) as response:
-                if not response.ok or response.content_type != "text/event-stream":
+                if response.status != 200 or response.content_type != "text/event-stream":
                     self._fail(f"HTTP {response.status}", NoSuchTransport)
                     return
                 async for chunk in response.content.iter_any():
@@ -99,10 +103,7 @@ class SseChannel:
             return
         for message in messages:
             if not isinstance(message, Response):
-                try:
-                    self._heard(message)
-                except WireError:
-                    self.strays += 1
+                self._heard(message)
             elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
                 waiting.set_result(message)
             else:
@@ -110,6 +111,7 @@ class SseChannel:
 
     def _take_endpoint(self, given: str) -> None:
         """Where to post. It must be at the same origin, and counts once: our headers go there."""
+        assert self._endpoint is not None
         target = urljoin(self.url, given)
         if self._endpoint.done():
             self.strays += 1
@@ -122,8 +124,10 @@ class SseChannel:
         if self._gone is not None:
             return
         self._gone = reason
-        for waiting in [self._endpoint, *self._waiting.values()]:
+        for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(kind(reason))
-        # Nobody may be waiting for it any more.
-        self._endpoint.exception()
+        if self._endpoint is not None and not self._endpoint.done():
+            self._endpoint.set_exception(kind(reason))
+            # Nobody may be waiting for it any more.
+            self._endpoint.exception()

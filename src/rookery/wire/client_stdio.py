@@ -19,8 +19,10 @@ logger = logging.getLogger("rookery.mcp.stdio")
 
 _CHUNK = 65_536
 _LONGEST_LINE = 64 * 2**20
+_LONGEST_HEAD = 65_536
 _NOISE_KEPT = 5
-_WRITE_SECONDS = 30.0
+_SHOWN = 200
+_LAST_WORDS_SECONDS = 1.0
 
 Framing = Literal["lines", "content-length"]
 
@@ -41,6 +43,7 @@ class StdioChannel:
     spawner: Spawner
     program: Program
     errors: Ring = field(default_factory=Ring)
+    write_seconds: float = 30.0
     cancels_by_closing: bool = False
 
     def __post_init__(self) -> None:
@@ -50,10 +53,14 @@ class StdioChannel:
         self._noise: deque[str] = deque(maxlen=_NOISE_KEPT)
         self._writing = asyncio.Lock()
         self._gone: str | None = None
+        self._ended = asyncio.Event()
         self.strays = 0
 
     async def open(self, heard: Heard) -> None:
+        """Start the program, also for a second time."""
         program = self.program
+        self._gone = None
+        self._ended.clear()
         self._child = await self.spawner.start(
             program.argv,
             name=program.name,
@@ -76,6 +83,8 @@ class StdioChannel:
             return await waiting
         finally:
             self._waiting.pop(id_, None)
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # Told already, by whoever noticed it first.
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         self._check()
@@ -85,16 +94,17 @@ class StdioChannel:
             framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
         async with self._writing:
             try:
-                self._child.stdin.write(framed)
-                async with asyncio.timeout(_WRITE_SECONDS):
+                async with asyncio.timeout(self.write_seconds):
+                    # What somebody gave up waiting for may still be in the way.
+                    await self._child.stdin.drain()
+                    self._child.stdin.write(framed)
                     await self._child.stdin.drain()
             except TimeoutError:
                 # Half a message is in the pipe: nothing after it could be understood.
-                self._fail(f"it has not read its input for {_WRITE_SECONDS:g} s")
+                self._fail(f"it has not read its input for {self.write_seconds:g} s")
                 self._check()
             except (ConnectionError, RuntimeError):
-                await asyncio.sleep(0)
-                self._fail("it closed its input")
+                await self._fail_unless_it_ends("it closed its input")
                 self._check()
 
     async def agreed(self, revision: str) -> None:
@@ -102,7 +112,7 @@ class StdioChannel:
 
     def diagnosis(self) -> str:
         told = [f"it printed {line!r}, which is no message" for line in self._noise]
-        stderr = self.errors.text().strip().splitlines()[-3:]
+        stderr = [line[-_SHOWN:] for line in self.errors.text().strip().splitlines()[-3:]]
         return "; ".join([*told, *(["stderr: " + " | ".join(stderr)] if stderr else [])])
 
     async def close(self) -> None:
@@ -129,15 +139,17 @@ class StdioChannel:
                 self._fail(f"a message of it is longer than {_LONGEST_LINE} bytes")
                 return
         self._take_line(bytes(rest).strip())
+        await self._fail_unless_it_ends("it closed its output")
 
     def _take_frames(self, data: bytearray) -> None:
         """Take all whole frames off the front of `data`."""
         while (end := data.find(b"\r\n\r\n")) >= 0:
             head = bytes(data[:end])
-            lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-            number = lengths[0].partition(b":")[2].strip() if lengths else b""
+            # Noise before the head ends with a line break of its own.
+            lengths = [line for line in head.splitlines() if line.lower().startswith(b"content-length:")]
+            number = lengths[-1].partition(b":")[2].strip() if lengths else b""
             begin = end + 4
-            if not number.isdigit():
+            if not number.isdigit() or len(number) > len(str(_LONGEST_LINE)):
                 self._note(head)
                 del data[:begin]
                 continue
@@ -145,6 +157,10 @@ class StdioChannel:
                 return
             self._take(bytes(data[begin : begin + int(number)]))
             del data[: begin + int(number)]
+        if data.lstrip().startswith(b"{") and b"\n" in data:
+            self._fail('it answers in lines; take framing = "content-length" out of its definition')
+        elif len(data) > _LONGEST_HEAD:
+            self._fail(f"{_LONGEST_HEAD} bytes of it are no Content-Length frame")
 
     def _take_line(self, line: bytes) -> None:
         if not line:
@@ -162,17 +178,14 @@ class StdioChannel:
             return
         for message in messages:
             if not isinstance(message, Response):
-                try:
-                    self._heard(message)
-                except WireError:
-                    self.strays += 1
+                self._heard(message)
             elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
                 waiting.set_result(message)
             else:
                 self.strays += 1
 
     def _note(self, line: bytes) -> None:
-        text = line[:200].decode("utf-8", "replace")
+        text = line[:_SHOWN].decode("utf-8", "replace")
         self._noise.append(text)
         logger.debug("%s printed %r, which is no message", self.program.name, text)
 
@@ -180,7 +193,7 @@ class StdioChannel:
         assert self._child is not None
         code = await self._child.wait()
         # What it said last may still be in the pipe.
-        await self._child.drained(1.0)
+        await self._child.drained(_LAST_WORDS_SECONDS)
         self._fail(f"it ended with code {code}")
 
     # ---- the end
@@ -190,10 +203,19 @@ class StdioChannel:
             detail = self.diagnosis()
             raise ChannelClosed(f"{self.program.name}: {self._gone}{f' ({detail})' if detail else ''}")
 
+    async def _fail_unless_it_ends(self, reason: str) -> None:
+        """A pipe is closed. Most often the program has ended, which `_watch` can say more about."""
+        try:
+            async with asyncio.timeout(2 * _LAST_WORDS_SECONDS):
+                await self._ended.wait()
+        except TimeoutError:
+            self._fail(reason)
+
     def _fail(self, reason: str) -> None:
         if self._gone is not None:
             return
         self._gone = reason
+        self._ended.set()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))

@@ -30,14 +30,16 @@ async def connect(
     """
     client = make(channel)
     seconds = client.timeouts.startup
+    tried = ""
     try:
         async with asyncio.timeout(seconds):
             if known != "sse":
                 try:
                     return await _connect_streamable(client, known)
-                except NoSuchTransport:
+                except NoSuchTransport as error:
                     if older is None:
                         raise
+                    tried = f"over Streamable HTTP: {error}; over HTTP+SSE: "
                     await client.close()
             if older is not None:
                 client = make(older)
@@ -50,7 +52,7 @@ async def connect(
         raise RookeryError("timeout", f"not connected within the start-up time-out of {seconds:g} s", told) from None
     except (ChannelClosed, NoSuchTransport) as error:
         await client.close()
-        raise RookeryError("upstream-failed", f"cannot connect: {error}", client.channel.diagnosis()) from None
+        raise RookeryError("upstream-failed", f"cannot connect: {tried}{error}", client.channel.diagnosis()) from None
     except WireError as error:
         await client.close()
         raise RookeryError("upstream-failed", f"cannot connect: {error.message} ({error.code})") from None
@@ -63,17 +65,24 @@ async def _connect_streamable(client: Client, known: Era | None) -> tuple[Client
     await client.channel.open(client.heard)
     if known != "handshake" and await _discover(client):
         return client, "modern"
-    await _shake_hands(client)
+    try:
+        await _shake_hands(client)
+    except WireError as error:
+        # It took so long to start that it heard our first question when we had given it up.
+        if any(one in revisions.MODERN for one in _supported(error)) and await _discover(client):
+            return client, "modern"
+        raise
     return client, "handshake"
 
 
 async def _discover(client: Client) -> bool:
     """Ask as a modern client does; whatever a handshake server makes of that means that it is one."""
     wanted = revisions.LATEST
+    seconds = min(_PROBE_SECONDS, client.timeouts.startup / 2)
     for _ in range(2):
         client.revision = wanted
         try:
-            result = await client.request("server/discover", {}, seconds=_PROBE_SECONDS, what="start-up")
+            result = await client.request("server/discover", {}, seconds=seconds, what="start-up")
             found = msgspec.json.decode(result, type=_Discovered)
         except WireError as error:
             client.revision = ""
@@ -84,7 +93,13 @@ async def _discover(client: Client) -> bool:
                 return False
             wanted = next(one for one in supported if one in revisions.MODERN)
             continue
-        except (RookeryError, NoSuchTransport, msgspec.DecodeError):
+        except RookeryError as error:
+            if error.code == "upstream-failed":
+                # Some servers do not survive a question before the handshake.
+                await client.channel.close()
+                await client.channel.open(client.heard)
+            break
+        except (NoSuchTransport, msgspec.DecodeError):
             break
         if not any(version in revisions.MODERN for version in found.supportedVersions):
             break
@@ -108,7 +123,6 @@ def _supported(error: WireError) -> list[str]:
 
 
 async def _shake_hands(client: Client) -> None:
-    client.revision = ""
     hello = {
         "protocolVersion": revisions.LATEST_HANDSHAKE,
         "capabilities": client.identity.capabilities,

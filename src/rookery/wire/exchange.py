@@ -28,6 +28,7 @@ class Connection(Protocol):
     async def drain(self) -> None: ...
     def want_body(self, wanted: bool) -> None: ...
     def exchange_done(self, exchange: "Exchange") -> None: ...
+    def take_over(self, feed: Callable[[bytes], None]) -> None: ...
     def abort(self) -> None: ...
 
 
@@ -38,7 +39,7 @@ class Exchange:
         self.request_complete = False
         self.started = False
         self.complete = False
-        self.lost = False
+        self.lost = self.taken_over = False
         self._connection = connection
         self._expects_continue = expects_continue
         self._body = bytearray()
@@ -47,8 +48,7 @@ class Exchange:
         self._head: Message | None = None
         self._chunked = False
         self._left: int | None = None
-        # An extension of ours, as ASGI foresees them: whoever waits for long is told that the client has gone,
-        # without a task that listens for it.
+        # An extension of ours: whoever waits for long is told that the client has gone, without a task that listens.
         scope["extensions"] = {"rookery.on_lost": self._set_on_lost}
 
     def _set_on_lost(self, call: Callable[[], None]) -> None:
@@ -85,7 +85,9 @@ class Exchange:
             return
         try:
             await app(self.scope, self.receive, self.send)
-            if not self.complete and not self.lost:
+            if self.taken_over and not self.lost:
+                self._finish()
+            elif not (self.complete or self.lost):
                 raise RuntimeError("the app returned without a whole answer")
         except asyncio.CancelledError:
             self._connection.abort()
@@ -148,12 +150,21 @@ class Exchange:
         if data:
             self._connection.write(data)
         if last:
-            self.complete = True
-            self._on_lost = None
-            self._news.set()
-            self._connection.exchange_done(self)
+            self._finish()
         else:
             await self._connection.drain()
+
+    def take_over(self, feed: Callable[[bytes], None]) -> Connection:
+        """Speak something else than HTTP from now on, until the app returns; `feed` gets what comes."""
+        self.started = self.taken_over = True
+        self._connection.take_over(feed)
+        return self._connection
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._on_lost = None
+        self._news.set()
+        self._connection.exchange_done(self)
 
     def _write_head(self, status: int, head: Message, length: int | None) -> bytes:
         """The status line and headers; `length` is known when the whole answer came in one piece."""

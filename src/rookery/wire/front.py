@@ -9,18 +9,19 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Literal, cast
 from urllib.parse import unquote
 
 import httptools
 import msgspec
-from starlette.types import ASGIApp, Scope
+from starlette.types import Scope
 
 from rookery.system import metrics
-from rookery.system.tasks import TaskSet
+from rookery.wire.deadline import Deadline
+from rookery.wire.door import Door, Limits
 from rookery.wire.exchange import REQUESTS, STATUS_LINES, Exchange
-from rookery.wire.gate import ANYBODY, Judge, Refusal
+from rookery.wire.gate import ANYBODY, Refusal
 
 logger = logging.getLogger("rookery.http")
 REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connections refused or cut off.", "reason")
@@ -34,35 +35,6 @@ _PIPELINE = 32
 Phase = Literal["idle", "head", "body", "answer", "refused", "closing"]
 
 
-@dataclass(frozen=True)
-class Limits:
-    header_bytes: int = 32_768
-    header_seconds: float = 10.0
-    body_bytes: int = 67_108_864
-    body_seconds: float = 60.0
-    write_seconds: float = 30.0
-    keep_alive_seconds: float = 75.0
-    connections: int = 512
-
-
-class Door:
-    """What all connections of one listener share."""
-
-    def __init__(self, app: ASGIApp, judge: Judge, limits: Limits) -> None:
-        self.app = app
-        self.judge = judge
-        self.limits = limits
-        self.connections: set[Front] = set()
-        self.tasks = TaskSet("http")
-        self.closing = False
-        self.empty = asyncio.Event()
-        self.empty.set()
-        # Those that have not passed the judge by name yet, in the order they came: they make room, oldest first.
-        self.unproven: dict[Front, None] = {}
-        # Those on their way out, in that order: they hold no place, and there are never more of them than places.
-        self.leaving: dict[Front, None] = {}
-
-
 class Front(asyncio.Protocol):
     """One connection."""
 
@@ -70,7 +42,7 @@ class Front(asyncio.Protocol):
 
     def __init__(self, door: Door) -> None:
         self.door = door
-        self.limits = door.limits
+        self.limits: Limits = door.limits
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
@@ -83,10 +55,10 @@ class Front(asyncio.Protocol):
         self._held: Exchange | None = None
         self._refusal: Refusal | None = None
         self._phase: Phase = "head"
-        self._due = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
+        self._deadline = Deadline(self._too_late)
         self._unheard_bytes = 0
+        self._asks_upgrade = False
+        self._feed: Callable[[bytes], None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._stall: asyncio.TimerHandle | None = None
@@ -95,34 +67,17 @@ class Front(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        door = self.door
-        door.connections.add(self)
-        door.unproven[self] = None
-        door.empty.clear()
         self._enter("head", self.limits.header_seconds)
-        if door.closing:
-            self.cut("shutdown")
-        elif len(door.connections) - len(door.leaving) > self.limits.connections:
-            oldest = next(iter(door.unproven))
-            if oldest is self:
-                self.refuse(Refusal(503, "too-many-connections", "too many connections; try again"))
-            else:
-                oldest.cut("crowded-out")
-        if len(door.leaving) > self.limits.connections:
-            next(iter(door.leaving)).cut("crowded-out")
+        self.door.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.door.connections.discard(self)
-        self.door.unproven.pop(self, None)
-        self.door.leaving.pop(self, None)
-        for timer in (self._timer, self._stall):
-            if timer is not None:
-                timer.cancel()
+        self.door.forget(self)
+        self._deadline.cancel()
+        if self._stall is not None:
+            self._stall.cancel()
         self._writable.set()
         for exchange in self._queue:
             exchange.lose()
-        if not self.door.connections:
-            self.door.empty.set()
 
     def eof_received(self) -> None:
         """The client has gone; what it has not read yet is not kept for ever."""
@@ -141,6 +96,9 @@ class Front(asyncio.Protocol):
             if self._unheard_bytes > _LINGER_BYTES:
                 self.cut("body-after-refusal")
             return
+        if self._feed is not None:
+            self._feed(data)
+            return
         # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
         self._bare_bytes += len(data)
         try:
@@ -151,14 +109,14 @@ class Front(asyncio.Protocol):
             if not self._deaf:
                 self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
-            self.refuse(self._too_large_head())
+            self.refuse(self.limits.too_large_head())
 
     @property
     def _deaf(self) -> bool:
         return self._phase in ("refused", "closing")
 
     def _read_without_upgrade(self, rest: bytes) -> None:
-        """There is nothing to upgrade to: the request is read again as if it had not asked, and is the last one."""
+        """The request is read again as if it had not asked, and is the last one. The app may take it over, or not."""
         if self._deaf:
             return
         first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())
@@ -166,6 +124,7 @@ class Front(asyncio.Protocol):
         lines = [b"%b: %b\r\n" % header for header in (*kept, (b"connection", b"close"))]
         self._parser = httptools.HttpRequestParser(self)
         self._bare_bytes = 0
+        self._asks_upgrade = True
         self.data_received(b"".join((first, *lines, b"\r\n", rest)))
 
     # ---- the parser's callbacks
@@ -198,7 +157,7 @@ class Front(asyncio.Protocol):
             self.refuse(verdict)
             return
         if verdict["state"]["principal"] is not ANYBODY:
-            self.door.unproven.pop(self, None)
+            self.door.prove(self)
         self._enter("body", self.limits.body_seconds)
         exchange = Exchange(
             self,
@@ -206,6 +165,8 @@ class Front(asyncio.Protocol):
             keep_alive=self._parser.should_keep_alive(),
             expects_continue=verdict["http_version"] == "1.1" and self._expects_continue(),
         )
+        if self._asks_upgrade:
+            verdict["extensions"]["rookery.take_over"] = exchange.take_over
         self._reading = exchange
         self._queue.append(exchange)
         if len(self._queue) == 1:
@@ -220,7 +181,7 @@ class Front(asyncio.Protocol):
         """All that can be said against a request on its head alone; its scope if there is nothing."""
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self.limits.header_bytes:
-            return self._too_large_head()
+            return self.limits.too_large_head()
         if not self._url.startswith(b"/") or method == "CONNECT":
             return Refusal(400, "bad-request", "only paths that begin with / are served")
         raw_path, _, query = self._url.partition(b"#")[0].partition(b"?")
@@ -230,7 +191,7 @@ class Front(asyncio.Protocol):
             return verdict
         lengths = [value for name, value in self._headers if name == b"content-length"]
         if any(int(value) > self.limits.body_bytes for value in lengths if value.isdigit()):
-            return self._too_large_body()
+            return self.limits.too_large_body()
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -253,7 +214,7 @@ class Front(asyncio.Protocol):
         self._bare_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.body_bytes:
-            self.refuse(self._too_large_body())
+            self.refuse(self.limits.too_large_body())
         else:
             self._reading.feed(body)
 
@@ -284,13 +245,16 @@ class Front(asyncio.Protocol):
             # The time in which we do not listen is not the client's.
             self._enter("body", self.limits.body_seconds if wanted else None)
 
+    def take_over(self, feed: Callable[[bytes], None]) -> None:
+        self._feed = feed
+
     def abort(self) -> None:
         self.transport.abort()
 
     def exchange_done(self, exchange: Exchange) -> None:
         if self.transport.is_closing():
             return
-        if not exchange.request_complete:
+        if not exchange.request_complete or exchange.taken_over:
             # Answered before all of it was heard: whoever goes on talking is not listened to.
             self._queue.popleft()
             self._linger()
@@ -361,14 +325,6 @@ class Front(asyncio.Protocol):
         self.transport.write(b"".join((STATUS_LINES[refusal.status], *lines, b"connection: close\r\n\r\n", body)))
         self._linger()
 
-    def _too_large_head(self) -> Refusal:
-        limit = self.limits.header_bytes
-        return Refusal(431, "headers-too-large", f"the head of the request is larger than {limit} bytes")
-
-    def _too_large_body(self) -> Refusal:
-        limit = self.limits.body_bytes
-        return Refusal(413, "body-too-large", f"the body of the request is larger than {limit} bytes")
-
     def _linger(self) -> None:
         """Close our side and read on for a little while: a reset would take the answer from the client."""
         unread = self.transport.get_write_buffer_size()
@@ -379,9 +335,7 @@ class Front(asyncio.Protocol):
 
     def _leave(self, seconds: float) -> None:
         """On the way out: no place is held any more, and this is the last time limit."""
-        self.door.unproven.pop(self, None)
-        self.door.leaving.pop(self, None)
-        self.door.leaving[self] = None
+        self.door.release(self)
         self._enter("closing", seconds)
 
     def cut(self, reason: str) -> None:
@@ -394,25 +348,11 @@ class Front(asyncio.Protocol):
     # ---- time limits
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
-        """One timer a connection, moved only when it would ring too late: most requests never touch it."""
         self._phase = phase
-        self._due = self._loop.time() + seconds if seconds is not None else 0.0
-        if self._due and (self._timer is None or self._timer_due > self._due):
-            self._set_timer()
+        self._deadline.set(seconds)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = self._due
-        self._timer = self._loop.call_at(self._due, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        if not self._due:
-            return
-        if self._loop.time() < self._due:
-            self._set_timer()
-        elif self._phase in ("head", "body"):
+    def _too_late(self) -> None:
+        if self._phase in ("head", "body"):
             phase = self._phase
             self.refuse(Refusal(408, f"{phase}-time", f"the {phase} of the request took too long to arrive"))
         else:

@@ -9,15 +9,15 @@ from starlette.types import Receive, Scope, Send
 from rookery.wire import headers as mirrored
 from rookery.wire.gate import Principal
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
-from rookery.wire.sessions import Session
-from rookery.wire.streams import Stream
+from rookery.wire.session import Session
+from rookery.wire.streams import STILL_HERE, Stream, event
 
 _SSE = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-_KEEP_ALIVE_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 15.0
 _RESUME_SECONDS = 60.0
 _WITH_PRIMING = frozenset({"2025-11-25"})
 
@@ -91,14 +91,17 @@ class Http:
     async def end_stream(self, data: bytes = b"") -> None:
         await self._send({"type": "http.response.body", "body": data})
 
+    async def still_here(self) -> None:
+        await self.send_stream(STILL_HERE)
+
     async def follow(self, stream: Stream, position: int) -> None:
         """Send what comes on a stream until it ends, with a sign of life where nothing does."""
         while True:
             try:
-                async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
                     events, position = await stream.after(position)
             except TimeoutError:
-                await self.send_stream(b": still here\r\n\r\n")
+                await self.still_here()
                 continue
             if not events:
                 return
@@ -111,41 +114,55 @@ class Outlet:
     def __init__(self, http: Http, session: Session | None) -> None:
         self._http = http
         self._session = session
+        self._begun = False
         self._stream: Stream | None = None
 
     async def send(self, message: bytes) -> None:
         """Send what comes before the answer. A client that takes no streams goes without."""
+        if self._http.accepts(b"text/event-stream"):
+            await self._begin()
+            await self._http.send_stream(self._event(message))
+
+    async def ask(self, message: bytes) -> None:
+        """Send a request to the client."""
         if not self._http.accepts(b"text/event-stream"):
-            if b'"id":' in message:
-                raise WireError(INVALID_REQUEST, "this call asks back; accept text/event-stream")
+            raise WireError(INVALID_REQUEST, "this call asks back; accept text/event-stream")
+        await self.send(message)
+
+    async def _begin(self) -> None:
+        if self._begun:
             return
-        stream = self._stream
-        if stream is None:
-            stream = self._stream = self._session.new_stream() if self._session is not None else Stream(None)
-            primed = self._session is not None and self._session.client.revision in _WITH_PRIMING
-            await self._http.start_stream(stream.prime() if primed else b"")
-        await self._http.send_stream(stream.push(message))
+        self._begun = True
+        first = b""
+        if self._session is not None:  # only a session can be come back to
+            self._stream = self._session.new_stream()
+            first = self._stream.prime() if self._session.client.revision in _WITH_PRIMING else b""
+        await self._http.start_stream(first)
+
+    def _event(self, message: bytes) -> bytes:
+        return self._stream.push(message) if self._stream is not None else event(message)
 
     async def finish(self, message: bytes, status: int) -> None:
-        if self._stream is None:
+        if not self._begun:
             await self._http.json(status, message)
             return
-        made = self._stream.push(message)
-        self._stream.end()
-        await self._http.end_stream(made)
+        await self._end(self._event(message))
 
     async def finish_all(self, messages: list[bytes]) -> None:
         """The answers to a batch."""
-        if self._stream is None:
+        if not self._begun:
             await self._http.json(200, b"[" + b",".join(messages) + b"]")
             return
-        made = b"".join(self._stream.push(message) for message in messages)
-        self._stream.end()
+        await self._end(b"".join(map(self._event, messages)))
+
+    async def _end(self, made: bytes) -> None:
+        if self._stream is not None:
+            self._stream.end()
         await self._http.end_stream(made)
 
     def lose(self, task: asyncio.Task[object]) -> None:
         """The client has gone: the call with it, unless it can come back for the rest of a stream."""
-        if self._stream is None or self._session is None:
+        if self._stream is None:
             task.cancel()
         else:
             asyncio.get_running_loop().call_later(_RESUME_SECONDS, task.cancel)

@@ -81,12 +81,13 @@ _object_decoder = msgspec.json.Decoder(Params)
 def decode(data: bytes) -> list[Message]:
     """The messages in one body or line; a list of more than one only where it was a batch."""
     batch = data.lstrip()[:1] == b"["
+    _check_text(data)
     _check_depth(data)
     try:
         envelopes = _batch_decoder.decode(data) if batch else [_decoder.decode(data)]
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         envelopes = _second_chance(data, batch, str(error))
     if batch and not 0 < len(envelopes) <= MAX_BATCH:
         raise WireError(INVALID_REQUEST, f"a batch holds between 1 and {MAX_BATCH} messages, not {len(envelopes)}")
@@ -107,6 +108,14 @@ def _second_chance(data: bytes, batch: bool, reason: str) -> list[_Envelope]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _check_text(data: bytes) -> None:
+    """What stays unread would be noticed too late."""
+    try:
+        _ = data.isascii() or data.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(PARSE_ERROR, f"not valid UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _check_depth(data: bytes) -> None:
@@ -155,6 +164,14 @@ def object_of(raw: Raw, what: str = "params") -> Params:
         raise WireError(INVALID_PARAMS, f"{what} must be an object") from None
 
 
+def value_of(raw: Raw, what: str) -> Any:
+    """A value that was relayed unread until now."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(INVALID_PARAMS, f"{what} cannot be read: {error}") from None
+
+
 def text_of(params: Params, name: str) -> str:
     """A string that a decision is based on."""
     try:
@@ -163,6 +180,11 @@ def text_of(params: Params, name: str) -> str:
         raise WireError(INVALID_PARAMS, f"{name} is missing") from None
     except msgspec.DecodeError:
         raise WireError(INVALID_PARAMS, f"{name} must be a string") from None
+
+
+def one_line(message: bytes) -> bytes:
+    """The same message for a wire that frames by lines: a line break in JSON never stands inside a string."""
+    return message.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in message or b"\r" in message else message
 
 
 def encode_result(id_: Id, result: bytes) -> bytes:

@@ -13,7 +13,8 @@ from pathlib import Path
 from starlette.types import ASGIApp
 
 from rookery.system.errors import RookeryError
-from rookery.wire.front import Door, Front, Limits
+from rookery.wire.door import Door, Limits
+from rookery.wire.front import Front
 from rookery.wire.gate import Judge
 
 LOOPBACK = "127.0.0.1"

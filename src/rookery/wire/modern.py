@@ -13,6 +13,7 @@ from rookery.wire.jsonrpc import (
     Params,
     Request,
     WireError,
+    value_of,
 )
 from rookery.wire.provider import Client, Provider
 
@@ -36,7 +37,8 @@ def classify(request: Request, headers: mirrored.Headers | None, provider: Provi
         schema = provider.input_schema(_decoded(params, "name", str))
         if schema is not None:
             arguments = params.get("arguments")
-            mirrored.check_params(headers, schema, msgspec.json.decode(arguments) if arguments is not None else {})
+            given: Any = value_of(arguments, "arguments") if arguments is not None else {}
+            mirrored.check_params(headers, schema, given)
     capabilities = _decoded(meta, revisions.META_CAPABILITIES, dict[str, Any])
     info: dict[str, Any] = (
         _decoded(meta, revisions.META_CLIENT, dict[str, Any]) if revisions.META_CLIENT in meta else {}

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-import msgspec
 from msgspec import Raw
 
 from rookery.wire import revisions
-from rookery.wire.jsonrpc import MISSING_CAPABILITY, Params, WireError
+from rookery.wire.jsonrpc import MISSING_CAPABILITY, Params, WireError, value_of
 
 Change = Literal["tools", "prompts", "resources"]
 
@@ -79,7 +78,7 @@ async def report_progress(call: Call, progress: float, total: float | None = Non
     token = call.meta.get("progressToken")
     if token is None:
         return
-    params: dict[str, Any] = {"progressToken": msgspec.json.decode(token), "progress": progress}
+    params: dict[str, Any] = {"progressToken": value_of(token, "progressToken"), "progress": progress}
     if total is not None:
         params["total"] = total
     if message is not None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 _LONGEST = 64 * 2**20
+_BOM = b"\xef\xbb\xbf"
+_RETRY_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -13,50 +15,63 @@ class ServerSentEvent:
 
 
 class SseParser:
-    """`retry` is what the server last asked for, in seconds."""
+    """`retry` is what the server last asked for, in seconds; `last_id` is of the last event that came whole."""
 
     def __init__(self) -> None:
         self.retry: float | None = None
         self.last_id: str | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """What comes now is a new stream of the same server; half an event of the old one is forgotten."""
         self._rest = bytearray()
         self._type = ""
+        self._id = self.last_id
         self._data: list[bytes] = []
+        self._size = 0
+        self._first = True
+        self._after_cr = False
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """The events that are whole now. ValueError for one beyond all measure."""
+        if not data:
+            return []
+        if self._after_cr:
+            # The second half of a CRLF that came in two pieces. To wait for it would be to wait for the next event.
+            data = data.removeprefix(b"\n")
+        self._after_cr = data.endswith(b"\r")
         self._rest += data
-        if len(self._rest) > _LONGEST:
+        if len(self._rest) + self._size > _LONGEST:
             raise ValueError(f"an event is longer than {_LONGEST} bytes")
         if b"\n" not in data and b"\r" not in data:
             return []
-        text = bytes(self._rest)
-        # A lone CR at the very end may be the first half of CRLF.
-        keep = b"\r" if text.endswith(b"\r") else b""
-        whole = text[: len(text) - len(keep)].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines, _, rest = whole.rpartition(b"\n")
-        self._rest = bytearray(rest + keep)
-        if not lines and not whole.startswith(b"\n"):
-            return []
-        return [made for line in lines.split(b"\n") if (made := self._line(line)) is not None]
+        *lines, rest = bytes(self._rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = bytearray(rest)
+        return [made for line in lines if (made := self._line(line)) is not None]
 
     def _line(self, line: bytes) -> ServerSentEvent | None:
+        if self._first:
+            line, self._first = line.removeprefix(_BOM), False
         if not line:
             return self._dispatch()
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
+            self._size += len(value) + 1
         elif name == b"event":
             self._type = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
-            self.last_id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit():
+            self._id = value.decode("utf-8", "replace") or None
+        elif name == b"retry" and value.isdigit() and len(value) <= _RETRY_DIGITS:
             self.retry = int(value) / 1000
         return None
 
     def _dispatch(self) -> ServerSentEvent | None:
         type_, data = self._type, self._data
-        self._type, self._data = "", []
+        self._type, self._data, self._size = "", [], 0
+        # Only now: an event that breaks off must come again.
+        self.last_id = self._id
         if not data:
             return None
         return ServerSentEvent(type_ or "message", b"\n".join(data), self.last_id)

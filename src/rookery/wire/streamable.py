@@ -1,49 +1,43 @@
 """Streamable HTTP: one path that serves both eras. Plain JSON unless a call has something to say before its answer."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, cast
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from rookery.wire import modern, revisions
-from rookery.wire.calls import CANCELLED, RunningCall, answer, finish, params_of
 from rookery.wire.http_server import Http, Outlet
 from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
-    METHOD_NOT_FOUND,
     Message,
     Request,
     WireError,
     decode,
-    encode_notification,
     encode_result,
     object_of,
 )
-from rookery.wire.provider import Ask, Client, Provider
-from rookery.wire.sealing import Seal
-from rookery.wire.sessions import Session, Sessions
-from rookery.wire.streams import Stream, event
+from rookery.wire.provider import Provider
+from rookery.wire.service import SHUTTING_DOWN, Service, current_task, has_envelope
+from rookery.wire.session import Session
+from rookery.wire.sessions import Sessions
+
+_NO_STREAM = WireError(INVALID_REQUEST, "accept text/event-stream")
 
 
 class StreamableHttp:
     """An ASGI app for one provider."""
 
-    def __init__(self, provider: Provider, sessions: Sessions | None = None) -> None:
-        self._provider = provider
-        self.sessions = sessions or Sessions(provider)
-        self._seal = Seal()
-        self._listeners: set[Stream] = set()
-        self._closing = False
+    def __init__(self, provider: Provider, sessions: Sessions | None = None, *, service: Service | None = None) -> None:
+        self.service = service or Service(provider, sessions)
+        self.sessions = self.service.sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = Http(scope, receive, send)
         method: str = scope["method"]
         try:
-            if self._closing:
-                await http.refuse(503, WireError(CONNECTION_CLOSED, "shutting down"))
+            if self.service.closing:
+                await http.refuse(503, SHUTTING_DOWN)
             elif method == "POST":
                 await self._post(http)
             elif method in ("GET", "DELETE") and http.header(b"mcp-protocol-version") not in revisions.MODERN:
@@ -56,14 +50,11 @@ class StreamableHttp:
             # Whoever has gone needs no answer, and is no reason to make a fuss.
             if not http.lost:
                 raise
-            cast(asyncio.Task[Any], asyncio.current_task()).uncancel()
+            current_task().uncancel()
 
     def close(self) -> None:
         """End every call with an error and close every stream."""
-        self._closing = True
-        self.sessions.close_all()
-        for stream in self._listeners:
-            stream.end()
+        self.service.close()
 
     # ---- POST
 
@@ -71,7 +62,7 @@ class StreamableHttp:
         messages = decode(await http.body())
         first = messages[0]
         version = http.header(b"mcp-protocol-version")
-        if version in revisions.HANDSHAKE or (version is None and not _has_envelope(first)):
+        if version in revisions.HANDSHAKE or (version is None and not has_envelope(first)):
             await self._post_handshake(http, messages)
         elif len(messages) > 1:
             raise WireError(INVALID_REQUEST, "only 2025-03-26 has batches")
@@ -82,53 +73,16 @@ class StreamableHttp:
             await http.empty(202)
 
     async def _post_modern(self, http: Http, request: Request) -> None:
-        outlet = Outlet(http, None)
-        try:
-            client, params, meta = modern.classify(request, http.headers, self._provider)
-            level = modern.log_level(meta)
-            if request.method == "server/discover":
-                result = finish(modern.discovered(self._provider), request.method, client, self._provider)
-                await http.json(200, encode_result(request.id, result))
-                return
-            if request.method == "subscriptions/listen":
-                asked = modern.filter_of(params, self._provider)
-                await self._listen(http, request, client, *asked)
-                return
-        except WireError as error:
-            await http.json(modern.STATUS.get(error.code, 200), error.encoded(request.id))
+        if request.method == "subscriptions/listen" and not http.accepts(b"text/event-stream"):
+            await http.json(406, _NO_STREAM.encoded(request.id))
             return
-        call = RunningCall(request.id, request.method, params, meta, client, level, outlet.send)
+        outlet = Outlet(http, None)
         # Closing the connection is how a modern client cancels.
-        http.on_lost(_current_task().cancel)
-        message, code = await answer(self._provider, call, self._seal, http.owner)
+        http.on_lost(current_task().cancel)
+        message, code = await self.service.modern(
+            request, http.headers, http.owner, outlet.send, lost=lambda: http.lost, still_here=http.still_here
+        )
         await outlet.finish(message, modern.STATUS.get(code, 200))
-
-    async def _listen(
-        self, http: Http, request: Request, client: Client, asked: modern.Filter, honoured: Mapping[str, Any]
-    ) -> None:
-        """A subscription: acknowledged first, then every change that was asked for, until one side ends it."""
-        stream = Stream(None)
-        tag = {"_meta": {revisions.META_SUBSCRIPTION: request.id}}
-
-        def tell(method: str, params: Mapping[str, Any]) -> None:
-            stream.push(encode_notification(method, msgspec.json.encode({**params, **tag})))
-
-        def changed(method: str, uri: str | None) -> None:
-            if asked.wants(method, uri):
-                tell(method, {"uri": uri} if uri is not None else {})
-
-        tell("notifications/subscriptions/acknowledged", {"notifications": honoured})
-        stop = self._provider.changes.listen(changed)
-        self._listeners.add(stream)
-        http.on_lost(_current_task().cancel)
-        try:
-            await http.start_stream()
-            await http.follow(stream, 0)
-            done = finish(tag, request.method, client, self._provider)
-            await http.end_stream(event(encode_result(request.id, done)))
-        finally:
-            stop()
-            self._listeners.discard(stream)
 
     async def _post_handshake(self, http: Http, messages: list[Message]) -> None:
         first = messages[0]
@@ -165,41 +119,9 @@ class StreamableHttp:
         await http.json(200, made, (b"mcp-session-id", session.id.encode()))
 
     async def _run(self, http: Http, session: Session, outlet: Outlet, request: Request) -> bytes:
-        """One call of a handshake client; its answer, whatever happens to it."""
-        if request.id in session.calls:
-            return WireError(INVALID_REQUEST, f"id {request.id!r} is in use by another request").encoded(request.id)
-        task = _current_task()
-        session.calls[request.id] = task
+        task = current_task()
         http.on_lost(lambda: outlet.lose(task))
-        try:
-            if self._connection_answers(session, request):
-                return encode_result(request.id, b"{}")
-            params, meta = params_of(request.params)
-
-            async def question(asks: Mapping[str, Ask]) -> Mapping[str, Any]:
-                return await session.question(outlet.send, asks)
-
-            level = session.log_level
-            call = RunningCall(request.id, request.method, params, meta, session.client, level, outlet.send, question)
-            return (await answer(self._provider, call, self._seal, http.owner))[0]
-        except WireError as error:
-            return error.encoded(request.id)
-        except asyncio.CancelledError:
-            if http.lost or task.uncancel() > 0:
-                raise
-            return WireError(CANCELLED, "cancelled").encoded(request.id)
-        finally:
-            session.calls.pop(request.id, None)
-
-    def _connection_answers(self, session: Session, request: Request) -> bool:
-        """Do what belongs to the connection and not to the provider."""
-        if request.method in revisions.ONLY_MODERN:
-            raise WireError(METHOD_NOT_FOUND, f"{session.client.revision} has no method {request.method}")
-        if request.method == "logging/setLevel":
-            session.set_log_level(object_of(request.params))
-        elif request.method in ("resources/subscribe", "resources/unsubscribe"):
-            session.subscribe(object_of(request.params), request.method == "resources/subscribe")
-        return request.method in revisions.ONLY_HANDSHAKE
+        return await self.service.handshake(session, request, outlet.send, outlet.ask, lambda: http.lost)
 
     async def _session(self, http: Http) -> Session | None:
         """The session that a request names; None after a refusal has been sent."""
@@ -216,7 +138,7 @@ class StreamableHttp:
 
     async def _get(self, http: Http) -> None:
         if not http.accepts(b"text/event-stream"):
-            await http.refuse(406, WireError(INVALID_REQUEST, "accept text/event-stream"))
+            await http.refuse(406, _NO_STREAM)
             return
         session = await self._session(http)
         if session is None:
@@ -230,7 +152,7 @@ class StreamableHttp:
         else:
             stream, position = session.new_stream(), 0
             session.standing = stream
-        http.on_lost(_current_task().cancel)
+        http.on_lost(current_task().cancel)
         try:
             await http.start_stream()
             await http.follow(stream, position)
@@ -244,14 +166,3 @@ class StreamableHttp:
         if session is not None:
             self.sessions.close(session)
             await http.empty(204)
-
-
-def _has_envelope(message: Message) -> bool:
-    """Whether a request without the header carries what only a modern one does."""
-    return isinstance(message, Request) and revisions.META_VERSION.encode() in bytes(message.params)
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task

@@ -3,12 +3,41 @@
 import asyncio
 from collections import deque
 
+from rookery.wire.jsonrpc import one_line
+
 _KEPT = 256
+STILL_HERE = b": still here\r\n\r\n"
 
 
-def event(data: bytes, id_: str | None = None) -> bytes:
+def event(data: bytes, id_: str | None = None, kind: bytes = b"message") -> bytes:
     head = b"id: %b\r\n" % id_.encode() if id_ is not None else b""
-    return b"%bevent: message\r\ndata: %b\r\n\r\n" % (head, data)
+    return b"%bevent: %b\r\ndata: %b\r\n\r\n" % (head, kind, one_line(data))
+
+
+class News:
+    """Messages that wait for a reader; one that waits already does not wait twice, which bounds a slow one's cost."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[bytes, None] = {}
+        self._wake = asyncio.Event()
+        self._ended = False
+
+    def push(self, message: bytes) -> None:
+        self._waiting[message] = None
+        self._wake.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    async def next(self) -> list[bytes]:
+        """What has come since the last time, waiting for the first; nothing once it has ended."""
+        while not self._waiting and not self._ended:
+            self._wake.clear()
+            await self._wake.wait()
+        found = list(self._waiting)
+        self._waiting.clear()
+        return found
 
 
 class Stream:

@@ -1,0 +1,199 @@
+"""How one request of either era is served, whatever brought it, and what all transports of an endpoint share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rookery.wire import headers as mirrored, modern, revisions
+from rookery.wire.calls import CANCELLED, RunningCall, answer, finish, params_of
+from rookery.wire.jsonrpc import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Message,
+    Params,
+    Request,
+    WireError,
+    encode_notification,
+    encode_result,
+    object_of,
+)
+from rookery.wire.provider import Ask, Client, Provider
+from rookery.wire.sealing import Seal
+from rookery.wire.session import Sender, Session
+from rookery.wire.sessions import Sessions
+from rookery.wire.streams import News
+
+SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
+_KEEP_ALIVE_SECONDS = 15.0
+Beat = Callable[[], Awaitable[None]]
+_ENVELOPE = revisions.META_VERSION.encode()
+
+
+class Service:
+    """One provider, its sessions, and everything that is under way."""
+
+    def __init__(self, provider: Provider, sessions: Sessions | None = None) -> None:
+        self.provider = provider
+        self.sessions = sessions if sessions is not None else Sessions(provider)
+        self.closing = False
+        # Called when it closes, by connections that are to say goodbye.
+        self.on_close: set[Callable[[], object]] = set()
+        self._seal = Seal()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._subscriptions: set[News] = set()
+
+    def close(self) -> None:
+        """End every call with an error, every subscription with its result, and every connection."""
+        self.closing = True
+        self.sessions.close_all()
+        for task in self._calls:
+            task.cancel("shutting down")
+        for news in self._subscriptions:
+            news.end()
+        for call in list(self.on_close):
+            call()
+
+    # ---- the handshake era
+
+    async def handshake(
+        self, session: Session, request: Request, send: Sender, ask: Sender, lost: Callable[[], bool]
+    ) -> bytes:
+        """The answer to a call of a handshake client, whatever happens to it; but none once the client is lost."""
+        if request.id in session.calls:
+            return in_use(request).encoded(request.id)
+        task = session.calls[request.id] = current_task()
+        try:
+            if _connection_answers(session, request):
+                return encode_result(request.id, b"{}")
+            params, meta = params_of(request.params)
+
+            async def question(asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+                return await session.question(ask, asks)
+
+            call = RunningCall(
+                request.id, request.method, params, meta, session.client, session.log_level, send, question
+            )
+            return (await answer(self.provider, call, self._seal, session.owner))[0]
+        except WireError as error:
+            return error.encoded(request.id)
+        except asyncio.CancelledError:
+            return self._cancelled(task, lost()).encoded(request.id)
+        finally:
+            session.calls.pop(request.id, None)
+
+    # ---- the modern era
+
+    async def modern(
+        self,
+        request: Request,
+        headers: mirrored.Headers | None,
+        owner: str,
+        send: Sender,
+        *,
+        lost: Callable[[], bool],
+        still_here: Beat | None = None,
+    ) -> tuple[bytes, int]:
+        """The answer to a modern request, and the code of its error, 0 for none. No headers where there are none."""
+        task = current_task()
+        self._calls.add(task)
+        try:
+            client, params, meta = modern.classify(request, headers, self.provider)
+            level = modern.log_level(meta)
+            if request.method == "server/discover":
+                return self._finished(request, client, modern.discovered(self.provider))
+            if request.method == "subscriptions/listen":
+                self._calls.discard(task)  # it has an end of its own
+                return await self._listen(request, client, params, send, still_here)
+            call = RunningCall(request.id, request.method, params, meta, client, level, send)
+            return await answer(self.provider, call, self._seal, owner)
+        except WireError as error:
+            return error.encoded(request.id), error.code
+        except asyncio.CancelledError:
+            error = self._cancelled(task, lost())
+            return error.encoded(request.id), error.code
+        finally:
+            self._calls.discard(task)
+
+    async def _listen(
+        self, request: Request, client: Client, params: Params, send: Sender, still_here: Beat | None
+    ) -> tuple[bytes, int]:
+        """A subscription: acknowledged first, then every change that was asked for, until one side ends it."""
+        asked, honoured = modern.filter_of(params, self.provider)
+        news = News()
+        tag = {"_meta": {revisions.META_SUBSCRIPTION: request.id}}
+
+        def tell(method: str, params: Mapping[str, Any]) -> None:
+            news.push(encode_notification(method, msgspec.json.encode({**params, **tag})))
+
+        def changed(method: str, uri: str | None) -> None:
+            if asked.wants(method, uri):
+                tell(method, {"uri": uri} if uri is not None else {})
+
+        tell("notifications/subscriptions/acknowledged", {"notifications": honoured})
+        stop = self.provider.changes.listen(changed)
+        self._subscriptions.add(news)
+        try:
+            await relay(news, send, still_here)
+            return self._finished(request, client, tag)
+        finally:
+            stop()
+            self._subscriptions.discard(news)
+
+    def _finished(self, request: Request, client: Client, result: Mapping[str, Any]) -> tuple[bytes, int]:
+        return encode_result(request.id, finish(result, request.method, client, self.provider)), 0
+
+    def _cancelled(self, task: asyncio.Task[Any], lost: bool) -> WireError:
+        """What a cancelled call is answered with. Where nobody is left to answer to, it stays cancelled."""
+        if lost or task.uncancel() > 0:
+            raise asyncio.CancelledError
+        return SHUTTING_DOWN if self.closing else WireError(CANCELLED, "cancelled")
+
+
+async def relay(news: News, send: Sender, still_here: Beat | None = None) -> None:
+    """Send what comes until it ends, with a sign of life where nothing does."""
+    while True:
+        try:
+            async with asyncio.timeout(_KEEP_ALIVE_SECONDS if still_here is not None else None):
+                messages = await news.next()
+        except TimeoutError:
+            assert still_here is not None
+            await still_here()
+            continue
+        if not messages:
+            return
+        for message in messages:
+            await send(message)
+
+
+def has_envelope(message: Message) -> bool:
+    """Whether this is a request that says for itself which revision it speaks."""
+    if not isinstance(message, Request) or _ENVELOPE not in bytes(message.params):
+        return False
+    try:
+        return revisions.META_VERSION in params_of(message.params)[1]
+    except WireError:
+        return False
+
+
+def in_use(request: Request) -> WireError:
+    return WireError(INVALID_REQUEST, f"id {request.id!r} is in use by another request")
+
+
+def current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _connection_answers(session: Session, request: Request) -> bool:
+    """Do what belongs to the connection and not to the provider."""
+    if request.method in revisions.ONLY_MODERN:
+        raise WireError(METHOD_NOT_FOUND, f"{session.client.revision} has no method {request.method}")
+    if request.method == "logging/setLevel":
+        session.set_log_level(object_of(request.params))
+    elif request.method in ("resources/subscribe", "resources/unsubscribe"):
+        session.subscribe(object_of(request.params), request.method == "resources/subscribe")
+    return request.method in revisions.ONLY_HANDSHAKE

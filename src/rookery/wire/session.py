@@ -1,0 +1,177 @@
+"""One client of the handshake era, as the server remembers it."""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    Id,
+    Notification,
+    Params,
+    Response,
+    WireError,
+    encode_notification,
+    encode_request,
+    object_of,
+    text_of,
+    value_of,
+)
+from rookery.wire.provider import Ask, Client, Provider
+from rookery.wire.streams import Stream
+
+_ENDED_STREAMS_KEPT = 8
+
+Sender = Callable[[bytes], Awaitable[None]]
+
+
+class Standing(Protocol):
+    """Where messages go that belong to no call: the stream of a GET, or the connection itself."""
+
+    def push(self, data: bytes, /) -> object: ...
+    def end(self) -> None: ...
+
+
+def cancelled_id(message: Notification) -> Id | None:
+    """The request that notifications/cancelled is about."""
+    found = value_of(object_of(message.params).get("requestId", Raw(b"null")), "requestId")
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+class Session:
+    """One handshake client. Ids of its requests are its own; ids of our requests to it are ours."""
+
+    __slots__ = (
+        "_asked",
+        "_numbers",
+        "_stop_listening",
+        "calls",
+        "client",
+        "id",
+        "log_level",
+        "owner",
+        "standing",
+        "streams",
+        "subscriptions",
+        "used",
+    )
+
+    def __init__(self, client: Client, owner: str, provider: Provider, now: float) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.client = client
+        self.owner = owner
+        self.used = now
+        self.log_level: str | None = "debug"
+        self.calls: dict[Id, asyncio.Task[Any]] = {}
+        self.subscriptions: set[str] = set()
+        self.standing: Standing | None = None
+        self.streams: dict[str, Stream] = {}
+        self._asked: dict[Id, asyncio.Future[Response]] = {}
+        self._numbers = itertools.count(1)
+        self._stop_listening = provider.changes.listen(self._changed)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls) or self.standing is not None
+
+    def new_stream(self) -> Stream:
+        """A stream that can be resumed; of those that have ended, only the newest few."""
+        ended = [name for name, stream in self.streams.items() if stream.ended]
+        for name in ended[:-_ENDED_STREAMS_KEPT]:
+            del self.streams[name]
+        name = f"s{next(self._numbers)}"
+        self.streams[name] = made = Stream(name)
+        return made
+
+    def found_stream(self, event_id: str) -> tuple[Stream, int]:
+        """The stream that an event id belongs to, and the place in it."""
+        name, _, number = event_id.rpartition("-")
+        stream = self.streams.get(name)
+        if stream is None or not number.isdigit():
+            raise WireError(INVALID_PARAMS, "Last-Event-ID belongs to no stream that is still known")
+        return stream, int(number)
+
+    async def question(self, send: Sender, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+        """Ask the client on the stream of the call that needs it; answers come in requests of their own."""
+        waiting: dict[str, asyncio.Future[Response]] = {}
+        numbers: list[Id] = []
+        try:
+            for key, ask in asks.items():
+                number = f"rk-{next(self._numbers)}"
+                numbers.append(number)
+                self._asked[number] = waiting[key] = asyncio.get_running_loop().create_future()
+                await send(encode_request(number, ask.method, msgspec.json.encode(ask.params)))
+            return {key: _answered(await future) for key, future in waiting.items()}
+        finally:
+            # Nobody waits for these answers any more: the client need not trouble its user for them.
+            left = [number for number in numbers if _unanswered(self._asked.pop(number))]
+            for number in left:
+                await send(encode_notification("notifications/cancelled", msgspec.json.encode({"requestId": number})))
+
+    def take(self, message: Notification | Response) -> None:
+        """A message that gets no answer. One for what has ended already is ignored: clients send such."""
+        if isinstance(message, Response):
+            waiting = self._asked.get(message.id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif message.method == "notifications/cancelled":
+            number = cancelled_id(message)
+            task = self.calls.get(number) if number is not None else None
+            if task is not None:
+                task.cancel("cancelled by the client")
+
+    def set_log_level(self, params: Params) -> None:
+        level = text_of(params, "level")
+        if level not in revisions.LOG_LEVELS:
+            raise WireError(INVALID_PARAMS, f"there is no log level {level!r}")
+        self.log_level = level
+
+    def subscribe(self, params: Params, wanted: bool) -> None:
+        uri = text_of(params, "uri")
+        if wanted:
+            self.subscriptions.add(uri)
+        else:
+            self.subscriptions.discard(uri)
+
+    def _changed(self, method: str, uri: str | None) -> None:
+        if self.standing is None or (uri is not None and uri not in self.subscriptions):
+            return
+        params = {"uri": uri} if uri is not None else {}
+        self.standing.push(encode_notification(method, msgspec.json.encode(params)))
+
+    def end(self) -> None:
+        self._stop_listening()
+        for task in list(self.calls.values()):
+            task.cancel("the session has ended")
+        for future in self._asked.values():
+            future.cancel()
+        for stream in self.streams.values():
+            stream.end()
+        if self.standing is not None:
+            self.standing.end()
+
+
+def _unanswered(future: asyncio.Future[Response]) -> bool:
+    return not future.done() or future.cancelled()
+
+
+class _Error(msgspec.Struct):
+    code: int = INTERNAL_ERROR
+    message: str = "the client refused"
+
+
+def _answered(response: Response) -> Any:
+    if response.error is None:
+        return value_of(response.result, "the answer of the client")
+    try:
+        error = msgspec.json.decode(response.error, type=_Error)
+    except msgspec.DecodeError:
+        error = _Error()
+    raise WireError(error.code, error.message)

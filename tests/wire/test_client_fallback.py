@@ -1,0 +1,325 @@
+"""How our client finds out what a remote server speaks: the modern era, a handshake, or HTTP+SSE."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.wire.client import Timeouts
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.client_sse import SseChannel
+from rookery.wire.connect import Era
+from rookery.wire.revisions import META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION
+from tests.support.clients import (
+    IDENTITY,
+    LIMIT,
+    Asked,
+    Handshake,
+    Met,
+    OldServer,
+    Out,
+    Scripted,
+    meeting,
+    odd,
+    soon,
+    text,
+)
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+SECRET = {"Authorization": "Bearer s3cret", "X-Api-Key": "k3y"}
+ENDPOINT = b"event: endpoint\ndata: /messages?%d\n\n"
+
+
+@pytest.fixture
+async def session() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+async def call(met: Met, **arguments: Any) -> Any:
+    return text(await soon(met.client.call_tool("echo", arguments)))
+
+
+# ---- the handshake, its headers and its session
+
+
+@requirement("wire.handshake.client")
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_the_handshake_is_said_as_the_revision_wants_it(revision: str, session: aiohttp.ClientSession) -> None:
+    server = Scripted(Handshake(revision=revision))
+    async with server, meeting(HttpChannel(session, server.url, SECRET)) as met:
+        assert (met.era, met.client.revision) == ("handshake", revision)
+        assert await call(met) == "done"
+    probe, hello, ready, *_ = server.asked
+    assert [one.what for one in (probe, hello, ready)] == [
+        "server/discover",
+        "initialize",
+        "notifications/initialized",
+    ]
+    assert hello.message["params"] == {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": False}},
+        "clientInfo": {"name": "rookery-test", "version": "1.2.3"},
+    }
+    assert not {"mcp-session-id", "mcp-protocol-version", "mcp-method"} & hello.headers.keys()
+    later = [one for one in server.asked if one.what in ("notifications/initialized", "GET", "tools/call", "DELETE")]
+    assert len(later) == 4
+    for one in later:
+        assert one.headers["mcp-session-id"] == "session-1"
+        assert one.headers["mcp-protocol-version"] == revision
+        assert "mcp-method" not in one.headers
+    for one in server.asked:
+        assert (one.headers["authorization"], one.headers["x-api-key"]) == ("Bearer s3cret", "k3y")
+
+
+async def test_a_session_id_that_comes_with_the_refusal_of_the_probe_is_not_taken(
+    session: aiohttp.ClientSession,
+) -> None:
+    proper = Handshake(sessions=False)
+
+    async def handler(asked: Asked, out: Out) -> None:
+        if asked.what == "server/discover":
+            await out.answer(400, b"what?", headers={"Mcp-Session-Id": "a trap"})
+        else:
+            await proper(asked, out)
+
+    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+        assert await call(met) == "done"
+        assert not any("mcp-session-id" in asked.headers for asked in server.asked)
+
+
+# ---- the order
+
+
+async def modern(asked: Asked, out: Out) -> None:
+    """A server that speaks only the modern era."""
+    if asked.what == "server/discover":
+        about: dict[str, Any] = {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}},
+            "instructions": "be brief",
+            "_meta": {META_SERVER: {"name": "modern"}},
+        }
+        await out.json(asked.result(about))
+    elif asked.what == "initialize":
+        await out.json(asked.error(-32022, "not that old", {"supported": ["2026-07-28"]}), 400)
+    else:
+        await out.json(asked.result({"resultType": "complete", "content": [{"type": "text", "text": '"modern"'}]}))
+
+
+@requirement("wire.client.era")
+@pytest.mark.parametrize("known", [None, "modern", "handshake"])
+async def test_a_modern_server_is_recognised_whatever_was_remembered(
+    known: Era | None, session: aiohttp.ClientSession
+) -> None:
+    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url, SECRET), known=known) as met:
+        assert (met.era, met.client.revision, met.client.info) == ("modern", "2026-07-28", {"name": "modern"})
+        assert met.client.instructions == "be brief"
+        assert await call(met) == "modern"
+        asked = server.asked[-1]
+        assert asked.message["params"]["_meta"] == {
+            META_VERSION: "2026-07-28",
+            META_CAPABILITIES: IDENTITY.capabilities,
+            META_CLIENT: IDENTITY.info,
+        }
+        assert asked.headers["mcp-protocol-version"] == "2026-07-28"
+        assert (asked.headers["mcp-method"], asked.headers["mcp-name"]) == ("tools/call", "echo")
+        assert server.whats().count("initialize") == (1 if known == "handshake" else 0)
+
+
+@requirement("wire.cancel.progress")
+async def test_a_cancelled_call_of_a_modern_server_is_just_closed(session: aiohttp.ClientSession) -> None:
+    left = asyncio.Event()
+
+    async def handler(asked: Asked, out: Out) -> None:
+        if asked.what == "tools/call":
+            await out.left()
+            left.set()
+        else:
+            await modern(asked, out)
+
+    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+        calling = asyncio.create_task(call(met))
+        await server.wait_for("tools/call")
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await soon(calling)
+        await soon(left.wait())
+        assert server.whats() == ["server/discover", "tools/call"]
+
+
+@requirement("wire.client.era")
+async def test_a_server_that_shares_no_revision_with_us_is_not_asked_further(session: aiohttp.ClientSession) -> None:
+    async def handler(asked: Asked, out: Out) -> None:
+        await out.json(asked.error(-32022, "too old", {"supported": ["2099-01-01"]}), 400)
+
+    async with Scripted(handler) as server:
+        with pytest.raises(RookeryError, match="too old"):
+            async with meeting(HttpChannel(session, server.url), older=SseChannel(session, server.url)):
+                pass
+        assert server.whats() == ["server/discover"]
+
+
+@requirement("wire.client.fallback", "wire.client.era")
+async def test_discover_then_initialize_then_sse_each_with_our_headers(session: aiohttp.ClientSession) -> None:
+    async with Scripted(OldServer()) as server:
+        ways = HttpChannel(session, server.url, SECRET), SseChannel(session, server.url, SECRET)
+        async with meeting(ways[0], older=ways[1]) as met:
+            assert (met.era, met.client.revision) == ("sse", "2024-11-05")
+            assert await call(met) == "old"
+        assert server.whats() == [
+            "server/discover",
+            "initialize",
+            "GET",
+            "initialize",
+            "notifications/initialized",
+            "tools/call",
+        ]
+        for asked in server.asked:
+            assert (asked.headers["authorization"], asked.headers["x-api-key"]) == ("Bearer s3cret", "k3y")
+        server.asked.clear()
+        ways = HttpChannel(session, server.url, SECRET), SseChannel(session, server.url, SECRET)
+        async with meeting(ways[0], older=ways[1], known="sse") as met:
+            assert await call(met) == "old"
+        assert server.whats()[0] == "GET"
+
+
+@requirement("wire.client.fallback")
+async def test_where_both_ways_fail_the_error_tells_of_both(session: aiohttp.ClientSession) -> None:
+    async def handler(asked: Asked, out: Out) -> None:
+        await out.answer(404 if asked.method == "POST" else 410, b"no post", "text/plain")
+
+    async with Scripted(handler) as server:
+        with pytest.raises(RookeryError, match="over Streamable HTTP: HTTP 404: no post; over HTTP\\+SSE: HTTP 410"):
+            async with meeting(HttpChannel(session, server.url), older=SseChannel(session, server.url)):
+                pass
+
+
+@requirement("wire.client.timeouts")
+async def test_a_remote_server_that_never_answers_is_given_up_by_the_start_up_time_out(
+    session: aiohttp.ClientSession,
+) -> None:
+    async def never(asked: Asked, out: Out) -> None:
+        await out.left()
+
+    limits = Timeouts(startup=0.3, catalog=LIMIT, execution=LIMIT)
+    async with Scripted(never) as server:
+        ways = HttpChannel(session, server.url), SseChannel(session, server.url)
+        with pytest.raises(RookeryError, match=r"start-up time-out of 0\.3 s"):
+            async with meeting(ways[0], older=ways[1], timeouts=limits):
+                pass
+        assert server.whats() == ["server/discover", "initialize"]
+
+
+# ---- D22: the endpoint event
+
+
+@requirement("wire.client.survives")
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://evil.example/messages",
+        "//evil.example/messages",
+        "https://127.0.0.1/messages",
+        "http://127.0.0.1:1/messages",
+        "http://127.0.0.1@evil.example/",
+        "http://[",
+    ],
+)
+async def test_d22_an_endpoint_at_another_origin_is_refused(target: str, session: aiohttp.ClientSession) -> None:
+    async with Scripted(OldServer(f"event: endpoint\ndata: {target}\n\n".encode())) as server:
+        with pytest.raises(RookeryError, match=r"another origin|ValueError"):
+            async with meeting(SseChannel(session, server.url, SECRET), known="sse"):
+                pass
+        assert server.whats() == ["GET"]
+
+
+@requirement("wire.client.survives")
+async def test_d22_a_second_endpoint_changes_nothing(session: aiohttp.ClientSession) -> None:
+    channel_of = OldServer(ENDPOINT, b"event: endpoint\ndata: /elsewhere\n\n")
+    async with Scripted(channel_of) as server:
+        channel = SseChannel(session, server.url)
+        async with meeting(channel, known="sse") as met:
+            assert await call(met) == "old"
+            assert {asked.path for asked in server.asked if asked.method == "POST"} == {"/messages?0"}
+            assert channel.strays == 1
+
+
+@requirement("wire.client.survives")
+async def test_d22_an_endpoint_that_never_comes_is_given_up(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.wire.client_sse._ENDPOINT_SECONDS", 0.2)
+    async with Scripted(OldServer(b": nothing\n\n")) as server:
+        with pytest.raises(RookeryError, match="no endpoint event"):
+            async with meeting(SseChannel(session, server.url), known="sse"):
+                pass
+
+
+async def test_an_endpoint_may_be_told_with_any_line_end(session: aiohttp.ClientSession) -> None:
+    for end in (b"\n", b"\r\n", b"\r"):
+        async with (
+            Scripted(OldServer(ENDPOINT.replace(b"\n", end))) as server,
+            meeting(SseChannel(session, server.url), known="sse") as met,
+        ):
+            assert await call(met) == "old"
+
+
+async def test_a_stream_of_the_older_kind_that_ends_ends_its_calls(session: aiohttp.ClientSession) -> None:
+    class Ends(OldServer):
+        async def say(self, asked: Asked, stream: Out) -> None:
+            if asked.what == "tools/call":
+                await stream.chunk(b'data: no json\n\ndata: {"jsonrpc":"2.0","id":99,"result":{}}\n\n')
+                stream.reset()
+            else:
+                await super().say(asked, stream)
+
+    async with Scripted(Ends()) as server:
+        channel = SseChannel(session, server.url)
+        async with meeting(channel, known="sse") as met:
+            for _ in range(2):
+                with pytest.raises(RookeryError, match="Client"):
+                    await call(met)
+            assert (channel.strays, len(server.of("tools/call"))) == (2, 1)
+
+
+@pytest.mark.parametrize("status", [307, 404, 500])
+async def test_a_post_of_the_older_kind_that_is_refused_is_a_typed_error(
+    status: int, session: aiohttp.ClientSession
+) -> None:
+    old = OldServer()
+
+    async def handler(asked: Asked, out: Out) -> None:
+        if asked.what == "tools/call":
+            await out.answer(status, b"no", headers={"Location": "/x"})
+        else:
+            await old(asked, out)
+
+    async with Scripted(handler) as server, meeting(SseChannel(session, server.url), known="sse") as met:
+        with pytest.raises(RookeryError, match=f"HTTP {status}: no"):
+            await call(met)
+        assert len(server.of("tools/call")) == 1
+
+
+async def test_closing_ends_the_calls_of_the_older_kind(session: aiohttp.ClientSession) -> None:
+    class Hangs(OldServer):
+        async def say(self, asked: Asked, stream: Out) -> None:
+            if asked.what != "tools/call":
+                await super().say(asked, stream)
+
+    async with Scripted(Hangs()) as server, meeting(SseChannel(session, server.url), known="sse") as met:
+        calling = asyncio.create_task(call(met))
+        await server.wait_for("tools/call")
+        await soon(met.client.close())
+        with pytest.raises(RookeryError, match="closed"):
+            await soon(calling)
+
+
+async def test_a_channel_that_was_never_opened_can_be_closed(session: aiohttp.ClientSession) -> None:
+    for channel in (SseChannel(session, "http://127.0.0.1:1/"), HttpChannel(session, "http://127.0.0.1:1/"), odd()):
+        await soon(channel.close())

@@ -1,0 +1,212 @@
+"""How long our client waits, for what, and what is left when a server or the client ends."""
+
+import asyncio
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.wire.client import Timeouts
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.client_sse import SseChannel
+from rookery.wire.jsonrpc import WireError
+from tests.support.clients import LIMIT, Handshake, Met, OldServer, Scripted, meeting, odd, read, soon, text
+from tests.support.house import wait_dead
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+SHORT = 0.3
+
+
+async def call(met: Met, name: str, **arguments: Any) -> Any:
+    return text(await soon(met.client.call_tool(name, arguments)))
+
+
+# ---- the end of a server
+
+
+@requirement("wire.client.survives")
+async def test_a_server_that_ends_at_once_is_told_with_its_code_and_last_words() -> None:
+    with pytest.raises(RookeryError) as caught:
+        async with meeting(odd("--exit", "3", "TOKEN is not set")):
+            pass
+    assert "ended with code 3" in caught.value.message
+    assert "TOKEN is not set" in caught.value.message
+
+
+@requirement("wire.client.survives")
+async def test_a_server_that_ends_during_calls_ends_them_all_with_its_last_words() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        hanging = asyncio.create_task(met.client.call_tool("hang", {}))
+        await met.heard.wait_for("notifications/begun")
+        with pytest.raises(RookeryError) as caught:
+            await call(met, "die", code=4)
+        with pytest.raises(RookeryError, match="ended with code 4"):
+            await soon(hanging)
+        with pytest.raises(RookeryError, match="ended with code 4"):
+            await call(met, "echo")
+        assert (caught.value.code, "something is very wrong" in caught.value.message) == ("upstream-failed", True)
+
+
+async def test_an_answer_that_is_a_servers_last_word_arrives() -> None:
+    for _ in range(3):
+        async with meeting(odd(), known="handshake") as met:
+            assert await call(met, "answer-and-die") == "last words"
+
+
+@requirement("wire.client.survives")
+async def test_a_server_that_closes_its_output_and_lives_on_is_told_so() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        with pytest.raises(RookeryError, match="closed its output"):
+            await call(met, "deaf")
+
+
+async def test_a_program_that_does_not_exist_is_named() -> None:
+    channel = odd()
+    object.__setattr__(channel.program, "argv", ["/no/such/program"])
+    with pytest.raises(RookeryError, match="/no/such/program was not found"):
+        async with meeting(channel):
+            pass
+
+
+async def test_what_a_server_started_is_gone_after_close() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        pids = await call(met, "grandchildren")
+    for pid in pids:
+        wait_dead(pid, 1.0)
+
+
+async def test_closing_ends_the_calls_that_run_and_later_ones_are_refused() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        hanging = asyncio.create_task(met.client.call_tool("hang", {}))
+        await met.heard.wait_for("notifications/begun")
+        await soon(met.client.close())
+        with pytest.raises(RookeryError, match="closed"):
+            await soon(hanging)
+        with pytest.raises(RookeryError, match="closed"):
+            await call(met, "echo")
+
+
+# ---- time-outs and lists
+
+
+@requirement("wire.client.timeouts")
+async def test_a_server_that_never_answers_is_given_up_by_the_start_up_time_out() -> None:
+    limits = Timeouts(startup=SHORT, catalog=LIMIT, execution=LIMIT)
+    with pytest.raises(RookeryError, match=r"start-up time-out of 0\.3 s") as caught:
+        async with meeting(odd("--mute", "--banner", "hello"), timeouts=limits):
+            pass
+    assert caught.value.code == "timeout"
+
+
+@requirement("wire.client.timeouts")
+async def test_a_list_that_never_comes_is_given_up_by_the_catalog_time_out() -> None:
+    limits = Timeouts(startup=LIMIT, catalog=SHORT, execution=LIMIT)
+    async with meeting(odd("--list", "silent"), timeouts=limits, known="handshake") as met:
+        with pytest.raises(RookeryError, match=r"tools/list: .*catalog time-out of 0\.3 s"):
+            await soon(met.client.list_all("tools/list", "tools"))
+        assert await call(met, "echo", a=1) == {"a": 1}
+
+
+@requirement("wire.client.timeouts", "wire.cancel.progress")
+async def test_a_call_that_never_ends_is_given_up_by_the_execution_time_out_and_cancelled() -> None:
+    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=SHORT)
+    async with meeting(odd(), timeouts=limits, known="handshake") as met:
+        with pytest.raises(RookeryError, match=r"tools/call: .*execution time-out of 0\.3 s"):
+            await soon(met.client.call_tool("hang", {}))
+        assert (await met.heard.wait_for("notifications/heard-cancel"))["reason"] == "execution time-out"
+
+
+@requirement("wire.client.timeouts", "wire.cancel.progress")
+async def test_each_progress_gives_a_call_its_whole_time_again() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        ends: list[float | None] = []
+        progressed = asyncio.Event()
+
+        def told(params: Any) -> None:
+            (running,) = met.client._running.values()
+            ends.append(running.limit.when())
+            progressed.set()
+
+        calling = asyncio.create_task(met.client.call_tool("progress", {}, told))
+        await met.heard.wait_for("notifications/begun")
+        (running,) = met.client._running.values()
+        for _ in range(3):
+            # As if its time had almost run out.
+            running.limit.reschedule(asyncio.get_running_loop().time() + LIMIT / 2)
+            progressed.clear()
+            asked = asyncio.get_running_loop().time()
+            await met.client.notify("notifications/step", {})
+            await soon(progressed.wait())
+            assert ends[-1] is not None and ends[-1] >= asked + LIMIT
+        await met.client.notify("notifications/finish", {})
+        assert text(await soon(calling)) == "finished"
+
+
+@requirement("wire.client.survives")
+@pytest.mark.parametrize(
+    ("kind", "error"), [("loop", "the cursor '1' came twice"), ("endless", "more than 1000 pages")]
+)
+async def test_a_list_without_an_end_is_an_error(kind: str, error: str) -> None:
+    async with meeting(odd("--list", kind), known="handshake") as met:
+        with pytest.raises(RookeryError, match=error):
+            await soon(met.client.list_all("tools/list", "tools"))
+        assert await call(met, "echo", a=1) == {"a": 1}
+
+
+async def test_a_list_in_pages_comes_whole_and_in_order() -> None:
+    async with meeting(odd("--list", "pages"), known="handshake") as met:
+        tools = await soon(met.client.list_all("tools/list", "tools"))
+        assert [read(tool)["name"] for tool in tools] == ["a", "b", "c"]
+
+
+async def test_an_error_answer_comes_as_it_was_said() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        with pytest.raises(WireError, match="unknown tool nope") as caught:
+            await call(met, "nope")
+        assert (caught.value.code, caught.value.data) == (-32602, {"name": "nope"})
+
+
+# ---- D14: nothing stays behind
+
+
+def resources() -> tuple[int, int, int]:
+    """Descriptors, threads and tasks of this process."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(asyncio.all_tasks())
+
+
+@requirement("wire.client.survives")
+@pytest.mark.parametrize(("kind", "cycles"), [("stdio", 60), ("http", 300), ("sse", 300)])
+async def test_d14_cycles_of_opening_and_closing_leave_nothing_behind(kind: str, cycles: int) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        Scripted(Handshake()) as handshake,
+        Scripted(OldServer()) as old,
+    ):
+
+        async def cycle(number: int) -> None:
+            if kind == "stdio":
+                async with meeting(odd(), known="handshake") as met:
+                    assert await call(met, "echo", n=number) == {"n": number}
+            elif kind == "http":
+                async with meeting(HttpChannel(session, handshake.url), known="handshake") as met:
+                    await soon(met.client.call_tool("echo", {}))
+            else:
+                async with meeting(SseChannel(session, old.url), known="sse") as met:
+                    await soon(met.client.call_tool("echo", {}))
+
+        async def many(count: int) -> tuple[int, int, int]:
+            for first in range(0, count, 10):
+                await asyncio.gather(*(cycle(first + number) for number in range(10)))
+            return resources()
+
+        before = await many(20)
+        after = await many(cycles)
+        # The connections that are kept for re-use may be one more or less.
+        assert all(now <= then + 3 for now, then in zip(after, before, strict=True)), (before, after)

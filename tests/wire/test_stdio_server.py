@@ -1,0 +1,283 @@
+"""MCP by lines: whatever comes in, what goes out is one message a line, and nothing of a call outlives its client."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from rookery.wire import connection, revisions
+from rookery.wire.provider import Call
+from tests.conformance.busy import WATCHED, Busy
+from tests.support.mcp_lines import enveloped, hello, lines_to, message
+from tests.support.requirements import requirement
+from tests.support.wire import LIMIT, soon
+
+pytestmark = pytest.mark.anyio
+ROOT = Path(__file__).parents[2]
+
+
+def call(id_: int | str, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": id_}}
+    return message("tools/call", params, id_)
+
+
+def modern_call(id_: int | str, tool: str, **arguments: Any) -> dict[str, Any]:
+    return message("tools/call", enveloped({"name": tool, "arguments": arguments}, progressToken=id_), id_)
+
+
+CALLS = pytest.mark.parametrize("called", [call, modern_call], ids=["handshake", "modern"])
+
+
+@requirement("wire.stdio.server", "wire.jsonrpc.errors", "wire.limits.messages")
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{", -32700),
+        (b"what?", -32700),
+        (b'{"jsonrpc": "2.0", "method": "x\xff"}', -32700),
+        (b'{"jsonrpc": "2.0", "method": "ping", "id": 1, "params": {"a": "\xff"}}', -32700),
+        (b"5", -32600),
+        (b"[]", -32600),
+        (b'{"jsonrpc": "1.0", "method": "ping", "id": 1}', -32600),
+        (b'{"jsonrpc": "2.0", "method": "ping", "id": null}', -32600),
+        (b"[" * 600 + b"]" * 600, -32600),
+        (b'[{"jsonrpc": "2.0", "method": "ping", "id": 1}, {"jsonrpc": "2.0", "method": "ping", "id": 2}]', -32600),
+    ],
+)
+async def test_a_line_that_is_no_message_is_answered_and_the_next_one_is_served(line: bytes, code: int) -> None:
+    async with lines_to(Busy()) as client:
+        answer = await client.ask(line)
+        assert (answer["id"], answer["error"]["code"]) == (None, code)
+        assert await client.ask(message("ping", None, 7)) == {"jsonrpc": "2.0", "id": 7, "result": {}}
+
+
+@requirement("wire.jsonrpc.errors")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_unknown_methods_and_tools_and_bad_parameters_have_their_codes(era: str) -> None:
+    def around(params: dict[str, Any]) -> dict[str, Any]:
+        return enveloped(params) if era == "modern" else params
+
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        for method, params, code in (
+            ("no/such", {}, -32601),
+            ("tools/call", {"name": "no_such"}, -32602),
+            ("tools/call", {"name": 5}, -32602),
+            ("tools/call", {}, -32602),
+        ):
+            answer = await client.ask(message(method, around(params), "it"))
+            assert (answer["id"], answer["error"]["code"]) == ("it", code), method
+        answer = await client.ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": [1]})
+        assert answer["error"]["code"] == -32602
+
+
+@requirement("wire.limits.messages")
+async def test_a_line_over_the_limit_is_refused_by_name_and_not_kept() -> None:
+    async with lines_to(Busy(), line_bytes=1000) as client:
+        client.send(b"x" * 700, end=b"")
+        client.send(b"x" * 700, end=b"")
+        answer = await client.next()
+        assert answer["error"]["code"] == -32600 and "1000 bytes" in answer["error"]["message"]
+        client.send(b"x" * 5000)
+        assert await client.ask(message("ping", None, 1)) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert len(client.heard) == 2
+
+
+async def test_carriage_returns_empty_lines_and_lines_in_pieces_are_no_matter() -> None:
+    async with lines_to(Busy()) as client:
+        client.send(b"", b"\r", b"  ")
+        whole = json.dumps(message("ping", None, 1)).encode()
+        client.send(whole, end=b"\r\n")
+        client.send(whole[:10], end=b"")
+        client.send(whole[10:])
+        assert [(await client.next())["id"] for _ in range(2)] == [1, 1]
+
+
+async def test_a_result_that_came_in_several_lines_goes_out_in_one() -> None:
+    class Relay(Busy):
+        async def handle(self, call: Call) -> Any:
+            return Raw(b'{\r\n  "content": [\n{"type": "text", "text": "two\\nlines"}]\n}')
+
+    async with lines_to(Relay()) as client:
+        await client.ask(hello())
+        answer = await client.ask(call(1, "any"))
+        assert answer["result"]["content"][0]["text"] == "two\nlines"
+
+
+@requirement("wire.handshake.server")
+async def test_before_the_handshake_only_ping_and_modern_requests_are_served() -> None:
+    async with lines_to(Busy()) as client:
+        assert (await client.ask(message("tools/list", {}, 1)))["error"]["code"] == -32600
+        assert (await client.ask(message("tools/list", enveloped(), 2)))["result"]["resultType"] == "complete"
+        assert (await client.ask(hello("2024-11-05")))["result"]["protocolVersion"] == "2024-11-05"
+        assert "tools" in (await client.ask(message("tools/list", {}, 3)))["result"]
+        assert (await client.ask(hello()))["error"]["code"] == -32600
+
+
+@requirement("wire.modern.discover")
+async def test_a_modern_client_discovers_and_is_refused_a_version_that_does_not_exist() -> None:
+    async with lines_to(Busy()) as client:
+        found = (await client.ask(message("server/discover", enveloped(), 1)))["result"]
+        assert found["supportedVersions"] == [revisions.LATEST]
+        assert found["capabilities"]["tools"] == {"listChanged": True}
+        refused = await client.ask(message("tools/list", enveloped(None, **{revisions.META_VERSION: "2030-01-01"}), 2))
+        assert refused["error"]["code"] == -32022
+        assert refused["error"]["data"]["supported"] == [revisions.LATEST]
+
+
+async def test_an_argument_that_only_looks_like_the_modern_envelope_changes_nothing() -> None:
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        answer = await client.ask(call(1, "json_schema_2020_12_tool", name=revisions.META_VERSION))
+        assert revisions.META_VERSION in answer["result"]["content"][0]["text"]
+        assert "resultType" not in answer["result"]
+
+
+@CALLS
+@requirement("wire.jsonrpc.answers", "wire.cancel.progress")
+async def test_a_cancelled_call_ends_without_an_answer_and_a_late_cancellation_is_ignored(called: Any) -> None:
+    provider = Busy()
+    async with lines_to(provider) as client:
+        await client.ask(hello())
+        assert (await client.ask(called(1, "hang")))["method"] == "notifications/progress"
+        cancel = message("notifications/cancelled", {"requestId": 1})
+        client.send(cancel, called(2, "count_cancelled", least=1))
+        assert (await client.next())["id"] == 2
+        client.send(cancel, message("notifications/cancelled", {"requestId": [1]}), message("notifications/other"))
+        assert (await client.ask(called(1, "test_simple_text")))["id"] == 1
+        assert [found["id"] for found in client.heard if "result" in found] == ["hello", 2, 1]
+    assert provider.cancelled == 1
+
+
+@CALLS
+@requirement("wire.server.concurrent")
+async def test_a17_an_id_that_is_in_use_is_refused_and_its_call_goes_on(called: Any) -> None:
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        client.send(called(1, "meet", word="first"))
+        refused = await client.ask(called(1, "meet", word="again"))
+        assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+        client.send(called("1", "meet", word="second"))
+        answers = {found["id"]: found["result"]["content"][0]["text"] for found in [await client.next() for _ in "12"]}
+        assert answers == {1: "first", "1": "second"}
+
+
+async def test_more_calls_than_allowed_at_once_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_CALLS", 3)
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        for number in range(3):
+            await client.ask(call(number, "hang"))
+        refused = await client.ask(call(3, "hang"))
+        assert refused["id"] == 3 and "3 requests" in refused["error"]["message"]
+        assert (await client.ask(message("ping", None, 4)))["error"] is not None
+
+
+@CALLS
+async def test_the_end_of_the_input_cancels_every_call(called: Any) -> None:
+    provider = Busy()
+    async with lines_to(provider) as client:
+        await client.ask(hello())
+        await client.ask(called(1, "hang"))
+        await client.ask(called(2, "hang"))
+        sessions = client.service.sessions
+    assert provider.cancelled == 2
+    assert len(sessions) == 0
+    assert [found["id"] for found in client.heard if "id" in found] == ["hello"]
+
+
+@CALLS
+@requirement("wire.server.shutdown")
+async def test_a_shutdown_ends_open_calls_with_an_error_and_subscriptions_with_their_result(called: Any) -> None:
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        await client.ask(called(1, "hang"))
+        await client.ask(message("subscriptions/listen", enveloped({"notifications": {}}), "listen"))
+        client.service.close()
+        ended = {found["id"]: found for found in [await client.next() for _ in range(2)]}
+        assert ended[1]["error"] == {"code": -32000, "message": "shutting down"}
+        assert ended["listen"]["result"]["resultType"] == "complete"
+
+
+@requirement("wire.modern.listen")
+async def test_a_subscription_is_tagged_filtered_and_ended_by_its_client() -> None:
+    provider = Busy()
+    async with lines_to(provider) as client:
+        asked = {"notifications": {"promptsListChanged": True, "resourceSubscriptions": [WATCHED]}}
+        first = await client.ask(message("subscriptions/listen", enveloped(asked), "s"))
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        assert first["params"]["notifications"] == asked["notifications"]
+        provider.changes.list_changed("tools")
+        provider.changes.resource_updated("test://another")
+        provider.changes.resource_updated(WATCHED)
+        provider.changes.resource_updated(WATCHED)
+        provider.changes.list_changed("prompts")
+        found = [await client.next() for _ in range(2)]
+        assert [each["method"] for each in found] == [
+            "notifications/resources/updated",
+            "notifications/prompts/list_changed",
+        ]
+        assert all(each["params"]["_meta"] == {revisions.META_SUBSCRIPTION: "s"} for each in (first, *found))
+        client.send(message("notifications/cancelled", {"requestId": "s"}))
+        assert (await client.ask(message("server/discover", enveloped(), 2)))["id"] == 2
+        provider.changes.list_changed("prompts")
+        assert (await client.ask(message("server/discover", enveloped(), 3)))["id"] == 3
+
+
+async def test_a_question_that_nobody_waits_for_any_more_is_withdrawn() -> None:
+    async with lines_to(Busy()) as client:
+        await client.ask(hello())
+        question = await client.ask(call(1, "test_elicitation", message="?"))
+        assert question["method"] == "elicitation/create"
+        withdrawn = await client.ask(message("notifications/cancelled", {"requestId": 1}))
+        assert withdrawn == message("notifications/cancelled", {"requestId": question["id"]})
+
+
+async def test_a_batch_is_answered_as_one_where_the_revision_has_batches() -> None:
+    async with lines_to(Busy()) as client:
+        await client.ask(hello("2025-03-26"))
+        note = message("notifications/initialized")
+        client.send([message("ping", {}, 1), note, message("no/such", {}, 2)])
+        answers: Any = await client.next()
+        assert {each["id"]: "result" in each for each in answers} == {1: True, 2: False}
+        client.send([note, note])
+        assert (await client.ask(message("ping", {}, 3)))["id"] == 3
+
+
+@requirement("wire.stdio.server")
+async def test_a_process_writes_nothing_but_messages_to_stdout_whatever_is_printed() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.conformance.serve_stdio", "--noisy"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(msgspec.json.encode(hello()) + b"\n")
+    first = await soon(process.stdout.readline())
+    process.stdin.close()
+    out, err = await soon(process.communicate())
+    assert json.loads(first)["id"] == "hello"
+    assert (out, err) == (b"", b"not a message\n")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "nothing"])
+async def test_a_process_whose_input_cannot_be_waited_for_reads_it_all_the_same(kind: str, tmp_path: Path) -> None:
+    given = tmp_path / "in"
+    given.write_bytes(msgspec.json.encode(hello()) + b"\n" if kind == "file" else b"")
+    got = tmp_path / "out"
+    with (given if kind == "file" else Path("/dev/null")).open("rb") as stdin, got.open("wb") as stdout:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.conformance.serve_stdio", stdin=stdin, stdout=stdout, cwd=ROOT
+        )
+        async with asyncio.timeout(LIMIT):
+            assert await process.wait() == 0
+    assert [json.loads(line)["id"] for line in got.read_bytes().splitlines()] == (["hello"] if kind == "file" else [])

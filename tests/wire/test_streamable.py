@@ -1,0 +1,335 @@
+"""Streamable HTTP in raw requests: when it is a stream, how a session lives, and what a lost client leaves behind."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from rookery.wire import revisions
+from rookery.wire.endpoint import Endpoint
+from rookery.wire.gate import ANYBODY, OWNER, Headers, Principal
+from rookery.wire.provider import Call, report_log
+from rookery.wire.sessions import Sessions
+from tests.conformance.busy import WATCHED, Busy
+from tests.conformance.fixture import Result, text
+from tests.support.mcp_lines import enveloped, hello, message
+from tests.support.requirements import requirement
+from tests.support.wire import LIMIT, Answer, Client, Site, request, serving, soon
+
+pytestmark = pytest.mark.anyio
+BOTH = "Accept: application/json, text/event-stream"
+
+
+class SetClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
+class Odd(Busy):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tools["log_an_id"] = self.log_an_id
+        self._tools["pretty"] = self.pretty
+
+    async def log_an_id(self, call: Call, given: Mapping[str, Any]) -> Result:
+        """Logs something that has an id."""
+        await report_log(call, "info", {"id": 5})
+        return text("logged")
+
+    async def pretty(self, call: Call, given: Mapping[str, Any]) -> Any:
+        """Answers, after a word, in several lines."""
+        await report_log(call, "info", "a word")
+        return Raw(b'{\n  "content": [\r\n]\n}')
+
+
+def judge(method: str, path: str, headers: Headers) -> Principal:
+    return ANYBODY if (b"x-who", b"anybody") in headers else OWNER
+
+
+class Talk:
+    """One endpoint and its clients."""
+
+    def __init__(self, endpoint: Endpoint, provider: Busy, site: Site) -> None:
+        self.endpoint = endpoint
+        self.provider = provider
+        self.site = site
+
+    async def post(self, body: Any, *headers: str) -> Answer:
+        return await self.site.ask(posted(body, *headers))
+
+    async def session(self, revision: str = revisions.LATEST_HANDSHAKE) -> str:
+        """A new session; the header that names it."""
+        answer = await self.post(hello(revision), BOTH)
+        assert answer.json()["result"]["protocolVersion"] == revision
+        return f"Mcp-Session-Id: {answer.headers['mcp-session-id']}"
+
+    async def count_cancelled(self, least: int = 1) -> str:
+        params = {"name": "count_cancelled", "arguments": {"least": least}}
+        answer = await self.post(message("tools/call", params, 1), await self.session())
+        return answer.json()["result"]["content"][0]["text"]
+
+
+def posted(body: Any, *headers: str) -> bytes:
+    return request("POST", "/mcp", *headers, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def modern(method: str, params: dict[str, Any], *headers: str, **meta: Any) -> bytes:
+    """A modern request with the headers that belong to it."""
+    mirrored = [f"Mcp-Protocol-Version: {revisions.LATEST}", f"Mcp-Method: {method}"]
+    mirrored += [f"Mcp-Name: {params['name']}"] if "name" in params else []
+    given = {header.partition(":")[0] for header in headers}
+    kept = [header for header in mirrored if header.partition(":")[0] not in given]
+    return posted(message(method, enveloped(params, **meta), 1), *kept, *headers)
+
+
+@asynccontextmanager
+async def talking(**more: Any) -> AsyncGenerator[Talk]:
+    provider = Odd()
+    endpoint = Endpoint(provider, sessions=Sessions(provider, **more))
+    async with serving(endpoint, judge_of=lambda port: judge) as site:
+        try:
+            yield Talk(endpoint, provider, site)
+        finally:
+            endpoint.close()
+
+
+def messages_in(body: bytes) -> list[Any]:
+    return [json.loads(line[6:]) for line in body.decode().split("\r\n") if line.startswith("data: {")]
+
+
+def ids_in(body: bytes) -> list[str]:
+    return [line[4:] for line in body.decode().split("\r\n") if line.startswith("id: ")]
+
+
+def tool(name: str, id_: int = 1, **arguments: Any) -> dict[str, Any]:
+    return message("tools/call", {"name": name, "arguments": arguments, "_meta": {"progressToken": 1}}, id_)
+
+
+async def begun(client: Client, sent: bytes) -> None:
+    """Until the call has said that it runs."""
+    await client.send(sent)
+    await soon(client.reader.readuntil(b"notifications/progress"))
+
+
+# ---- the answer
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@requirement("wire.http.answer", "wire.jsonrpc.answers")
+async def test_a_quiet_call_is_answered_in_json_and_one_with_news_as_a_stream(era: str) -> None:
+    async with talking() as talk:
+
+        async def call(name: str) -> Answer:
+            if era == "handshake":
+                return await talk.post(tool(name), session, BOTH)
+            return await talk.site.ask(modern("tools/call", {"name": name}, BOTH, progressToken=1))
+
+        session = await talk.session()
+        quiet, telling = await call("test_simple_text"), await call("test_tool_with_progress")
+        assert quiet.headers["content-type"] == "application/json"
+        assert quiet.json()["result"]["content"][0]["type"] == "text"
+        assert telling.headers["content-type"] == "text/event-stream"
+        found = messages_in(telling.body)
+        assert [each.get("method") for each in found] == ["notifications/progress"] * 3 + [None]
+        assert found[-1]["id"] == 1
+        assert (await talk.post(message("notifications/initialized"), session)).status == 202
+
+
+async def test_a_client_that_takes_no_stream_goes_without_the_news() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        for name in ("test_tool_with_progress", "log_an_id"):
+            answer = await talk.post(tool(name), session, "Accept: application/json")
+            assert answer.json()["result"]["content"]
+        asking = await talk.post(tool("test_elicitation", message="?"), session, "Accept: application/json")
+        assert "text/event-stream" in asking.json()["error"]["message"]
+        listening = modern("subscriptions/listen", {"notifications": {}}, "Accept: application/json")
+        assert (await talk.site.ask(listening)).status == 406
+
+
+async def test_a_result_in_several_lines_is_one_event() -> None:
+    async with talking() as talk:
+        answer = await talk.post(tool("pretty"), await talk.session(), BOTH)
+        assert messages_in(answer.body)[-1]["result"] == {"content": []}
+
+
+@requirement("wire.jsonrpc.errors", "wire.limits.messages")
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": "\xff"}}', -32700),
+        (b"5", -32600),
+        (b"[" + b"1," * 200 + b"1]", -32600),
+        (b'{"a":' * 600 + b"1" + b"}" * 600, -32600),
+    ],
+)
+async def test_a11_a12_what_is_no_message_is_a_400_that_says_why(body: bytes, code: int) -> None:
+    async with talking() as talk:
+        answer = await talk.post(body, BOTH)
+        assert (answer.status, answer.json()["error"]["code"], answer.json()["id"]) == (400, code, None)
+
+
+# ---- the modern era
+
+
+@requirement("wire.modern.discover")
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("Mcp-Method: tools/list", -32020),
+        ("Mcp-Name: another", -32020),
+        ("Mcp-Protocol-Version: 2025-11-25", None),
+        ("Mcp-Param-Region: elsewhere", -32020),
+    ],
+)
+async def test_a19_a_header_that_differs_from_the_body_is_refused(header: str, code: int | None) -> None:
+    async with talking() as talk:
+        params = {"name": "test_header_tool", "arguments": {"region": "here"}}
+        answer = await talk.site.ask(modern("tools/call", params, BOTH, header))
+        assert answer.status == 400
+        assert code is None or answer.json()["error"]["code"] == code
+        good = await talk.site.ask(modern("tools/call", params, BOTH, "Mcp-Param-Region: here"))
+        assert good.json()["result"]["content"][0]["text"] == "region here"
+
+
+@requirement("wire.modern.discover")
+async def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
+    async with talking() as talk:
+        meta = {revisions.META_VERSION: "2030-01-01"}
+        answer = await talk.site.ask(modern("tools/list", {}, "Mcp-Protocol-Version: 2030-01-01", **meta))
+        assert (answer.status, answer.json()["error"]["code"]) == (400, -32022)
+        assert answer.json()["error"]["data"]["supported"] == [revisions.LATEST]
+
+
+async def test_a_number_that_no_parser_holds_is_an_error_and_not_a_crash() -> None:
+    async with talking() as talk:
+        sent = modern("tools/call", {"name": "test_header_tool", "arguments": {"region": 123456789}}, BOTH)
+        answer = await talk.site.ask(sent.replace(b"123456789", b"1e9999999"))
+        assert (answer.status, answer.json()["error"]["code"]) == (400, -32602)
+
+
+@requirement("wire.modern.results")
+async def test_modern_results_say_their_type_and_how_long_they_keep() -> None:
+    async with talking() as talk:
+        listed = (await talk.site.ask(modern("tools/list", {}))).json()["result"]
+        assert (listed["resultType"], listed["ttlMs"], listed["cacheScope"]) == ("complete", 0, "private")
+        able: dict[str, Any] = {revisions.META_CAPABILITIES: {}}
+        refused = await talk.site.ask(modern("tools/call", {"name": "test_missing_capability"}, **able))
+        assert (refused.status, refused.json()["error"]["code"]) == (400, -32021)
+
+
+# ---- sessions
+
+
+@requirement("wire.http.session")
+async def test_a_session_has_a_stream_which_can_be_resumed_and_an_end() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await talk.site.client()
+        await client.send(request("GET", "/mcp", session, "Accept: text/event-stream"))
+        await soon(client.reader.readuntil(b"\r\n\r\n"))
+        assert (await talk.site.ask(request("GET", "/mcp", session, "Accept: text/event-stream"))).status == 409
+        assert (await talk.post(message("resources/subscribe", {"uri": WATCHED}, 1), session)).json()["result"] == {}
+        await talk.post(tool("touch"), session)
+        heard = await soon(client.reader.readuntil(b"notifications/resources/updated"))
+        (last,) = ids_in(heard)
+        await talk.post(tool("test_trigger_tool_change"), session)
+        client.close()
+        again = await talk.site.client()
+        await again.send(request("GET", "/mcp", session, "Accept: text/event-stream", f"Last-Event-ID: {last}"))
+        rest = await soon(again.reader.readuntil(b"list_changed"))
+        assert b"resources/updated" not in rest
+        assert (await talk.site.ask(request("DELETE", "/mcp", session))).status == 204
+        assert (await talk.post(tool("touch"), session)).status == 404
+        assert (await talk.post(tool("touch"))).status == 400
+
+
+@requirement("wire.http.session")
+async def test_a16_sessions_are_capped_and_idle_ones_go_but_never_a_busy_one() -> None:
+    clock = SetClock()
+    async with talking(cap=2, idle_seconds=60, clock=clock) as talk:
+        busy = await talk.session()
+        client = await talk.site.client()
+        await begun(client, posted(tool("hang"), busy, BOTH))
+        idle = await talk.session()
+        refused = await talk.post(hello())
+        assert (refused.status, "2 sessions" in refused.json()["error"]["message"]) == (503, True)
+        clock.now = 61
+        assert (await talk.post(message("ping", {}, 2), idle)).status == 404
+        assert (await talk.post(message("ping", {}, 2), busy)).status == 200
+        assert len(talk.endpoint.service.sessions) == 1
+
+
+async def test_a18_a_session_of_another_credential_is_not_found() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        assert (await talk.post(message("ping", {}, 1), session, "X-Who: anybody")).status == 404
+        assert (await talk.post(message("ping", {}, 1), session)).status == 200
+
+
+@requirement("wire.cancel.progress")
+async def test_a_cancelled_call_is_answered_with_an_error_as_http_must_be() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await talk.site.client()
+        await begun(client, posted(tool("hang"), session, BOTH))
+        cancel = message("notifications/cancelled", {"requestId": 1})
+        assert (await talk.post(cancel, session)).status == 202
+        await soon(client.reader.readuntil(b'"error":{"code":-32800'))
+        assert await talk.count_cancelled() == "1"
+        assert (await talk.post(cancel, session)).status == 202
+
+
+# ---- ends
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@requirement("wire.http.lost-client")
+async def test_a15_a_client_that_resets_loses_its_call_and_no_other(era: str) -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        # A handshake client that was sent a stream may come back for it; one that was promised none may not.
+        json_only = posted(tool("hang"), session, "Accept: application/json")
+        sent = json_only if era == "handshake" else modern("tools/call", {"name": "hang"}, BOTH, progressToken=1)
+        lost, kept = await talk.site.client(), await talk.site.client()
+        await begun(kept, modern("tools/call", {"name": "hang"}, BOTH, progressToken=1))
+        if era == "modern":
+            await begun(lost, sent)
+        else:
+            await lost.send(sent)
+            async with asyncio.timeout(LIMIT):
+                while not in_flight(talk):
+                    await talk.post(message("ping", {}, 2), session)
+        lost.reset()
+        assert await talk.count_cancelled() == "1"
+
+
+def in_flight(talk: Talk) -> bool:
+    return any(session.calls for session in talk.endpoint.service.sessions._known.values())
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@requirement("wire.server.shutdown")
+async def test_a_shutdown_ends_open_calls_with_an_error_and_takes_no_more(era: str) -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await talk.site.client()
+        handshake = posted(tool("hang"), session, BOTH)
+        new = modern("tools/call", {"name": "hang"}, BOTH, progressToken=1)
+        await begun(client, handshake if era == "handshake" else new)
+        talk.endpoint.close()
+        await soon(client.reader.readuntil(b'"error":{"code":-32000,"message":"shutting down"}'))
+        assert (await talk.post(message("ping", {}, 1), session)).status == 503
