@@ -208,5 +208,5 @@ async def test_d14_cycles_of_opening_and_closing_leave_nothing_behind(kind: str,
 
         before = await many(20)
         after = await many(cycles)
-        # The connections that are kept for re-use may be one more or less.
-        assert all(now <= then + 3 for now, then in zip(after, before, strict=True)), (before, after)
+        # Connections and threads that are kept for re-use may be some more.
+        assert all(now <= then + 8 for now, then in zip(after, before, strict=True)), (before, after)

@@ -1,0 +1,38 @@
+"""The tables of methods and codes are those of the published schema."""
+
+import mcp_types.jsonrpc
+import mcp_types.methods
+import mcp_types.version
+
+from rookery.wire import jsonrpc, revisions
+
+
+def test_the_revisions_are_all_that_are_published() -> None:
+    assert tuple(mcp_types.version.KNOWN_PROTOCOL_VERSIONS) == revisions.ALL
+    assert tuple(mcp_types.version.MODERN_PROTOCOL_VERSIONS) == revisions.MODERN
+    assert mcp_types.version.LATEST_HANDSHAKE_VERSION == revisions.LATEST_HANDSHAKE
+
+
+def test_each_revision_has_the_methods_of_its_schema() -> None:
+    published = {method: set[str]() for method in revisions.ALL}
+    for key in mcp_types.methods.CLIENT_REQUESTS:
+        method, revision = sorted(key, key=lambda word: word in revisions.ALL)
+        published[revision].add(method)
+    assert {revision: set(methods) for revision, methods in revisions.CLIENT_REQUESTS.items()} == published
+
+
+def test_what_may_be_cached_and_what_may_ask_is_as_published() -> None:
+    assert set(mcp_types.methods.CACHEABLE_METHODS) == revisions.CACHEABLE
+    assert set(mcp_types.methods.INPUT_REQUIRED_METHODS) == revisions.MAY_ASK
+
+
+def test_the_codes_of_errors_are_as_published() -> None:
+    published = mcp_types.jsonrpc
+    assert published.PARSE_ERROR == jsonrpc.PARSE_ERROR
+    assert published.INVALID_REQUEST == jsonrpc.INVALID_REQUEST
+    assert published.METHOD_NOT_FOUND == jsonrpc.METHOD_NOT_FOUND
+    assert published.INVALID_PARAMS == jsonrpc.INVALID_PARAMS
+    assert published.INTERNAL_ERROR == jsonrpc.INTERNAL_ERROR
+    assert published.HEADER_MISMATCH == jsonrpc.HEADER_MISMATCH
+    assert published.MISSING_REQUIRED_CLIENT_CAPABILITY == jsonrpc.MISSING_CAPABILITY
+    assert published.UNSUPPORTED_PROTOCOL_VERSION == jsonrpc.UNSUPPORTED_VERSION
