@@ -15,7 +15,8 @@ async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
 
 
 async def call_tool(ctx: Any, params: Any) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=str((params.arguments or {}).get("text")))])
+    given: dict[str, Any] = params.arguments or {}
+    return CallToolResult(content=[TextContent(type="text", text=str(given.get("text")))])
 
 
 server: Any = Server("echo", on_list_tools=list_tools, on_call_tool=call_tool)

@@ -323,3 +323,5 @@ async def test_closing_ends_the_calls_of_the_older_kind(session: aiohttp.ClientS
 async def test_a_channel_that_was_never_opened_can_be_closed(session: aiohttp.ClientSession) -> None:
     for channel in (SseChannel(session, "http://127.0.0.1:1/"), HttpChannel(session, "http://127.0.0.1:1/"), odd()):
         await soon(channel.close())
+        assert channel.strays == 0
+        assert channel.strays == 0

@@ -77,6 +77,7 @@ async def test_a_program_that_does_not_exist_is_named() -> None:
 async def test_what_a_server_started_is_gone_after_close() -> None:
     async with meeting(odd(), known="handshake") as met:
         pids = await call(met, "grandchildren")
+    assert len(pids) == 2
     for pid in pids:
         wait_dead(pid, 1.0)
 

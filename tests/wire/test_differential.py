@@ -113,7 +113,7 @@ CASES: dict[str, tuple[str, Any, dict[str, str]]] = {
 DIFFERENCES = {
     "wrong jsonrpc": "an envelope that does not fit is an invalid request (-32600), not invalid parameters",
     "null id": "MCP forbids null as an id; the SDK takes such a request for a notification and drops it",
-    "params is a list": "the request has an id, so that it gets a JSON-RPC error; only the modern era gives it a status",
+    "params is a list": "the request has an id and gets a JSON-RPC error; only the modern era gives that a status",
     "wrong content type": "refused at the gate with 415, before anything is read: a web page could send it unasked",
     "put": "405 needs no JSON-RPC error: nothing of JSON-RPC was asked",
     "modern without headers": "it is a modern request that lacks its headers (-32020); the SDK looks for a session",
