@@ -79,15 +79,13 @@ class PipeWriter:
 
     def write(self, data: bytes) -> None:
         """ConnectionError if the other side has gone."""
-        if self._closing:
+        if self._closing or self._closed:
             raise ConnectionResetError("the pipe is closed")
         self._waiting += data
         if len(self._waiting) == len(data):
             self._writable()
 
     async def drain(self) -> None:
-        if self._closed and not self._closing:
-            raise ConnectionResetError("the other side has gone")
         while len(self._waiting) > _HIGH_WATER:
             if self._room is None:
                 self._room = self._loop.create_future()
