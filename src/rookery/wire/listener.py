@@ -22,12 +22,23 @@ _BACKLOG = 512
 _LONGEST_SOCKET_PATH = 100
 
 
-def bind_port(port: int) -> socket.socket | None:
-    """A socket bound to 127.0.0.1:port (0: any), None if somebody else holds that port."""
+def bind_port(port: int, *, silence: tuple[int, int, int] = (30, 10, 3)) -> socket.socket | None:
+    """A socket bound to 127.0.0.1:port (0: any), None if somebody else holds that port.
+
+    A client that has gone without a word is noticed by `silence`: the seconds until it is asked for a sign of life,
+    the seconds between asking again, and how often.
+    """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         # On POSIX this re-takes a port in TIME_WAIT, and never one that is being listened on.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sys.platform == "linux":
+            # Connections inherit it from the socket that accepted them.
+            for option, value in zip(
+                (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT), silence, strict=True
+            ):
+                made.setsockopt(socket.IPPROTO_TCP, option, value)
         made.bind((LOOPBACK, port))
         # Two sockets may be bound to one port until the first listens, so that only this tells whose it is.
         made.listen(_BACKLOG)

@@ -1,0 +1,57 @@
+"""What the suite is served without is the token, and nothing else."""
+
+import http.client
+import json
+
+import pytest
+
+from rookery.wire.front import Limits
+from rookery.wire.gate import OWNER, Tokens, tcp_judge
+from rookery.wire.listener import Listener, bind_port
+from rookery.wire.streamable import StreamableHttp
+from tests.conformance.fixture import Fixture
+
+pytestmark = pytest.mark.anyio
+
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+CALLS = ["server/discover", "tools/list", "resources/list", "prompts/list", "no/such/method"]
+
+
+def ask(port: int, method: str, token: str | None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META}})
+    try:
+        connection.request("POST", "/mcp", body, headers | ({"Authorization": f"Bearer {token}"} if token else {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+async def test_the_token_gate_is_the_only_difference_between_the_two_ways_of_serving() -> None:
+    import anyio.to_thread
+
+    tokens = Tokens()
+    tokens.add("rk_secret", OWNER)
+    app = StreamableHttp(Fixture())
+    ports: list[int] = []
+    listeners: list[Listener] = []
+    for require in (True, False):
+        sock = bind_port(0)
+        assert sock is not None
+        ports.append(sock.getsockname()[1])
+        listeners.append(Listener(sock, app, tcp_judge(ports[-1], tokens, require_token=require), Limits()))
+        await listeners[-1].start()
+
+    def compare() -> None:
+        for method in CALLS:
+            assert ask(ports[0], method, "rk_secret") == ask(ports[1], method, None)
+            assert ask(ports[0], method, None)[0] == 401
+
+    try:
+        await anyio.to_thread.run_sync(compare)
+    finally:
+        app.close()
+        for listener in listeners:
+            await listener.stop(1)
