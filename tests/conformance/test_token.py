@@ -2,7 +2,9 @@
 
 import http.client
 import json
+from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from rookery.wire.front import Limits
@@ -13,7 +15,10 @@ from tests.conformance.fixture import Fixture
 
 pytestmark = pytest.mark.anyio
 
-META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+META: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 CALLS = ["server/discover", "tools/list", "resources/list", "prompts/list", "no/such/method"]
 
 
@@ -30,8 +35,6 @@ def ask(port: int, method: str, token: str | None) -> tuple[int, bytes]:
 
 
 async def test_the_token_gate_is_the_only_difference_between_the_two_ways_of_serving() -> None:
-    import anyio.to_thread
-
     tokens = Tokens()
     tokens.add("rk_secret", OWNER)
     app = StreamableHttp(Fixture())
