@@ -10,6 +10,8 @@ from rookery.wire import revisions
 from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError, value_of
 
 Headers = Sequence[tuple[bytes, bytes]]
+# Where an annotated property is, the name of its header, its type.
+Declared = tuple[tuple[str, ...], str, str]
 
 _ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 _PARAM = "mcp-param-"
@@ -17,6 +19,7 @@ _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _DECIMAL = re.compile(r"(-?\d+)(?:\.0+)?")
+_SCHEMAS_KEPT = 1000
 _TYPES = frozenset({"string", "integer", "boolean"})
 # Keywords under which a schema may hide another one; only `properties` keeps a property at a fixed place.
 _HOLDERS = frozenset(
@@ -65,8 +68,8 @@ def check_routing(headers: Headers, request: Request, params: Params, version: s
             raise _mismatch(f"{header.decode()} does not say what the body says")
 
 
-def declared(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Each annotated property: where it is, the name of its header, its type. Raises ValueError for a bad one."""
+def declared(schema: Any) -> Iterator[Declared]:
+    """Each annotated property. Raises ValueError for a bad one."""
     seen: set[str] = set()
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while waiting:
@@ -103,15 +106,29 @@ def _children(value: Any) -> list[Any]:
     return []
 
 
-def check_params(headers: Headers, schema: Mapping[str, Any] | None, arguments: Any) -> None:
+class Declarations:
+    """What the schemas of tools declare, read once for as long as a tool keeps its schema."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mapping[str, Any], list[Declared]]] = {}
+
+    def of(self, tool: str, schema: Mapping[str, Any]) -> list[Declared]:
+        known = self._known.get(tool)
+        if known is not None and known[0] is schema:
+            return known[1]
+        try:
+            found = list(declared(schema))
+        except ValueError:
+            # Clients drop such a tool, and send no headers for it.
+            found = []
+        if known is None and len(self._known) >= _SCHEMAS_KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[tool] = schema, found
+        return found
+
+
+def check_params(headers: Headers, wanted: Sequence[Declared], arguments: Any) -> None:
     """Refuse a call whose Mcp-Param-* headers and arguments disagree."""
-    if schema is None:
-        return
-    try:
-        wanted = list(declared(schema))
-    except ValueError:
-        # Clients drop such a tool, and send no headers for it.
-        return
     for place, name, kind in wanted:
         value = at(arguments, place)
         given = values(headers, (_PARAM + name.lower()).encode())

@@ -42,6 +42,7 @@ class Service:
         # Called when it closes, by connections that are to say goodbye.
         self.on_close: set[Callable[[], object]] = set()
         self._seal = Seal()
+        self._declarations = mirrored.Declarations()
         self._calls: set[asyncio.Task[Any]] = set()
         self._subscriptions: set[News] = set()
 
@@ -100,7 +101,7 @@ class Service:
         task = current_task()
         self._calls.add(task)
         try:
-            client, params, meta = modern.classify(request, headers, self.provider)
+            client, params, meta = modern.classify(request, headers, self.provider, self._declarations)
             level = modern.log_level(meta)
             if request.method == "server/discover":
                 return self._finished(request, client, modern.discovered(self.provider))
