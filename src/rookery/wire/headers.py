@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rookery.wire import revisions
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError, value_of
 
-Headers = Sequence[tuple[bytes, bytes]]
 # Where an annotated property is, the name of its header, its type.
 Declared = tuple[tuple[str, ...], str, str]
 
-_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 _PARAM = "mcp-param-"
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
@@ -38,7 +37,7 @@ def encode_value(text: str) -> str:
 
 def decode_value(text: str) -> str | None:
     """The value that was meant, None if it is wrapped badly."""
-    wrapped = _SENTINEL.fullmatch(text)
+    wrapped = _SENTINEL.fullmatch(text) if text.startswith("=?") else None
     if wrapped is None:
         return text
     try:
@@ -48,24 +47,30 @@ def decode_value(text: str) -> str | None:
         return None
 
 
-def values(headers: Headers, name: bytes) -> list[str]:
-    return [value.decode("latin-1").strip() for key, value in headers if key == name]
+def _values(head: Head, name: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for value in head.all(name)]
 
 
-def check_routing(headers: Headers, request: Request, params: Params, version: str) -> None:
+def check_routing(head: Head, request: Request, params: Params, version: str) -> None:
     """Refuse a request whose headers and body disagree on version, method or name."""
-    expected = {b"mcp-protocol-version": version, b"mcp-method": request.method}
+    name: Any = None
     named_by = revisions.NAMED_BY.get(request.method)
     if named_by is not None and named_by in params:
         name = value_of(params[named_by], named_by)
-        if isinstance(name, str):
-            expected[b"mcp-name"] = name
-    for header in _ROUTING:
-        given = values(headers, header)
-        if len(given) > 1:
-            raise _mismatch(f"{header.decode()} is given {len(given)} times")
-        if header in expected and (not given or decode_value(given[0]) != expected[header]):
-            raise _mismatch(f"{header.decode()} does not say what the body says")
+    _check_one(head, b"mcp-protocol-version", version)
+    _check_one(head, b"mcp-method", request.method)
+    _check_one(head, b"mcp-name", name if isinstance(name, str) else None)
+
+
+def _check_one(head: Head, header: bytes, expected: str | None) -> None:
+    # Most are sent as they are.
+    if expected is not None and expected.isascii() and expected[:2] != "=?" and head.only(header) == expected.encode():
+        return
+    given = _values(head, header)
+    if len(given) > 1:
+        raise _mismatch(f"{header.decode()} is given {len(given)} times")
+    if expected is not None and (not given or decode_value(given[0]) != expected):
+        raise _mismatch(f"{header.decode()} does not say what the body says")
 
 
 def declared(schema: Any) -> Iterator[Declared]:
@@ -127,11 +132,11 @@ class Declarations:
         return found
 
 
-def check_params(headers: Headers, wanted: Sequence[Declared], arguments: Any) -> None:
+def check_params(head: Head, wanted: Sequence[Declared], arguments: Any) -> None:
     """Refuse a call whose Mcp-Param-* headers and arguments disagree."""
     for place, name, kind in wanted:
         value = at(arguments, place)
-        given = values(headers, (_PARAM + name.lower()).encode())
+        given = _values(head, (_PARAM + name.lower()).encode())
         if len(given) > 1:
             raise _mismatch(f"Mcp-Param-{name} is given {len(given)} times")
         if (value is None) != (not given):

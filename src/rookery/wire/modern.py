@@ -6,6 +6,7 @@ import msgspec
 
 from rookery.wire import headers as mirrored, revisions
 from rookery.wire.calls import params_of
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 def classify(
-    request: Request, headers: mirrored.Headers | None, provider: Provider, declarations: mirrored.Declarations
+    request: Request, head: Head | None, provider: Provider, declarations: mirrored.Declarations
 ) -> tuple[Client, Params, Params]:
     """Who calls, and the parameters; or the error that the first thing wrong deserves. No headers on stdio."""
     params, meta = params_of(request.params)
@@ -35,18 +36,18 @@ def classify(
         missing = [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]
         raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
     version = _decoded(meta, revisions.META_VERSION, _text)
-    if headers is not None:
-        mirrored.check_routing(headers, request, params, version)
+    if head is not None:
+        mirrored.check_routing(head, request, params, version)
     refuse_unknown(version)
     if request.method in revisions.ONLY_HANDSHAKE:
         raise WireError(METHOD_NOT_FOUND, f"{version} has no method {request.method}")
-    if headers is not None and request.method == "tools/call" and "name" in params:
+    if head is not None and request.method == "tools/call" and "name" in params:
         name = _decoded(params, "name", _text)
         schema = provider.input_schema(name)
         if schema is not None and (wanted := declarations.of(name, schema)):
             arguments = params.get("arguments")
             given: Any = value_of(arguments, "arguments") if arguments is not None else {}
-            mirrored.check_params(headers, wanted, given)
+            mirrored.check_params(head, wanted, given)
     capabilities = _decoded(meta, revisions.META_CAPABILITIES, _object)
     info = _decoded(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
     return Client(version, capabilities, info), params, meta
