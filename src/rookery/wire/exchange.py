@@ -28,16 +28,14 @@ class Exchange:
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
-        self.request_complete = self.started = self.complete = False
-        self.lost = self.taken_over = False
+        self.request_complete = self.started = self.complete = self.lost = self.taken_over = False
         self._connection = connection
         self._expects_continue = expects_continue
         self._body = bytearray()
-        self._new = False
+        self._new = self._chunked = False
         self._news: asyncio.Event | None = None
         self._on_lost: Callable[[], None] | None = None
         self._head: Message | None = None
-        self._chunked = False
         self._left: int | None = None
         # Ours: to be told that the client has gone, without a task that listens; to give a whole answer in one call.
         scope["extensions"] = {"rookery.on_lost": self._set_on_lost, "rookery.answer": self.answer}
@@ -95,12 +93,11 @@ class Exchange:
                 self._fail()
 
     def _fail(self) -> None:
-        if self.complete:
-            return
         if self.started:
-            self._connection.abort()
+            if not self.complete:
+                self._connection.abort()
             return
-        self._head = self._left = None
+        self._head = None
         self._chunked = self.keep_alive = False
         self.answer(500, ((b"content-type", b"application/json"),), msgspec.json.encode({"error": _FAILURE}))
 
@@ -111,8 +108,7 @@ class Exchange:
             if self._expects_continue and not self.started:
                 self._expects_continue = False
                 self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if not self._new:
-                # Seldom: most requests are there as a whole before the app asks.
+            if not self._new:  # seldom: most requests are there as a whole before the app asks
                 self._news = self._news or asyncio.Event()
                 await self._news.wait()
             self._new = False
@@ -137,12 +133,10 @@ class Exchange:
         body: bytes = message.get("body", b"")
         last = not message.get("more_body", False)
         status: int = self._head["status"]
-        data = b""
-        if not self.started:
-            data = self._head_of(
-                status, answer_lines(status, self._head.get("headers", ())), len(body) if last else None
-            )
-        self._write(status, data, body, last)
+        length = len(body) if last else None
+        headers = self._head.get("headers", ())
+        head = b"" if self.started else self._head_of(status, answer_lines(status, headers), length)
+        self._write(status, head, body, last)
         if not last:
             await self._connection.drain()
 

@@ -49,20 +49,17 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._begun = False
-        self._bare_bytes = 0
+        self._begun = self._deaf = self._asks_upgrade = False
+        self._bare_bytes = self._body_bytes = 0
         # The most that the head can have had so far, and what came last, in which it may have begun.
         self._head_bytes = self._fed_bytes = 0
-        self._body_bytes = 0
         self._reading: Exchange | None = None
         self._queue: deque[Exchange] = deque()
         self._held: Exchange | None = None
         self._refusal: Refusal | None = None
         self._phase: Phase = "head"
-        self._deaf = False
         self._deadline = Deadline(self._too_late)
         self._unheard_bytes = 0
-        self._asks_upgrade = False
         self._feed: Callable[[bytes], None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -107,6 +104,8 @@ class Front(asyncio.Protocol):
         # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
         self._bare_bytes += len(data)
         self._head_bytes, self._fed_bytes = self._head_bytes + len(data), len(data)
+        # Most requests come as a whole: limits on the time of their parts would be set in vain.
+        self._deadline.hold()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -114,6 +113,8 @@ class Front(asyncio.Protocol):
         except httptools.HttpParserError:
             if not self._deaf:
                 self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
+        finally:
+            self._deadline.release()
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
             self.refuse(self.limits.too_large_head())
 
