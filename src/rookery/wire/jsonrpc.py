@@ -143,10 +143,10 @@ def _check_depth(data: bytes) -> None:
 def _message(found: _Envelope) -> Message:
     if found.jsonrpc != "2.0":
         raise WireError(INVALID_REQUEST, 'not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"')
-    if isinstance(found.method, str):
+    if found.method is not UNSET:
         if found.id is UNSET:
             return Notification(found.method, found.params)
-        if isinstance(found.id, int | str):
+        if found.id is not None:
             return Request(found.id, found.method, found.params)
         raise WireError(INVALID_REQUEST, "the id of a request must be a string or an integer")
     has_result, has_error = bool(bytes(found.result)), bool(bytes(found.error))
