@@ -26,7 +26,7 @@ class TaskSet:
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run `work` beside the caller. Whoever awaits the task sees its exception too."""
-        task = asyncio.create_task(work, name=f"{self.owner}:{name}")
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.owner}:{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

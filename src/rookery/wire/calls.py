@@ -33,7 +33,7 @@ _TTL_MS = 0
 Questioner = Callable[[Mapping[str, Ask]], Awaitable[Mapping[str, Any]]]
 
 
-@dataclass
+@dataclass(slots=True)
 class RunningCall:
     """What a provider gets to see; `send` and `question` lead back to the client."""
 

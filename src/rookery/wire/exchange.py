@@ -1,60 +1,55 @@
 """One request and its answer, as the ASGI app sees them. The bytes come from and go to a `Connection`."""
 
 import asyncio
-import http
 import logging
-import re
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from rookery.system import metrics
+from rookery.wire.carrier import Connection
+from rookery.wire.head import answer_lines, usual_lines
 
 logger = logging.getLogger("rookery.http")
 REQUESTS = metrics.counter("rookery_http_requests_total", "Answers by status.", "status")
 
 _BUFFER_BYTES = 65_536
 _NO_BODY = frozenset({204, 304})
-_BREAKS = re.compile(rb"[\r\n\0]").search
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
-
-
-class Connection(Protocol):
-    """What an exchange needs of the connection it belongs to."""
-
-    def write(self, data: bytes) -> None: ...
-    async def drain(self) -> None: ...
-    def want_body(self, wanted: bool) -> None: ...
-    def exchange_done(self, exchange: "Exchange") -> None: ...
-    def take_over(self, feed: Callable[[bytes], None]) -> None: ...
-    def abort(self) -> None: ...
+_FAILURE = {"code": "internal-error", "message": "something went wrong here; the daemon's log tells what"}
 
 
 class Exchange:
+    __slots__ = (
+        *("complete", "keep_alive", "lost", "request_complete", "scope", "started", "taken_over"),
+        *("_body", "_chunked", "_connection", "_expects_continue", "_head", "_left", "_new", "_news", "_on_lost"),
+    )
+
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
-        self.request_complete = False
-        self.started = False
-        self.complete = False
-        self.lost = self.taken_over = False
+        self.request_complete = self.started = self.complete = self.lost = self.taken_over = False
         self._connection = connection
         self._expects_continue = expects_continue
         self._body = bytearray()
-        self._news = asyncio.Event()
+        self._new = self._chunked = False
+        self._news: asyncio.Event | None = None
         self._on_lost: Callable[[], None] | None = None
         self._head: Message | None = None
-        self._chunked = False
         self._left: int | None = None
-        # An extension of ours: whoever waits for long is told that the client has gone, without a task that listens.
-        scope["extensions"] = {"rookery.on_lost": self._set_on_lost}
+        # Ours: to be told that the client has gone, without a task that listens; to give a whole answer in one call.
+        scope["extensions"] = {"rookery.on_lost": self._set_on_lost, "rookery.answer": self.answer}
 
     def _set_on_lost(self, call: Callable[[], None]) -> None:
         self._on_lost = call
         if self.lost:
             call()
+
+    def _wake(self) -> None:
+        self._new = True
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     # ---- fed by the connection
 
@@ -62,18 +57,18 @@ class Exchange:
         self._body += data
         if len(self._body) > _BUFFER_BYTES:
             self._connection.want_body(False)
-        self._news.set()
+        self._wake()
 
     def end_of_request(self) -> None:
         self.request_complete = True
-        self._news.set()
+        self._wake()
 
     def lose(self) -> None:
         """The client has gone."""
         if self.complete or self.lost:
             return
         self.lost = True
-        self._news.set()
+        self._wake()
         if self._on_lost is not None:
             self._on_lost()
 
@@ -95,21 +90,16 @@ class Exchange:
         except Exception:
             if not self.lost:
                 logger.exception("%s %s failed", self.scope["method"], self.scope["path"])
-                await self._fail()
+                self._fail()
 
-    async def _fail(self) -> None:
-        if self.complete:
-            return
+    def _fail(self) -> None:
         if self.started:
-            self._connection.abort()
+            if not self.complete:
+                self._connection.abort()
             return
-        self._head = self._left = None
+        self._head = None
         self._chunked = self.keep_alive = False
-        error = {"code": "internal-error", "message": "something went wrong here; the daemon's log tells what"}
-        body = msgspec.json.encode({"error": error})
-        head: Message = {"status": 500, "headers": [(b"content-type", b"application/json")]}
-        await self.send({"type": "http.response.start", **head})
-        await self.send({"type": "http.response.body", "body": body})
+        self.answer(500, ((b"content-type", b"application/json"),), msgspec.json.encode({"error": _FAILURE}))
 
     # ---- called by the app
 
@@ -118,8 +108,10 @@ class Exchange:
             if self._expects_continue and not self.started:
                 self._expects_continue = False
                 self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            await self._news.wait()
-            self._news.clear()
+            if not self._new:  # seldom: most requests are there as a whole before the app asks
+                self._news = self._news or asyncio.Event()
+                await self._news.wait()
+            self._new = False
         if self.lost or self.complete:
             return {"type": "http.disconnect"}
         body = bytes(self._body)
@@ -132,7 +124,7 @@ class Exchange:
         if self.lost:
             return
         if message["type"] == "http.response.start":
-            if self._head is not None:
+            if self._head is not None or self.complete:
                 raise RuntimeError("an answer was started twice")
             self._head = message
             return
@@ -141,7 +133,22 @@ class Exchange:
         body: bytes = message.get("body", b"")
         last = not message.get("more_body", False)
         status: int = self._head["status"]
-        data = b"" if self.started else self._write_head(status, self._head, len(body) if last else None)
+        length = len(body) if last else None
+        headers = self._head.get("headers", ())
+        head = b"" if self.started else self._head_of(status, answer_lines(status, headers), length)
+        self._write(status, head, body, last)
+        if not last:
+            await self._connection.drain()
+
+    def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> None:
+        """A whole answer, which waits for nothing."""
+        if self.lost:
+            return
+        if self._head is not None or self.started:
+            raise RuntimeError("an answer was started twice")
+        self._write(status, self._head_of(status, usual_lines(status, headers), len(body)), body, True)
+
+    def _write(self, status: int, data: bytes, body: bytes, last: bool) -> None:
         if self.scope["method"] != "HEAD" and status not in _NO_BODY:
             data += self._frame(body, last)
         if not self.started:
@@ -151,8 +158,6 @@ class Exchange:
             self._connection.write(data)
         if last:
             self._finish()
-        else:
-            await self._connection.drain()
 
     def take_over(self, feed: Callable[[bytes], None]) -> Connection:
         """Speak something else than HTTP from now on, until the app returns; `feed` gets what comes."""
@@ -163,31 +168,26 @@ class Exchange:
     def _finish(self) -> None:
         self.complete = True
         self._on_lost = None
-        self._news.set()
+        self._wake()
+        # Else each would hold the other until the collector comes by.
+        self.scope["extensions"] = {}
         self._connection.exchange_done(self)
 
-    def _write_head(self, status: int, head: Message, length: int | None) -> bytes:
-        """The status line and headers; `length` is known when the whole answer came in one piece."""
-        lines = [STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-        for name, value in head.get("headers", ()):
-            if _BREAKS(value) or _BREAKS(name) or b":" in name:
-                raise RuntimeError(f"invalid header {name!r}")
-            if name.lower() == b"content-length":
-                self._left = int(value)
-            lines += (name, b": ", value, b"\r\n")
+    def _head_of(self, status: int, found: tuple[bytes, int | None], length: int | None) -> bytes:
+        """The whole head; `length` is known when the whole answer came in one piece."""
+        lines, self._left = found
         if self._left is None and status not in _NO_BODY and self.scope["method"] != "HEAD":
             if length is not None:
                 self._left = length
-                lines.append(b"content-length: %d\r\n" % length)
+                lines += b"content-length: %d\r\n" % length
             elif self.scope["http_version"] == "1.1":
                 self._chunked = True
-                lines.append(b"transfer-encoding: chunked\r\n")
+                lines += b"transfer-encoding: chunked\r\n"
             else:
                 self.keep_alive = False
         if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
+            lines += b"connection: close\r\n"
+        return lines + b"\r\n"
 
     def _frame(self, body: bytes, last: bool) -> bytes:
         if self._chunked:

@@ -20,8 +20,9 @@ from starlette.types import Scope
 from rookery.system import metrics
 from rookery.wire.deadline import Deadline
 from rookery.wire.door import Door, Limits
-from rookery.wire.exchange import REQUESTS, STATUS_LINES, Exchange
+from rookery.wire.exchange import REQUESTS, Exchange
 from rookery.wire.gate import ANYBODY, Refusal
+from rookery.wire.head import STATUS_LINES, Head
 
 logger = logging.getLogger("rookery.http")
 REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connections refused or cut off.", "reason")
@@ -29,6 +30,7 @@ REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connection
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1_048_576
 _PIPELINE = 32
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 # What the connection is waiting for; each has a time limit, but for an answer that is being worked on. What comes in
 # after a refusal ("refused", while earlier answers are under way) or on the way out ("closing") is not listened to.
@@ -47,9 +49,10 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._begun = False
-        self._bare_bytes = 0
-        self._body_bytes = 0
+        self._begun = self._deaf = self._asks_upgrade = False
+        self._bare_bytes = self._body_bytes = 0
+        # The most that the head can have had so far, and what came last, in which it may have begun.
+        self._head_bytes = self._fed_bytes = 0
         self._reading: Exchange | None = None
         self._queue: deque[Exchange] = deque()
         self._held: Exchange | None = None
@@ -57,7 +60,6 @@ class Front(asyncio.Protocol):
         self._phase: Phase = "head"
         self._deadline = Deadline(self._too_late)
         self._unheard_bytes = 0
-        self._asks_upgrade = False
         self._feed: Callable[[bytes], None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -101,6 +103,9 @@ class Front(asyncio.Protocol):
             return
         # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
         self._bare_bytes += len(data)
+        self._head_bytes, self._fed_bytes = self._head_bytes + len(data), len(data)
+        # Most requests come as a whole: limits on the time of their parts would be set in vain.
+        self._deadline.hold()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -108,12 +113,10 @@ class Front(asyncio.Protocol):
         except httptools.HttpParserError:
             if not self._deaf:
                 self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
+        finally:
+            self._deadline.release()
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
             self.refuse(self.limits.too_large_head())
-
-    @property
-    def _deaf(self) -> bool:
-        return self._phase in ("refused", "closing")
 
     def _read_without_upgrade(self, rest: bytes) -> None:
         """The request is read again as if it had not asked, and is the last one. The app may take it over, or not."""
@@ -131,6 +134,7 @@ class Front(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._begun = True
+        self._head_bytes = self._fed_bytes
         self._url = b""
         self._headers = []
         self._body_bytes = 0
@@ -152,19 +156,16 @@ class Front(asyncio.Protocol):
         if self._parser.should_upgrade() and method != "CONNECT":
             return  # it comes again, by way of _read_without_upgrade
         self._bare_bytes = 0
-        verdict = self._judge(method)
+        head = Head(self._headers)
+        verdict = self._judge(method, head)
         if isinstance(verdict, Refusal):
             self.refuse(verdict)
             return
         if verdict["state"]["principal"] is not ANYBODY:
             self.door.prove(self)
         self._enter("body", self.limits.body_seconds)
-        exchange = Exchange(
-            self,
-            verdict,
-            keep_alive=self._parser.should_keep_alive(),
-            expects_continue=verdict["http_version"] == "1.1" and self._expects_continue(),
-        )
+        expects = verdict["http_version"] == "1.1" and b"100-continue" in map(bytes.lower, head.all(b"expect"))
+        exchange = Exchange(self, verdict, keep_alive=self._parser.should_keep_alive(), expects_continue=expects)
         if self._asks_upgrade:
             verdict["extensions"]["rookery.take_over"] = exchange.take_over
         self._reading = exchange
@@ -174,27 +175,26 @@ class Front(asyncio.Protocol):
         elif len(self._queue) > _PIPELINE:
             self.cut("pipeline")
 
-    def _expects_continue(self) -> bool:
-        return any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-
-    def _judge(self, method: str) -> Refusal | Scope:
+    def _judge(self, method: str, head: Head) -> Refusal | Scope:
         """All that can be said against a request on its head alone; its scope if there is nothing."""
-        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-        if size > self.limits.header_bytes:
-            return self.limits.too_large_head()
+        # A head counts for less than twice the bytes it came in, which are seldom enough to look closer.
+        if 2 * self._head_bytes > self.limits.header_bytes:
+            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in head)
+            if size > self.limits.header_bytes:
+                return self.limits.too_large_head()
         if not self._url.startswith(b"/") or method == "CONNECT":
             return Refusal(400, "bad-request", "only paths that begin with / are served")
         raw_path, _, query = self._url.partition(b"#")[0].partition(b"?")
         path = raw_path.decode("latin-1")
-        verdict = self.door.judge(method, path, self._headers)
+        verdict = self.door.judge(method, path, head)
         if isinstance(verdict, Refusal):
             return verdict
-        lengths = [value for name, value in self._headers if name == b"content-length"]
-        if any(int(value) > self.limits.body_bytes for value in lengths if value.isdigit()):
-            return self.limits.too_large_body()
+        for length in head.all(b"content-length"):
+            if length.isdigit() and int(length) > self.limits.body_bytes:
+                return self.limits.too_large_body()
         return {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "asgi": _ASGI,
             "http_version": self._parser.get_http_version(),
             "method": method,
             "scheme": "http",
@@ -202,7 +202,7 @@ class Front(asyncio.Protocol):
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
-            "headers": self._headers,
+            "headers": head,
             "client": None,
             "server": None,
             "state": {"principal": verdict},
@@ -349,6 +349,7 @@ class Front(asyncio.Protocol):
 
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self._phase = phase
+        self._deaf = phase in ("refused", "closing")
         self._deadline.set(seconds)
 
     def _too_late(self) -> None:

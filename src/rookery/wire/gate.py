@@ -4,11 +4,11 @@ Pure functions over headers. A token authorises; every other header only selects
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Headers = Sequence[tuple[bytes, bytes]]
+from rookery.wire.head import Head, Headers
 
 # The only thing to be had without a token: that somebody is at home.
 OPEN = frozenset({("GET", "/api/health"), ("HEAD", "/api/health")})
@@ -59,18 +59,19 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
     origins = frozenset(b"http://" + host for host in hosts)
 
     def judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
-        if len(host := _values(headers, b"host")) != 1 or host[0].lower() not in hosts:
+        head = Head.of(headers)
+        host = head.only(b"host")
+        if host is None or (host not in hosts and host.lower() not in hosts):
             return Refusal(421, "wrong-host", f"this is 127.0.0.1:{port}; the Host header names another place")
-        if any(origin.lower() not in origins for origin in _values(headers, b"origin")):
+        if (sent := head.all(b"origin")) and any(origin.lower() not in origins for origin in sent):
             return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
-        if method in _WITH_BODY and (refusal := _judge_content(headers)):
+        if method in _WITH_BODY and (refusal := _judge_content(head)):
             return refusal
         if (method, path) in OPEN:
             return ANYBODY
         if not require_token:
             return OWNER
-        sent = _values(headers, b"authorization")
-        scheme, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        scheme, _, token = (head.only(b"authorization") or b"").partition(b" ")
         found = tokens.find(token.strip()) if scheme.lower() == b"bearer" else None
         return found or Refusal(
             401,
@@ -84,27 +85,22 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
 
 def socket_judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
     """The rules for the Unix socket: its mode and the peer's uid have authenticated the owner already."""
-    if method in _WITH_BODY and (refusal := _judge_content(headers)):
+    if method in _WITH_BODY and (refusal := _judge_content(Head.of(headers))):
         return refusal
     return OWNER_LOCAL
 
 
-def _judge_content(headers: Headers) -> Refusal | None:
+def _judge_content(head: Head) -> Refusal | None:
     """A web page can send any text to us without asking; JSON it cannot."""
-    kinds = _values(headers, b"content-type")
+    if head.only(b"content-type") == b"application/json":
+        return None
+    kinds = head.all(b"content-type")
     if len(kinds) == 1 and kinds[0].partition(b";")[0].strip().lower() == b"application/json":
         return None
-    if not kinds and not _has_body(headers):
+    if not kinds and not _has_body(head):
         return None
     return Refusal(415, "not-json", "send JSON, with `Content-Type: application/json`")
 
 
-def _has_body(headers: Headers) -> bool:
-    return bool(_values(headers, b"transfer-encoding")) or any(
-        length != b"0" for length in _values(headers, b"content-length")
-    )
-
-
-def _values(headers: Headers, name: bytes) -> list[bytes]:
-    # httptools leaves the white space around a value.
-    return [value.strip() for key, value in headers if key == name]
+def _has_body(head: Head) -> bool:
+    return bool(head.all(b"transfer-encoding")) or any(length != b"0" for length in head.all(b"content-length"))

@@ -7,16 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rookery.wire import revisions
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import HEADER_MISMATCH, Params, Request, WireError, value_of
 
-Headers = Sequence[tuple[bytes, bytes]]
+# Where an annotated property is, the name of its header, its type.
+Declared = tuple[tuple[str, ...], str, str]
 
-_ROUTING = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 _PARAM = "mcp-param-"
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _DECIMAL = re.compile(r"(-?\d+)(?:\.0+)?")
+_SCHEMAS_KEPT = 1000
 _TYPES = frozenset({"string", "integer", "boolean"})
 # Keywords under which a schema may hide another one; only `properties` keeps a property at a fixed place.
 _HOLDERS = frozenset(
@@ -35,7 +37,7 @@ def encode_value(text: str) -> str:
 
 def decode_value(text: str) -> str | None:
     """The value that was meant, None if it is wrapped badly."""
-    wrapped = _SENTINEL.fullmatch(text)
+    wrapped = _SENTINEL.fullmatch(text) if text.startswith("=?") else None
     if wrapped is None:
         return text
     try:
@@ -45,28 +47,34 @@ def decode_value(text: str) -> str | None:
         return None
 
 
-def values(headers: Headers, name: bytes) -> list[str]:
-    return [value.decode("latin-1").strip() for key, value in headers if key == name]
+def _values(head: Head, name: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for value in head.all(name)]
 
 
-def check_routing(headers: Headers, request: Request, params: Params, version: str) -> None:
+def check_routing(head: Head, request: Request, params: Params, version: str) -> None:
     """Refuse a request whose headers and body disagree on version, method or name."""
-    expected = {b"mcp-protocol-version": version, b"mcp-method": request.method}
+    name: Any = None
     named_by = revisions.NAMED_BY.get(request.method)
     if named_by is not None and named_by in params:
         name = value_of(params[named_by], named_by)
-        if isinstance(name, str):
-            expected[b"mcp-name"] = name
-    for header in _ROUTING:
-        given = values(headers, header)
-        if len(given) > 1:
-            raise _mismatch(f"{header.decode()} is given {len(given)} times")
-        if header in expected and (not given or decode_value(given[0]) != expected[header]):
-            raise _mismatch(f"{header.decode()} does not say what the body says")
+    _check_one(head, b"mcp-protocol-version", version)
+    _check_one(head, b"mcp-method", request.method)
+    _check_one(head, b"mcp-name", name if isinstance(name, str) else None)
 
 
-def declared(schema: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Each annotated property: where it is, the name of its header, its type. Raises ValueError for a bad one."""
+def _check_one(head: Head, header: bytes, expected: str | None) -> None:
+    # Most are sent as they are.
+    if expected is not None and expected.isascii() and expected[:2] != "=?" and head.only(header) == expected.encode():
+        return
+    given = _values(head, header)
+    if len(given) > 1:
+        raise _mismatch(f"{header.decode()} is given {len(given)} times")
+    if expected is not None and (not given or decode_value(given[0]) != expected):
+        raise _mismatch(f"{header.decode()} does not say what the body says")
+
+
+def declared(schema: Any) -> Iterator[Declared]:
+    """Each annotated property. Raises ValueError for a bad one."""
     seen: set[str] = set()
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while waiting:
@@ -103,18 +111,32 @@ def _children(value: Any) -> list[Any]:
     return []
 
 
-def check_params(headers: Headers, schema: Mapping[str, Any] | None, arguments: Any) -> None:
+class Declarations:
+    """What the schemas of tools declare, read once for as long as a tool keeps its schema."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mapping[str, Any], list[Declared]]] = {}
+
+    def of(self, tool: str, schema: Mapping[str, Any]) -> list[Declared]:
+        known = self._known.get(tool)
+        if known is not None and known[0] is schema:
+            return known[1]
+        try:
+            found = list(declared(schema))
+        except ValueError:
+            # Clients drop such a tool, and send no headers for it.
+            found = []
+        if known is None and len(self._known) >= _SCHEMAS_KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[tool] = schema, found
+        return found
+
+
+def check_params(head: Head, wanted: Sequence[Declared], arguments: Any) -> None:
     """Refuse a call whose Mcp-Param-* headers and arguments disagree."""
-    if schema is None:
-        return
-    try:
-        wanted = list(declared(schema))
-    except ValueError:
-        # Clients drop such a tool, and send no headers for it.
-        return
     for place, name, kind in wanted:
         value = at(arguments, place)
-        given = values(headers, (_PARAM + name.lower()).encode())
+        given = _values(head, (_PARAM + name.lower()).encode())
         if len(given) > 1:
             raise _mismatch(f"Mcp-Param-{name} is given {len(given)} times")
         if (value is None) != (not given):

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire import headers as mirrored
-from rookery.wire.gate import Principal
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
 from rookery.wire.session import Session
 from rookery.wire.streams import STILL_HERE, Stream, event
@@ -17,6 +15,7 @@ _SSE = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+_JSON = (b"content-type", b"application/json")
 KEEP_ALIVE_SECONDS = 15.0
 _RESUME_SECONDS = 60.0
 _WITH_PRIMING = frozenset({"2025-11-25"})
@@ -25,26 +24,27 @@ _WITH_PRIMING = frozenset({"2025-11-25"})
 class Http:
     """A request and the means to answer it."""
 
+    __slots__ = ("_answer", "_lost_calls", "_receive", "_send", "headers", "lost", "owner")
+
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = Head.of(scope["headers"])
+        # Whose sessions and states these are.
+        self.owner: str = scope["state"]["principal"].kind
         self.lost = False
         self._receive = receive
         self._send = send
-        self._principal = cast(Principal, scope["state"]["principal"])
+        self._answer: Callable[[int, tuple[tuple[bytes, bytes], ...], bytes], None] = scope["extensions"][
+            "rookery.answer"
+        ]
         self._lost_calls: list[Callable[[], object]] = []
         scope["extensions"]["rookery.on_lost"](self._on_lost)
 
-    @property
-    def owner(self) -> str:
-        """Whose sessions and states these are."""
-        return self._principal.kind
-
     def header(self, name: bytes) -> str | None:
-        found = mirrored.values(self.headers, name)
-        return found[0] if found else None
+        found = self.headers.all(name)
+        return found[0].decode("latin-1").strip() if found else None
 
     def accepts(self, kind: bytes) -> bool:
-        given = [value for name, value in self.headers if name == b"accept"]
+        given = self.headers.all(b"accept")
         offered = {part.partition(b";")[0].strip().lower() for value in given for part in value.split(b",")}
         return not given or bool(offered & {kind, kind.partition(b"/")[0] + b"/*", b"*/*"})
 
@@ -53,6 +53,10 @@ class Http:
         self._lost_calls.append(call)
         if self.lost:
             call()
+
+    def forget(self) -> None:
+        """Nobody needs to be told any more, and none of them is kept, as each keeps us."""
+        self._lost_calls.clear()
 
     def _on_lost(self) -> None:
         self.lost = True
@@ -70,9 +74,7 @@ class Http:
         return b"".join(parts)
 
     async def json(self, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-        headers = [(b"content-type", b"application/json"), *more]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        self._answer(status, (_JSON, *more), body)
 
     async def empty(self, status: int, *more: tuple[bytes, bytes]) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": list(more)})
@@ -110,6 +112,8 @@ class Http:
 
 class Outlet:
     """Where a call's messages go: nowhere yet, or a stream that was begun because the call had something to say."""
+
+    __slots__ = ("_begun", "_http", "_session", "_stream")
 
     def __init__(self, http: Http, session: Session | None) -> None:
         self._http = http

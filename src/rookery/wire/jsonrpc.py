@@ -1,7 +1,6 @@
 """JSON-RPC messages. Only the envelope is decoded; params, results and errors stay the bytes they came as."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -39,21 +38,18 @@ class WireError(Exception):
         return msgspec.json.encode({"jsonrpc": "2.0", "id": id_, "error": error})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     id: Id
     method: str
     params: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(msgspec.Struct, frozen=True, gc=False):
     method: str
     params: Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, gc=False):
     """An answer of either kind: `error` is None where `result` counts."""
 
     id: Id
@@ -64,11 +60,11 @@ class Response:
 Message = Request | Notification | Response
 
 
-class _Envelope(msgspec.Struct):
+class _Envelope(msgspec.Struct, gc=False):
     jsonrpc: str | UnsetType = UNSET
     id: int | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
-    params: Raw = Raw()
+    params: Raw = EMPTY
     result: Raw = Raw()
     error: Raw = Raw()
 
@@ -76,6 +72,8 @@ class _Envelope(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Envelope)
 _batch_decoder = msgspec.json.Decoder(list[_Envelope])
 _object_decoder = msgspec.json.Decoder(Params)
+_text_decoder = msgspec.json.Decoder(str)
+_any_decoder = msgspec.json.Decoder()
 
 
 def decode(data: bytes) -> list[Message]:
@@ -84,7 +82,9 @@ def decode(data: bytes) -> list[Message]:
     _check_text(data)
     _check_depth(data)
     try:
-        envelopes = _batch_decoder.decode(data) if batch else [_decoder.decode(data)]
+        if not batch:
+            return [_message(_decoder.decode(data))]
+        envelopes = _batch_decoder.decode(data)
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -143,12 +143,11 @@ def _check_depth(data: bytes) -> None:
 def _message(found: _Envelope) -> Message:
     if found.jsonrpc != "2.0":
         raise WireError(INVALID_REQUEST, 'not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"')
-    params = found.params if bytes(found.params) else EMPTY
-    if isinstance(found.method, str):
+    if found.method is not UNSET:
         if found.id is UNSET:
-            return Notification(found.method, params)
-        if isinstance(found.id, int | str):
-            return Request(found.id, found.method, params)
+            return Notification(found.method, found.params)
+        if found.id is not None:
+            return Request(found.id, found.method, found.params)
         raise WireError(INVALID_REQUEST, "the id of a request must be a string or an integer")
     has_result, has_error = bool(bytes(found.result)), bool(bytes(found.error))
     if has_result == has_error or not isinstance(found.id, int | str):
@@ -167,7 +166,7 @@ def object_of(raw: Raw, what: str = "params") -> Params:
 def value_of(raw: Raw, what: str) -> Any:
     """A value that was relayed unread until now."""
     try:
-        return msgspec.json.decode(raw)
+        return _any_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise WireError(INVALID_PARAMS, f"{what} cannot be read: {error}") from None
 
@@ -175,7 +174,7 @@ def value_of(raw: Raw, what: str) -> Any:
 def text_of(params: Params, name: str) -> str:
     """A string that a decision is based on."""
     try:
-        return msgspec.json.decode(params[name], type=str)
+        return _text_decoder.decode(params[name])
     except KeyError:
         raise WireError(INVALID_PARAMS, f"{name} is missing") from None
     except msgspec.DecodeError:

@@ -1,11 +1,12 @@
 """The stateless era: every request says for itself which revision it speaks and what its client can do."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from rookery.wire import headers as mirrored, revisions
 from rookery.wire.calls import params_of
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -20,29 +21,35 @@ from rookery.wire.provider import Client, Provider
 # The HTTP status that goes with an error; with any other it is 200.
 STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
 
+_text = msgspec.json.Decoder(str)
+_object = msgspec.json.Decoder(dict[str, Any])
 
-def classify(request: Request, headers: mirrored.Headers | None, provider: Provider) -> tuple[Client, Params, Params]:
+T = TypeVar("T")
+
+
+def classify(
+    request: Request, head: Head | None, provider: Provider, declarations: mirrored.Declarations
+) -> tuple[Client, Params, Params]:
     """Who calls, and the parameters; or the error that the first thing wrong deserves. No headers on stdio."""
     params, meta = params_of(request.params)
-    missing = [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]
-    if missing:
+    if revisions.META_VERSION not in meta or revisions.META_CAPABILITIES not in meta:
+        missing = [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]
         raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
-    version = _decoded(meta, revisions.META_VERSION, str)
-    if headers is not None:
-        mirrored.check_routing(headers, request, params, version)
+    version = _decoded(meta, revisions.META_VERSION, _text)
+    if head is not None:
+        mirrored.check_routing(head, request, params, version)
     refuse_unknown(version)
     if request.method in revisions.ONLY_HANDSHAKE:
         raise WireError(METHOD_NOT_FOUND, f"{version} has no method {request.method}")
-    if headers is not None and request.method == "tools/call" and "name" in params:
-        schema = provider.input_schema(_decoded(params, "name", str))
-        if schema is not None:
+    if head is not None and request.method == "tools/call" and "name" in params:
+        name = _decoded(params, "name", _text)
+        schema = provider.input_schema(name)
+        if schema is not None and (wanted := declarations.of(name, schema)):
             arguments = params.get("arguments")
             given: Any = value_of(arguments, "arguments") if arguments is not None else {}
-            mirrored.check_params(headers, schema, given)
-    capabilities = _decoded(meta, revisions.META_CAPABILITIES, dict[str, Any])
-    info: dict[str, Any] = (
-        _decoded(meta, revisions.META_CLIENT, dict[str, Any]) if revisions.META_CLIENT in meta else {}
-    )
+            mirrored.check_params(head, wanted, given)
+    capabilities = _decoded(meta, revisions.META_CAPABILITIES, _object)
+    info = _decoded(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
     return Client(version, capabilities, info), params, meta
 
 
@@ -56,7 +63,7 @@ def log_level(meta: Params) -> str | None:
     """The level that the client opted in to for this request."""
     if revisions.META_LOG_LEVEL not in meta:
         return None
-    level = _decoded(meta, revisions.META_LOG_LEVEL, str)
+    level = _decoded(meta, revisions.META_LOG_LEVEL, _text)
     if level not in revisions.LOG_LEVELS:
         raise WireError(INVALID_PARAMS, f"there is no log level {level!r}")
     return level
@@ -107,8 +114,8 @@ def filter_of(params: Params, provider: Provider) -> tuple[Filter, dict[str, Any
     return asked, honoured
 
 
-def _decoded(found: Params, key: str, kind: Any) -> Any:
+def _decoded(found: Params, key: str, decoder: msgspec.json.Decoder[T]) -> T:
     try:
-        return msgspec.json.decode(found[key], type=kind)
+        return decoder.decode(found[key])
     except msgspec.DecodeError:
         raise WireError(INVALID_PARAMS, f"{key} is not of the right kind") from None

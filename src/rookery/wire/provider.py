@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import msgspec
 from msgspec import Raw
 
 from rookery.wire import revisions
@@ -12,8 +13,7 @@ from rookery.wire.jsonrpc import MISSING_CAPABILITY, Params, WireError, value_of
 Change = Literal["tools", "prompts", "resources"]
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """Who is calling, as far as it has said so."""
 
     revision: str

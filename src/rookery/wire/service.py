@@ -1,6 +1,7 @@
 """How one request of either era is served, whatever brought it, and what all transports of an endpoint share."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from rookery.wire import headers as mirrored, modern, revisions
 from rookery.wire.calls import CANCELLED, RunningCall, answer, finish, params_of
+from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
@@ -20,7 +22,7 @@ from rookery.wire.jsonrpc import (
     encode_result,
     object_of,
 )
-from rookery.wire.provider import Ask, Client, Provider
+from rookery.wire.provider import Client, Provider
 from rookery.wire.sealing import Seal
 from rookery.wire.session import Sender, Session
 from rookery.wire.sessions import Sessions
@@ -42,6 +44,7 @@ class Service:
         # Called when it closes, by connections that are to say goodbye.
         self.on_close: set[Callable[[], object]] = set()
         self._seal = Seal()
+        self._declarations = mirrored.Declarations()
         self._calls: set[asyncio.Task[Any]] = set()
         self._subscriptions: set[News] = set()
 
@@ -69,10 +72,7 @@ class Service:
             if _connection_answers(session, request):
                 return encode_result(request.id, b"{}")
             params, meta = params_of(request.params)
-
-            async def question(asks: Mapping[str, Ask]) -> Mapping[str, Any]:
-                return await session.question(ask, asks)
-
+            question = functools.partial(session.question, ask)
             call = RunningCall(
                 request.id, request.method, params, meta, session.client, session.log_level, send, question
             )
@@ -89,7 +89,7 @@ class Service:
     async def modern(
         self,
         request: Request,
-        headers: mirrored.Headers | None,
+        head: Head | None,
         owner: str,
         send: Sender,
         *,
@@ -100,7 +100,7 @@ class Service:
         task = current_task()
         self._calls.add(task)
         try:
-            client, params, meta = modern.classify(request, headers, self.provider)
+            client, params, meta = modern.classify(request, head, self.provider, self._declarations)
             level = modern.log_level(meta)
             if request.method == "server/discover":
                 return self._finished(request, client, modern.discovered(self.provider))

@@ -46,11 +46,11 @@ class Sessions:
 
     def find(self, id_: str, owner: str) -> Session | None:
         """A session by its id, which is worth nothing without the credential it was opened with."""
-        self.expire()
+        now = self.expire()
         session = self._known.get(id_)
         if session is None or session.owner != owner:
             return None
-        session.used = self._clock.monotonic()
+        session.used = now
         self._known.move_to_end(id_)
         return session
 
@@ -58,18 +58,19 @@ class Sessions:
         self._known.pop(session.id, None)
         session.end()
 
-    def expire(self) -> None:
-        """Forget what has been idle for too long; a look at the oldest is enough in most cases."""
+    def expire(self) -> float:
+        """Forget what has been idle for too long; a look at the oldest is enough in most cases. Answers the time."""
         now = self._clock.monotonic()
         while self._known:
             session = next(iter(self._known.values()))
             if session.used + self._idle_seconds > now:
-                return
+                break
             if session.busy:
                 session.used = now
                 self._known.move_to_end(session.id)
             else:
                 self.close(session)
+        return now
 
     def close_all(self) -> None:
         for session in list(self._known.values()):

@@ -51,6 +51,8 @@ class StreamableHttp:
             if not http.lost:
                 raise
             current_task().uncancel()
+        finally:
+            http.forget()
 
     def close(self) -> None:
         """End every call with an error and close every stream."""
@@ -94,15 +96,16 @@ class StreamableHttp:
             return
         if len(messages) > 1 and session.client.revision not in revisions.WITH_BATCHES:
             raise WireError(INVALID_REQUEST, f"{session.client.revision} has no batches")
+        outlet = Outlet(http, session)
+        if len(messages) == 1 and isinstance(first, Request):
+            await outlet.finish(await self._run(http, session, outlet, first), 200)
+            return
         requests = [message for message in messages if isinstance(message, Request)]
         for message in messages:
             if not isinstance(message, Request):
                 session.take(message)
-        outlet = Outlet(http, session)
         if not requests:
             await http.empty(202)
-        elif len(messages) == 1:
-            await outlet.finish(await self._run(http, session, outlet, requests[0]), 200)
         else:
             running = (self._run(http, session, outlet, request) for request in requests)
             await outlet.finish_all(await asyncio.gather(*running))
