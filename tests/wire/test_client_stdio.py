@@ -64,6 +64,12 @@ async def test_an_era_that_is_known_is_not_asked_for_again() -> None:
         assert await call(met, "told") == ["initialize", "notifications/initialized", "tools/call"]
 
 
+async def test_arguments_that_are_relayed_with_line_breaks_are_still_one_line() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        result = await soon(met.client.call_tool("echo", Raw(b'{\r\n  "a": "x\\ny",\n  "b": 1\n}')))
+        assert text(result) == {"a": "x\ny", "b": 1}
+
+
 async def test_a_revision_that_nobody_knows_is_refused_by_name() -> None:
     with pytest.raises(RookeryError, match="1999-01-01"):
         async with meeting(odd("--revision", "1999-01-01")):

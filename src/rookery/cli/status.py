@@ -32,7 +32,7 @@ def render(report: dict[str, Any]) -> str:
     uptime = duration(daemon["uptime_s"])
     lines = [
         f"{output.paint('daemon', 'bold')}  pid {daemon['pid']}, up {uptime}, version {daemon['version']}",
-        f"{output.paint('mcp', 'bold')}     {daemon['mcp_url']}",
+        f"{output.paint('url', 'bold')}     {daemon['url']}",
     ]
     lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
     projects = [[project["name"], project["path"]] for project in report["projects"]]

@@ -10,6 +10,7 @@ import aiohttp
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, NoSuchTransport
 from rookery.wire.jsonrpc import Id, Response, WireError, decode
+from rookery.wire.pending import Pending
 from rookery.wire.sse_parser import ServerSentEvent, SseParser
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
@@ -25,10 +26,13 @@ class SseChannel:
 
     def __post_init__(self) -> None:
         self._endpoint: asyncio.Future[str] | None = None
-        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._pending = Pending()
         self._tasks = TaskSet("mcp sse")
         self._gone: str | None = None
-        self.strays = 0
+
+    @property
+    def strays(self) -> int:
+        return self._pending.strays
 
     async def open(self, heard: Heard) -> None:
         self._heard = heard
@@ -43,15 +47,7 @@ class SseChannel:
             raise NoSuchTransport("no endpoint event came") from None
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
-        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting[id_] = waiting
-        try:
-            await self.send(message, headers)
-            return await waiting
-        finally:
-            self._waiting.pop(id_, None)
-            if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # Told already, by whoever noticed it first.
+        return await self._pending.answer(id_, self.send(message, headers))
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         if self._gone is not None or self._endpoint is None:
@@ -99,22 +95,16 @@ class SseChannel:
         try:
             messages = decode(made.data)
         except WireError:
-            self.strays += 1
+            self._pending.strays += 1
             return
-        for message in messages:
-            if not isinstance(message, Response):
-                self._heard(message)
-            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
-                waiting.set_result(message)
-            else:
-                self.strays += 1
+        self._pending.take(messages, self._heard)
 
     def _take_endpoint(self, given: str) -> None:
         """Where to post. It must be at the same origin, and counts once: our headers go there."""
         assert self._endpoint is not None
         target = urljoin(self.url, given)
         if self._endpoint.done():
-            self.strays += 1
+            self._pending.strays += 1
         elif urlsplit(target)[:2] != urlsplit(self.url)[:2]:
             self._fail(f"it wants our messages at another origin: {target[:200]}")
         else:
@@ -124,9 +114,7 @@ class SseChannel:
         if self._gone is not None:
             return
         self._gone = reason
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(kind(reason))
+        self._pending.fail(kind(reason))
         if self._endpoint is not None and not self._endpoint.done():
             self._endpoint.set_exception(kind(reason))
             # Nobody may be waiting for it any more.

@@ -13,7 +13,8 @@ from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard
-from rookery.wire.jsonrpc import Id, Response, WireError, decode
+from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
+from rookery.wire.pending import Pending
 
 logger = logging.getLogger("rookery.mcp.stdio")
 
@@ -48,13 +49,16 @@ class StdioChannel:
 
     def __post_init__(self) -> None:
         self._child: Child | None = None
-        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._pending = Pending()
         self._tasks = TaskSet(f"stdio {self.program.name}")
         self._noise: deque[str] = deque(maxlen=_NOISE_KEPT)
         self._writing = asyncio.Lock()
         self._gone: str | None = None
         self._ended = asyncio.Event()
-        self.strays = 0
+
+    @property
+    def strays(self) -> int:
+        return self._pending.strays
 
     async def open(self, heard: Heard) -> None:
         """Start the program, also for a second time."""
@@ -76,20 +80,13 @@ class StdioChannel:
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
         self._check()
-        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting[id_] = waiting
-        try:
-            await self.send(message, headers)
-            return await waiting
-        finally:
-            self._waiting.pop(id_, None)
-            if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # Told already, by whoever noticed it first.
+        return await self._pending.answer(id_, self.send(message, headers))
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         self._check()
         assert self._child is not None and self._child.stdin is not None
-        framed = message + b"\n"
+        # What was relayed as it came may have line breaks between its parts.
+        framed = one_line(message) + b"\n"
         if self.program.framing == "content-length":
             framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
         async with self._writing:
@@ -176,13 +173,7 @@ class StdioChannel:
         except WireError:
             self._note(data)
             return
-        for message in messages:
-            if not isinstance(message, Response):
-                self._heard(message)
-            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
-                waiting.set_result(message)
-            else:
-                self.strays += 1
+        self._pending.take(messages, self._heard)
 
     def _note(self, line: bytes) -> None:
         text = line[:_SHOWN].decode("utf-8", "replace")
@@ -216,6 +207,4 @@ class StdioChannel:
             return
         self._gone = reason
         self._ended.set()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))
+        self._pending.fail(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))

@@ -1,0 +1,43 @@
+"""Requests that wait for their answers on a connection that carries messages both ways."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from rookery.wire.channel import Heard
+from rookery.wire.jsonrpc import Id, Message, Response
+
+
+class Pending:
+    """`strays` counts answers that nobody waits for: late, twice, or to an id that was never used."""
+
+    def __init__(self) -> None:
+        self.strays = 0
+        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+
+    async def answer(self, id_: Id, sending: Awaitable[None]) -> Response:
+        """Send a request and wait for the answer with its id."""
+        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = waiting
+        try:
+            await sending
+            return await waiting
+        finally:
+            self._waiting.pop(id_, None)
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # Told already, by whoever noticed it first.
+
+    def take(self, messages: list[Message], heard: Heard) -> None:
+        """Give each message to whom it belongs."""
+        for message in messages:
+            if not isinstance(message, Response):
+                heard(message)
+            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
+                waiting.set_result(message)
+            else:
+                self.strays += 1
+
+    def fail(self, error: Exception) -> None:
+        """No answer will come any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
