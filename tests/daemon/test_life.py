@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psutil
@@ -204,7 +205,7 @@ def test_d08_a_signal_during_the_start_stops_it_too(state: Path, tmp_path: Path)
 @requirement("house.stop.ordered")
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
 def test_down_waits_for_a_daemon_that_is_still_starting_or_stopping(state: Path, tmp_path: Path, phase: str) -> None:
-    """A child that ignores TERM holds the stop for seconds; a start is as far as its first service is up."""
+    """A child that ignores TERM holds the stop for seconds; a store that another program holds, the start."""
     if phase == "stopping":
         with with_children(tmp_path / "notes", "deaf") as daemon:
             daemon.send_signal(signal.SIGTERM)
@@ -214,11 +215,17 @@ def test_down_waits_for_a_daemon_that_is_still_starting_or_stopping(state: Path,
             assert daemon.wait(SECONDS) == 0
     else:
         words = [sys.executable, "-P", "-m", "rookery.daemon", "serve", "--foreground", "--set", "log.level=debug"]
-        with subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/") as daemon:
-            assert daemon.stderr is not None
-            wait_for_line(daemon.stderr.fileno(), b"children is up")
-            done = rookery("down")
-            assert daemon.wait(SECONDS) == 0
+        up()
+        assert rookery("down").returncode == 0
+        with closing(sqlite3.connect(state / "rookery.db")) as other:
+            other.execute("PRAGMA locking_mode=EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            with subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/") as daemon:
+                assert daemon.stderr is not None
+                wait_for_line(daemon.stderr.fileno(), b"children is up")
+                done = rookery("down")
+                assert daemon.wait(SECONDS) == 0
+    assert f"is {phase}" in done.stderr
     assert done.stdout == "rookery is down\n"
     assert not (state / "daemon.json").exists()
 
