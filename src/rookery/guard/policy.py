@@ -1,0 +1,99 @@
+"""Which tools may be called: allow, ask or deny by wildcards, of which the last that matches wins."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from rookery.gateway.wildcards import matches
+
+logger = logging.getLogger("rookery.guard")
+
+Action = Literal["allow", "ask", "deny"]
+_STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+@dataclass(frozen=True)
+class Rule:
+    pattern: str
+    action: Action
+    source: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What holds for one tool, and the rule that says so; without a rule it is the default."""
+
+    action: Action
+    rule: str = ""
+    source: str = ""
+
+
+ALLOWED = Verdict("allow")
+# What cannot be judged is not run.
+FAILED = Verdict("deny", source="a rule that could not be judged")
+
+
+class Policy:
+    """The rules of the user and those of a project. The stricter of the two counts: a project may only tighten."""
+
+    def __init__(self, user: Sequence[Rule] = (), project: Sequence[Rule] = ()) -> None:
+        self._layers = (tuple(user), tuple(project))
+
+    def verdict(self, server: str, tool: str, public: str) -> Verdict:
+        """`public` is the tool's name at the gateway's own face, also where a view shows it without its server."""
+        try:
+            names = (public, f"{server}/{tool}")
+            found = [_last(rules, names) for rules in self._layers]
+            return max(found, key=lambda verdict: _STRICTNESS[verdict.action])
+        except Exception:
+            logger.exception("cannot judge a tool of %s; it is denied", server)
+            return FAILED
+
+
+def _last(rules: Sequence[Rule], names: Sequence[str]) -> Verdict:
+    for rule in reversed(rules):
+        if any(matches(rule.pattern, name) for name in names):
+            return Verdict(rule.action, rule.pattern, rule.source)
+    return ALLOWED
+
+
+def read_rules(written: object, source: str) -> tuple[list[Rule], list[str]]:
+    """The rules of a settings table or of OpenCode's `permission`, in their order, and what is wrong with them.
+
+    What makes no sense denies: whoever wrote it wanted to hold something back.
+    """
+    rules: list[Rule] = []
+    problems: list[str] = []
+    for pattern, action in _entries(written):
+        if action not in _STRICTNESS:
+            problems.append(f"{source}: {pattern!r} cannot be {action!r}; it is denied (use allow, ask or deny)")
+        rules.append(Rule(pattern, cast(Action, action if action in _STRICTNESS else "deny"), source))
+    return rules, problems
+
+
+def _entries(written: object) -> Iterator[tuple[str, str]]:
+    if not isinstance(written, Mapping):
+        yield "*", str(written)
+        return
+    for pattern, action in cast(Mapping[Any, Any], written).items():
+        if not isinstance(action, Mapping):
+            yield str(pattern), str(action)
+            continue
+        # OpenCode tells some tools apart by what they are given; of a server's tool it only asks about "*".
+        for given, inner in cast(Mapping[Any, Any], action).items():
+            if matches(str(given), "*"):
+                yield str(pattern), str(inner)
+
+
+def denied_text(verdict: Verdict, public: str) -> str:
+    """What the model is told of a tool that was not run, and how its user can allow it."""
+    if not verdict.rule:
+        return f"The tool {public} was not run: {verdict.source} denies it. The daemon's log tells more."
+    asks = verdict.action == "ask"
+    why = "needs the user's consent, and the user cannot be asked from here" if asks else "is denied"
+    return (
+        f"The tool {public} was not run: it {why}, by the rule {verdict.rule!r} = {verdict.action!r} "
+        f"in {verdict.source}. Do not try again or work around it. "
+        f"The user can allow it with a later rule there: {public!r} = 'allow'."
+    )

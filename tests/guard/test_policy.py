@@ -1,0 +1,76 @@
+"""Rules about tools: who wins, and what the one who is refused is told."""
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, strategies as st
+
+from rookery.guard.policy import FAILED, Action, Policy, Rule, denied_text, read_rules
+from tests.support.requirements import requirement
+
+pytestmark = requirement("guard.policy.rules")
+
+STRICTNESS = ["allow", "ask", "deny"]
+ACTIONS = st.sampled_from(cast(list[Action], STRICTNESS))
+RULES = st.lists(st.builds(Rule, st.sampled_from(["*", "a__*", "a/*", "*read", "b?", "x"]), ACTIONS, st.just("here")))
+
+
+def policy(user: dict[str, str], project: dict[str, str] | None = None) -> Policy:
+    return Policy(read_rules(user, "user file")[0], read_rules(project or {}, "project file")[0])
+
+
+def test_without_a_rule_a_tool_is_allowed() -> None:
+    verdict = policy({"other__*": "deny"}).verdict("github", "read", "github__read")
+    assert (verdict.action, verdict.rule) == ("allow", "")
+
+
+def test_the_last_rule_that_matches_wins_also_if_an_earlier_one_is_stricter_or_longer() -> None:
+    rules = policy({"github__delete_repo": "deny", "github__*": "ask", "*_read": "allow"})
+    assert rules.verdict("github", "delete_repo", "github__delete_repo").action == "ask"
+    assert rules.verdict("github", "read", "github__read").action == "allow"
+    assert rules.verdict("github", "write", "github__write").rule == "github__*"
+
+
+def test_a_rule_may_name_the_public_name_or_server_and_tool() -> None:
+    rules = policy({"github/delete_*": "deny", "gh_x_3f2a": "ask"})
+    assert rules.verdict("github", "delete_repo", "anything").action == "deny"
+    assert rules.verdict("some server", "a very long name", "gh_x_3f2a").action == "ask"
+
+
+@given(RULES, RULES)
+def test_a_project_may_tighten_and_never_loosen(user: list[Rule], project: list[Rule]) -> None:
+    words = ("a", "read", "a__read")
+    alone = Policy(user).verdict(*words)
+    projects = Policy((), project).verdict(*words)
+    both = Policy(user, project).verdict(*words)
+    assert STRICTNESS.index(both.action) == max(STRICTNESS.index(one.action) for one in (alone, projects))
+
+
+def test_what_cannot_be_judged_is_denied() -> None:
+    assert policy({"*": "allow"}).verdict("a", "b", cast(str, None)) == FAILED
+    assert FAILED.action == "deny"
+    assert "log" in denied_text(FAILED, "a__b")
+
+
+@pytest.mark.parametrize("wrong", [{"a__*": "alow"}, {"a__*": 1}, {"a__*": {"*": []}}, "nonsense", ["a"], 3])
+def test_a_rule_that_makes_no_sense_denies_and_is_reported(wrong: Any) -> None:
+    rules, problems = read_rules(wrong, "file")
+    assert Policy(rules).verdict("a", "b", "a__b").action == "deny"
+    assert len(problems) == 1 and problems[0].startswith("file: ") and "allow, ask or deny" in problems[0]
+
+
+def test_opencodes_permissions_are_read_as_opencode_reads_them() -> None:
+    written = {"*": "ask", "bash": {"*": "ask", "git *": "allow"}, "github_*": {"git *": "deny", "*": "allow"}}
+    rules, problems = read_rules(written, "opencode.json")
+    assert not problems
+    assert [(rule.pattern, rule.action) for rule in rules] == [("*", "ask"), ("bash", "ask"), ("github_*", "allow")]
+    assert read_rules("deny", "opencode.json")[0] == [Rule("*", "deny", "opencode.json")]
+
+
+@pytest.mark.parametrize(("action", "said"), [("deny", "is denied"), ("ask", "cannot be asked from here")])
+def test_whoever_is_refused_is_told_the_rule_and_how_the_user_allows_the_tool(action: str, said: str) -> None:
+    verdict = policy({}, {"github__*": action}).verdict("github", "push", "github__push")
+    text = denied_text(verdict, "github__push")
+    assert said in text
+    assert f"'github__*' = '{action}' in project file" in text
+    assert "'github__push' = 'allow'" in text
