@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,9 @@ logger = logging.getLogger("rookery.mcp.wire")
 CANCELLED = -32800
 _TTL_MS = 0
 
-Questioner = Callable[[Mapping[str, Ask]], Awaitable[Mapping[str, Any]]]
+Questioner = Callable[[Mapping[str, Ask]], Awaitable[Mapping[str, Raw]]]
+
+_requests = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -44,23 +47,38 @@ class RunningCall:
     client: Client
     log_level: str | None
     send: Callable[[bytes], Awaitable[None]]
+    # What a modern client carries for us is sealed, for its owner.
+    seal: Seal
+    owner: str
+    session: str | None = None
     question: Questioner | None = None
-    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    caller: str = field(init=False)
+    answers: dict[str, Raw] | None = None
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+    def __post_init__(self) -> None:
+        self.caller = self.session or f"request {next(_requests)}"
+
+    async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         await self.send(encode_notification(method, msgspec.json.encode(params)))
         # Nothing is waited for where the client reads fast or has gone; others, and a cancellation, get their turn.
         await asyncio.sleep(0)
 
     async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+        found = await self.ask_raw(asks)
+        return {key: value_of(answer, f"the answer to {key}") for key, answer in found.items()}
+
+    async def ask_raw(self, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
         for ask in asks.values():
             self.client.must_have(ask.method)
         if self.question is not None:
             return await self.question(asks)
-        missing = {key: ask for key, ask in asks.items() if key not in self.answers}
+        if self.answers is None:
+            self.answers = _inputs(self)
+        answers = self.answers
+        missing = {key: ask for key, ask in asks.items() if key not in answers}
         if missing:
-            raise InputNeeded(missing)
-        return {key: self.answers[key] for key in asks}
+            raise InputNeeded(missing, answers)
+        return {key: answers[key] for key in asks}
 
 
 def params_of(raw: Raw) -> tuple[Params, Params]:
@@ -70,18 +88,16 @@ def params_of(raw: Raw) -> tuple[Params, Params]:
     return params, object_of(meta, "_meta") if meta is not None else {}
 
 
-async def answer(provider: Provider, call: RunningCall, seal: Seal, owner: str) -> tuple[bytes, int]:
+async def answer(provider: Provider, call: RunningCall) -> tuple[bytes, int]:
     """The message that answers a call, and the code of its error, 0 for none."""
     try:
-        if call.client.modern:
-            _take_inputs(call, seal, owner)
         result = await provider.handle(call)
         return encode_result(call.id, finish(result, call.method, call.client, provider)), 0
     except InputNeeded as needed:
         if call.method not in revisions.MAY_ASK:
             error = WireError(INTERNAL_ERROR, f"{call.method} may not ask for input")
             return error.encoded(call.id), error.code
-        return encode_result(call.id, _input_required(call, needed, seal, owner)), 0
+        return encode_result(call.id, _input_required(call, needed)), 0
     except WireError as error:
         return error.encoded(call.id), error.code
     except asyncio.CancelledError:
@@ -97,7 +113,9 @@ def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provide
     if not client.modern:
         return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
     members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
-    members.setdefault("resultType", "complete")
+    kind = members.setdefault("resultType", "complete")
+    if (value_of(kind, "resultType") if isinstance(kind, Raw) else kind) == "input_required":
+        return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
     if method in revisions.CACHEABLE:
         members.setdefault("ttlMs", _TTL_MS)
         members.setdefault("cacheScope", "private")
@@ -108,33 +126,31 @@ def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provide
     return msgspec.json.encode(members)
 
 
-def _take_inputs(call: RunningCall, seal: Seal, owner: str) -> None:
+def _inputs(call: RunningCall) -> dict[str, Raw]:
     """Answers of this round and of those before it, which the client carried for us."""
+    answers: dict[str, Raw] = {}
     if call.method not in revisions.MAY_ASK:
-        return
-    answers: dict[str, Any] = {}
+        return answers
     if (state := call.params.get("requestState")) is not None:
         try:
             text = msgspec.json.decode(state, type=str)
         except msgspec.DecodeError:
             raise WireError(INVALID_PARAMS, "requestState must be a string") from None
-        answers |= seal.open(text, _bound(call, owner))
+        answers |= call.seal.open(text, _bound(call))
     if (given := call.params.get("inputResponses")) is not None:
         for key, response in object_of(given, "inputResponses").items():
-            value = value_of(response, f"inputResponses.{key}")
-            if not isinstance(value, dict):
-                raise WireError(INVALID_PARAMS, f"inputResponses.{key} must be an object")
-            answers[key] = value
-    call.answers = answers
+            object_of(response, f"inputResponses.{key}")
+            answers[key] = response
+    return answers
 
 
-def _input_required(call: RunningCall, needed: InputNeeded, seal: Seal, owner: str) -> bytes:
+def _input_required(call: RunningCall, needed: InputNeeded) -> bytes:
     asks = {key: {"method": ask.method, "params": ask.params} for key, ask in needed.asks.items()}
-    state = seal.close(dict(call.answers), _bound(call, owner))
+    state = call.seal.close(needed.answers, _bound(call))
     return msgspec.json.encode({"resultType": "input_required", "inputRequests": asks, "requestState": state})
 
 
-def _bound(call: RunningCall, owner: str) -> str:
+def _bound(call: RunningCall) -> str:
     """What a sealed state is for: this caller, this method, these arguments."""
-    told = [owner, call.method, *(bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+    told = (bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))
+    return hashlib.sha256(msgspec.json.encode([call.owner, call.method, *told])).hexdigest()

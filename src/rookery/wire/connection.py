@@ -21,9 +21,9 @@ from rookery.wire.jsonrpc import (
     encode_result,
     object_of,
 )
-from rookery.wire.service import Service, has_envelope, in_use, relay
-from rookery.wire.session import Sender, Session, cancelled_id
-from rookery.wire.streams import News
+from rookery.wire.service import Service, has_envelope, in_use
+from rookery.wire.session import Session, cancelled_id
+from rookery.wire.streams import News, Sender, relay
 
 MAX_CALLS = 1_000
 _GOODBYE_SECONDS = 2.0

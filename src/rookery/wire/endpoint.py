@@ -1,11 +1,14 @@
 """Every HTTP transport of MCP for one provider, side by side: whatever a client speaks, it finds the same."""
 
+from collections.abc import Callable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
 from rookery.wire.provider import Provider
 from rookery.wire.service import Service
+from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 from rookery.wire.sse_server import HttpSse
 from rookery.wire.streamable import StreamableHttp
@@ -24,8 +27,11 @@ class Endpoint:
         *,
         sessions: Sessions | None = None,
         message_bytes: int = MESSAGE_BYTES,
+        on_session_end: Callable[[Session], None] | None = None,
     ) -> None:
         self.service = Service(provider, sessions)
+        if on_session_end is not None:
+            self.service.sessions.on_end = on_session_end
         beside = path.rpartition("/")[0]
         sse = HttpSse(self.service, f"{beside}/messages")
         self.routes: dict[str, ASGIApp] = {

@@ -17,6 +17,7 @@ from rookery.wire.jsonrpc import (
     value_of,
 )
 from rookery.wire.provider import Client, Provider
+from rookery.wire.session import MAX_SUBSCRIPTIONS
 
 # The HTTP status that goes with an error; with any other it is 200.
 STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
@@ -101,6 +102,8 @@ def filter_of(params: Params, provider: Provider) -> tuple[Filter, dict[str, Any
         asked = msgspec.json.decode(params.get("notifications", b"{}"), type=Filter)
     except msgspec.DecodeError as error:
         raise WireError(INVALID_PARAMS, f"notifications does not fit: {error}") from None
+    if len(asked.resource_subscriptions) > MAX_SUBSCRIPTIONS:
+        raise WireError(INVALID_PARAMS, f"one subscription watches at most {MAX_SUBSCRIPTIONS} resources")
     honoured: dict[str, Any] = {}
     for kind in ("tools", "prompts", "resources"):
         able = provider.capabilities.get(kind, {}).get("listChanged", False)

@@ -1,5 +1,6 @@
 """The one interface between the wire and whatever answers: a toolset, a server behind the gateway, a test's fixture."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -8,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from rookery.wire import revisions
-from rookery.wire.jsonrpc import MISSING_CAPABILITY, Params, WireError, value_of
+from rookery.wire.jsonrpc import METHOD_NOT_FOUND, MISSING_CAPABILITY, Params, WireError, value_of
 
 Change = Literal["tools", "prompts", "resources"]
 
@@ -26,7 +27,9 @@ class Client(msgspec.Struct, frozen=True):
 
     def must_have(self, method: str) -> None:
         """Refuse to ask a client what it has not said it can answer."""
-        capability = revisions.CAPABILITY_OF[method]
+        capability = revisions.CAPABILITY_OF.get(method)
+        if capability is None:
+            raise WireError(METHOD_NOT_FOUND, f"no client is asked {method}")
         if capability not in self.capabilities:
             raise WireError(
                 MISSING_CAPABILITY,
@@ -40,15 +43,16 @@ class Ask:
     """A question to the client: elicitation/create, sampling/createMessage or roots/list."""
 
     method: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | Raw
 
 
 class InputNeeded(Exception):
-    """Ends a modern call: the client is to answer and to call again."""
+    """Ends a modern call: the client is to answer and to call again, and carries the answers that it gave before."""
 
-    def __init__(self, asks: Mapping[str, Ask]) -> None:
+    def __init__(self, asks: Mapping[str, Ask], answers: Mapping[str, Raw]) -> None:
         super().__init__("input needed")
         self.asks = dict(asks)
+        self.answers = dict(answers)
 
 
 class Call(Protocol):
@@ -59,8 +63,12 @@ class Call(Protocol):
     meta: Params
     client: Client
     log_level: str | None
+    # Equal for all calls of one client, as far as clients can be told apart: each modern request is one of its own.
+    caller: str
+    # The id of the handshake session.
+    session: str | None
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         """Send something that belongs to this call before its answer."""
         ...
 
@@ -68,8 +76,13 @@ class Call(Protocol):
         """Ask the client; the answers by the same keys.
 
         A modern client answers by calling again, with a new call that runs from its beginning: do nothing before
-        this that must not be done twice.
+        this that must not be done twice. Its `inputResponses` and `requestState` are opened here and not before: who
+        relays the questions of another server leaves them unopened, and answers with that server's own result.
         """
+        ...
+
+    async def ask_raw(self, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
+        """The same, with the answers as they came."""
         ...
 
 
@@ -86,10 +99,15 @@ async def report_progress(call: Call, progress: float, total: float | None = Non
     await call.notify("notifications/progress", params)
 
 
+def wants_log(call: Call, level: str) -> bool:
+    """Whether the client wants log messages of this level."""
+    levels = revisions.LOG_LEVELS
+    return call.log_level is not None and levels.index(level) >= levels.index(call.log_level)
+
+
 async def report_log(call: Call, level: str, data: Any, logger: str | None = None) -> None:
     """Send a log message to a client that wants messages of this level."""
-    levels = revisions.LOG_LEVELS
-    if call.log_level is None or levels.index(level) < levels.index(call.log_level):
+    if not wants_log(call, level):
         return
     params = {"level": level, "data": data} | ({"logger": logger} if logger else {})
     await call.notify("notifications/message", params)
@@ -97,9 +115,12 @@ async def report_log(call: Call, level: str, data: Any, logger: str | None = Non
 
 @dataclass
 class Changes:
-    """Tells whoever listens that a list or a resource is no longer what it was."""
+    """Tells whoever listens that a list or a resource is no longer what it was; and the provider, what is watched."""
 
+    # Called with all resources that any client watches, whenever these have changed.
+    on_watched: Callable[[frozenset[str]], None] | None = None
     _listeners: set[Callable[[str, str | None], None]] = field(default_factory=set[Callable[[str, str | None], None]])
+    _watchers: Counter[str] = field(default_factory=Counter[str])
 
     def listen(self, call: Callable[[str, str | None], None]) -> Callable[[], None]:
         """`call` gets the method of the notification and, for a resource, its URI; answers how to stop listening."""
@@ -111,6 +132,27 @@ class Changes:
 
     def resource_updated(self, uri: str) -> None:
         self._tell("notifications/resources/updated", uri)
+
+    @property
+    def watched(self) -> frozenset[str]:
+        return frozenset(self._watchers)
+
+    def watch(self, *uris: str) -> None:
+        """One client more is interested in these."""
+        before = len(self._watchers)
+        self._watchers.update(uris)
+        if self.on_watched is not None and len(self._watchers) > before:
+            self.on_watched(self.watched)
+
+    def unwatch(self, *uris: str) -> None:
+        """One client less."""
+        before = len(self._watchers)
+        for uri in uris:
+            self._watchers[uri] -= 1
+            if self._watchers[uri] <= 0:
+                del self._watchers[uri]
+        if self.on_watched is not None and len(self._watchers) < before:
+            self.on_watched(self.watched)
 
     def _tell(self, method: str, uri: str | None) -> None:
         for listener in list(self._listeners):

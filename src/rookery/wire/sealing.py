@@ -4,9 +4,9 @@ import base64
 import hashlib
 import hmac
 import secrets
-from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.wire.jsonrpc import INVALID_PARAMS, WireError
@@ -15,7 +15,7 @@ _SECONDS = 600.0
 
 
 class _State(msgspec.Struct):
-    answers: dict[str, Any]
+    answers: dict[str, Raw]
     bound: str
     until: float
 
@@ -28,12 +28,12 @@ class Seal:
         self._clock = clock
         self._seconds = seconds
 
-    def close(self, answers: dict[str, Any], bound: str) -> str:
+    def close(self, answers: dict[str, Raw], bound: str) -> str:
         """The answers so far, for just this call (`bound`), for a while."""
         state = msgspec.json.encode(_State(answers, bound, self._clock.wall() + self._seconds))
         return base64.urlsafe_b64encode(self._sign(state) + state).decode()
 
-    def open(self, text: str, bound: str) -> dict[str, Any]:
+    def open(self, text: str, bound: str) -> dict[str, Raw]:
         try:
             data = base64.urlsafe_b64decode(text.encode())
             signature, state = data[:32], data[32:]

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,26 +24,24 @@ from rookery.wire.jsonrpc import (
 )
 from rookery.wire.provider import Client, Provider
 from rookery.wire.sealing import Seal
-from rookery.wire.session import Sender, Session
+from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
-from rookery.wire.streams import News
+from rookery.wire.streams import Beat, News, Sender, relay
 
 SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
-_KEEP_ALIVE_SECONDS = 15.0
-Beat = Callable[[], Awaitable[None]]
 _ENVELOPE = revisions.META_VERSION.encode()
 
 
 class Service:
     """One provider, its sessions, and everything that is under way."""
 
-    def __init__(self, provider: Provider, sessions: Sessions | None = None) -> None:
+    def __init__(self, provider: Provider, sessions: Sessions | None = None, seal: Seal | None = None) -> None:
         self.provider = provider
         self.sessions = sessions if sessions is not None else Sessions(provider)
         self.closing = False
         # Called when it closes, by connections that are to say goodbye.
         self.on_close: set[Callable[[], object]] = set()
-        self._seal = Seal()
+        self._seal = seal or Seal()
         self._declarations = mirrored.Declarations()
         self._calls: set[asyncio.Task[Any]] = set()
         self._subscriptions: set[News] = set()
@@ -67,6 +65,8 @@ class Service:
         """The answer to a call of a handshake client, whatever happens to it; but none once the client is lost."""
         if request.id in session.calls:
             return in_use(request).encoded(request.id)
+        if session.ended:
+            return WireError(CONNECTION_CLOSED, "the session has ended").encoded(request.id)
         task = session.calls[request.id] = current_task()
         try:
             if _connection_answers(session, request):
@@ -74,9 +74,19 @@ class Service:
             params, meta = params_of(request.params)
             question = functools.partial(session.question, ask)
             call = RunningCall(
-                request.id, request.method, params, meta, session.client, session.log_level, send, question
+                request.id,
+                request.method,
+                params,
+                meta,
+                session.client,
+                session.log_level,
+                send,
+                self._seal,
+                session.owner,
+                session.id,
+                question,
             )
-            return (await answer(self.provider, call, self._seal, session.owner))[0]
+            return (await answer(self.provider, call))[0]
         except WireError as error:
             return error.encoded(request.id)
         except asyncio.CancelledError:
@@ -107,8 +117,8 @@ class Service:
             if request.method == "subscriptions/listen":
                 self._calls.discard(task)  # it has an end of its own
                 return await self._listen(request, client, params, send, still_here)
-            call = RunningCall(request.id, request.method, params, meta, client, level, send)
-            return await answer(self.provider, call, self._seal, owner)
+            call = RunningCall(request.id, request.method, params, meta, client, level, send, self._seal, owner)
+            return await answer(self.provider, call)
         except WireError as error:
             return error.encoded(request.id), error.code
         except asyncio.CancelledError:
@@ -133,6 +143,8 @@ class Service:
                 tell(method, {"uri": uri} if uri is not None else {})
 
         tell("notifications/subscriptions/acknowledged", {"notifications": honoured})
+        watched = set(asked.resource_subscriptions)
+        self.provider.changes.watch(*watched)
         stop = self.provider.changes.listen(changed)
         self._subscriptions.add(news)
         try:
@@ -140,6 +152,7 @@ class Service:
             return self._finished(request, client, tag)
         finally:
             stop()
+            self.provider.changes.unwatch(*watched)
             self._subscriptions.discard(news)
 
     def _finished(self, request: Request, client: Client, result: Mapping[str, Any]) -> tuple[bytes, int]:
@@ -150,22 +163,6 @@ class Service:
         if lost or task.uncancel() > 0:
             raise asyncio.CancelledError
         return SHUTTING_DOWN if self.closing else WireError(CANCELLED, "cancelled")
-
-
-async def relay(news: News, send: Sender, still_here: Beat | None = None) -> None:
-    """Send what comes until it ends, with a sign of life where nothing does."""
-    while True:
-        try:
-            async with asyncio.timeout(_KEEP_ALIVE_SECONDS if still_here is not None else None):
-                messages = await news.next()
-        except TimeoutError:
-            assert still_here is not None
-            await still_here()
-            continue
-        if not messages:
-            return
-        for message in messages:
-            await send(message)
 
 
 def has_envelope(message: Message) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from rookery.wire import revisions
 from rookery.wire.jsonrpc import (
+    CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     Id,
@@ -25,11 +26,10 @@ from rookery.wire.jsonrpc import (
     value_of,
 )
 from rookery.wire.provider import Ask, Client, Provider
-from rookery.wire.streams import Stream
+from rookery.wire.streams import Sender, Stream
 
 _ENDED_STREAMS_KEPT = 8
-
-Sender = Callable[[bytes], Awaitable[None]]
+MAX_SUBSCRIPTIONS = 1_000
 
 
 class Standing(Protocol):
@@ -50,10 +50,12 @@ class Session:
 
     __slots__ = (
         "_asked",
+        "_changes",
         "_numbers",
         "_stop_listening",
         "calls",
         "client",
+        "ended",
         "id",
         "log_level",
         "owner",
@@ -68,6 +70,7 @@ class Session:
         self.client = client
         self.owner = owner
         self.used = now
+        self.ended = False
         self.log_level: str | None = "debug"
         self.calls: dict[Id, asyncio.Task[Any]] = {}
         self.subscriptions: set[str] = set()
@@ -75,7 +78,8 @@ class Session:
         self.streams: dict[str, Stream] = {}
         self._asked: dict[Id, asyncio.Future[Response]] = {}
         self._numbers = itertools.count(1)
-        self._stop_listening = provider.changes.listen(self._changed)
+        self._changes = provider.changes
+        self._stop_listening = self._changes.listen(self._changed)
 
     @property
     def busy(self) -> bool:
@@ -98,7 +102,7 @@ class Session:
             raise WireError(INVALID_PARAMS, "Last-Event-ID belongs to no stream that is still known")
         return stream, int(number)
 
-    async def question(self, send: Sender, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
+    async def question(self, send: Sender, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
         """Ask the client on the stream of the call that needs it; answers come in requests of their own."""
         waiting: dict[str, asyncio.Future[Response]] = {}
         numbers: list[Id] = []
@@ -135,10 +139,17 @@ class Session:
 
     def subscribe(self, params: Params, wanted: bool) -> None:
         uri = text_of(params, "uri")
-        if wanted:
-            self.subscriptions.add(uri)
-        else:
+        if wanted == (uri in self.subscriptions):
+            return
+        if not wanted:
             self.subscriptions.discard(uri)
+            self._changes.unwatch(uri)
+        elif len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
+            words = f"this session watches {MAX_SUBSCRIPTIONS} resources already; unsubscribe from one first"
+            raise WireError(CONNECTION_CLOSED, words)
+        else:
+            self.subscriptions.add(uri)
+            self._changes.watch(uri)
 
     def _changed(self, method: str, uri: str | None) -> None:
         if self.standing is None or (uri is not None and uri not in self.subscriptions):
@@ -147,7 +158,9 @@ class Session:
         self.standing.push(encode_notification(method, msgspec.json.encode(params)))
 
     def end(self) -> None:
+        self.ended = True
         self._stop_listening()
+        self._changes.unwatch(*self.subscriptions)
         for task in list(self.calls.values()):
             task.cancel("the session has ended")
         for future in self._asked.values():
@@ -165,13 +178,14 @@ def _unanswered(future: asyncio.Future[Response]) -> bool:
 class _Error(msgspec.Struct):
     code: int = INTERNAL_ERROR
     message: str = "the client refused"
+    data: Raw | None = None
 
 
-def _answered(response: Response) -> Any:
+def _answered(response: Response) -> Raw:
     if response.error is None:
-        return value_of(response.result, "the answer of the client")
+        return response.result
     try:
         error = msgspec.json.decode(response.error, type=_Error)
     except msgspec.DecodeError:
         error = _Error()
-    raise WireError(error.code, error.message)
+    raise WireError(error.code, error.message, error.data)

@@ -1,6 +1,7 @@
 """The handshake era: a client says hello once, and the server remembers it by a session."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,8 +17,16 @@ class Sessions:
     """All sessions of one endpoint: capped in number, and forgotten when idle for long, but never while busy."""
 
     def __init__(
-        self, provider: Provider, *, cap: int = 10_000, idle_seconds: float = 1800.0, clock: Clock = SYSTEM_CLOCK
+        self,
+        provider: Provider,
+        *,
+        cap: int = 10_000,
+        idle_seconds: float = 1800.0,
+        clock: Clock = SYSTEM_CLOCK,
+        on_end: Callable[[Session], None] | None = None,
     ) -> None:
+        # Called once for each session, whatever ended it; an idle one ends when the next client comes, or by `expire`.
+        self.on_end = on_end
         self._provider = provider
         self._cap = cap
         self._idle_seconds = idle_seconds
@@ -55,8 +64,12 @@ class Sessions:
         return session
 
     def close(self, session: Session) -> None:
-        self._known.pop(session.id, None)
+        """End a session, if nothing has ended it already."""
+        if self._known.pop(session.id, None) is None:
+            return
         session.end()
+        if self.on_end is not None:
+            self.on_end(session)
 
     def expire(self) -> float:
         """Forget what has been idle for too long; a look at the oldest is enough in most cases. Answers the time."""

@@ -2,11 +2,16 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 from rookery.wire.jsonrpc import one_line
 
 _KEPT = 256
 STILL_HERE = b": still here\r\n\r\n"
+_KEEP_ALIVE_SECONDS = 15.0
+
+Sender = Callable[[bytes], Awaitable[None]]
+Beat = Callable[[], Awaitable[None]]
 
 
 def event(data: bytes, id_: str | None = None, kind: bytes = b"message") -> bytes:
@@ -38,6 +43,22 @@ class News:
         found = list(self._waiting)
         self._waiting.clear()
         return found
+
+
+async def relay(news: News, send: Sender, still_here: Beat | None = None) -> None:
+    """Send what comes until it ends, with a sign of life where nothing does."""
+    while True:
+        try:
+            async with asyncio.timeout(_KEEP_ALIVE_SECONDS if still_here is not None else None):
+                messages = await news.next()
+        except TimeoutError:
+            assert still_here is not None
+            await still_here()
+            continue
+        if not messages:
+            return
+        for message in messages:
+            await send(message)
 
 
 class Stream:
