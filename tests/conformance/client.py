@@ -10,10 +10,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from rookery.wire.client import Client, Identity, Timeouts
+from rookery.wire.client import Client, Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.connect import connect
 from rookery.wire.jsonrpc import Params
+from rookery.wire.writing import Identity
 
 IDENTITY = Identity(
     {"name": "rookery-conformance-client", "version": "1.0.0"},

@@ -16,11 +16,13 @@ from msgspec import Raw
 
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
+from rookery.wire.asking import Answer, Answerer
 from rookery.wire.channel import Channel
-from rookery.wire.client import Answerer, Client, Identity, Timeouts
+from rookery.wire.client import Client, Timeouts
 from rookery.wire.client_stdio import Framing, Program, StdioChannel
 from rookery.wire.connect import Era, connect
 from rookery.wire.jsonrpc import Notification, Params
+from rookery.wire.writing import Identity
 
 LIMIT = 20.0  # no wait in these tests is longer
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -73,6 +75,31 @@ class Heard:
                 self._more.clear()
                 await self._more.wait()
         return read(found[count - 1].params)
+
+
+class Ear:
+    """The listener of one client's calls, with all that it heard."""
+
+    def __init__(
+        self, caller: str = "one", answerer: Answerer = answer, progressed: Callable[[], object] = str
+    ) -> None:
+        self.caller = caller
+        self.heard = Heard()
+        self.progress: list[Params] = []
+        self.asked: list[str] = []
+        self._answerer = answerer
+        self._progressed = progressed
+
+    def progressed(self, params: Params) -> None:
+        self.progress.append(params)
+        self._progressed()
+
+    def notified(self, message: Notification) -> None:
+        self.heard(message)
+
+    async def answer(self, method: str, params: Params) -> Answer:
+        self.asked.append(method)
+        return await self._answerer(method, params)
 
 
 @dataclass

@@ -126,6 +126,7 @@ async def test_a_modern_server_is_recognised_whatever_was_remembered(
             META_VERSION: "2026-07-28",
             META_CAPABILITIES: IDENTITY.capabilities,
             META_CLIENT: IDENTITY.info,
+            "progressToken": asked.message["id"],
         }
         assert asked.headers["mcp-protocol-version"] == "2026-07-28"
         assert (asked.headers["mcp-method"], asked.headers["mcp-name"]) == ("tools/call", "echo")

@@ -14,7 +14,7 @@ from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_sse import SseChannel
 from rookery.wire.jsonrpc import WireError
-from tests.support.clients import LIMIT, Handshake, Met, OldServer, Scripted, meeting, odd, read, soon, text
+from tests.support.clients import LIMIT, Ear, Handshake, Met, OldServer, Scripted, meeting, odd, read, soon, text
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
 
@@ -129,14 +129,14 @@ async def test_each_progress_gives_a_call_its_whole_time_again() -> None:
         ends: list[float | None] = []
         progressed = asyncio.Event()
 
-        def told(params: Any) -> None:
-            (running,) = met.client._running.values()
+        def told() -> None:
+            (running,) = met.client._in_flight.running.values()
             ends.append(running.limit.when())
             progressed.set()
 
-        calling = asyncio.create_task(met.client.call_tool("progress", {}, told))
+        calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear(progressed=told)))
         await met.heard.wait_for("notifications/begun")
-        (running,) = met.client._running.values()
+        (running,) = met.client._in_flight.running.values()
         for _ in range(3):
             # As if its time had almost run out.
             running.limit.reschedule(asyncio.get_running_loop().time() + LIMIT / 2)

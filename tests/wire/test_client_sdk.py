@@ -19,7 +19,7 @@ from rookery.wire.client_sse import SseChannel
 from rookery.wire.client_stdio import StdioChannel
 from rookery.wire.connect import Era
 from rookery.wire.jsonrpc import WireError
-from tests.support.clients import PROGRAMS, Met, meeting, program, read, soon
+from tests.support.clients import PROGRAMS, Ear, Met, meeting, program, read, soon
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]
@@ -126,11 +126,11 @@ async def resources_and_prompts_are_read(met: Met) -> None:
 
 
 async def progress_is_told_in_order(met: Met) -> None:
-    told: list[Any] = []
-    result = await soon(met.client.call_tool("progress", {"steps": 20}, told.append))
+    ear = Ear()
+    result = await soon(met.client.call_tool("progress", {"steps": 20}, ear))
     assert read(result)["content"][0]["text"] == "done"
-    assert [int(bytes(params["progress"]).partition(b".")[0]) for params in told] == list(range(1, 21))
-    assert read(told[0]["message"]) == "step 1"
+    assert [int(bytes(params["progress"]).partition(b".")[0]) for params in ear.progress] == list(range(1, 21))
+    assert read(ear.progress[0]["message"]) == "step 1"
 
 
 async def log_messages_arrive(met: Met) -> None:
@@ -146,7 +146,7 @@ async def questions_are_answered(met: Met) -> None:
 
 async def a_cancellation_reaches_the_tool(met: Met) -> None:
     begun = asyncio.Event()
-    calling = asyncio.create_task(met.client.call_tool("slow", {}, lambda params: begun.set()))
+    calling = asyncio.create_task(met.client.call_tool("slow", {}, Ear(progressed=begun.set)))
     await soon(begun.wait())
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):

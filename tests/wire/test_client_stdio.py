@@ -13,7 +13,7 @@ from msgspec import Raw
 from rookery.system.errors import RookeryError
 from rookery.wire.client import Timeouts
 from rookery.wire.jsonrpc import Notification
-from tests.support.clients import LIMIT, Met, meeting, odd, read, soon, text
+from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -107,15 +107,15 @@ async def test_c20_stray_and_duplicate_answers_are_counted_and_change_nothing() 
 async def test_c20_a_late_answer_and_late_progress_after_a_cancel_are_ignored() -> None:
     channel = odd()
     async with meeting(channel) as met:
-        told: list[Any] = []
-        calling = asyncio.create_task(met.client.call_tool("hang", {}, told.append))
+        ear = Ear()
+        calling = asyncio.create_task(met.client.call_tool("hang", {}, ear))
         await met.heard.wait_for("notifications/begun")
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await soon(calling)
         cancelled = await met.heard.wait_for("notifications/heard-cancel")
         assert cancelled["reason"] == "cancelled"
-        assert (told, met.client.strays, channel.strays) == ([], 1, 1)
+        assert (ear.progress, met.client.strays, channel.strays) == ([], 1, 1)
         assert await call(met, "echo", a=1) == {"a": 1}
 
 
@@ -134,7 +134,7 @@ async def test_c20_progress_that_comes_while_a_cancel_is_being_said_does_not_end
             await send(message, headers)
 
         monkeypatch.setattr(met.client.channel, "send", slowly)
-        calling = asyncio.create_task(met.client.call_tool("progress", {}, lambda params: None))
+        calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear()))
         await met.heard.wait_for("notifications/begun")
         calling.cancel()
         await soon(saying.wait())
@@ -189,7 +189,7 @@ async def test_c20_a_question_that_the_server_takes_back_is_not_answered() -> No
         calling = asyncio.create_task(call(met, "ask", questions=questions, answers=1))
         await soon(begun.wait())
         assert [one["id"] for one in await soon(calling)] == [2]
-        met.client.heard(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        met.client.heard(Notification("notifications/cancelled", Raw(b'{"requestId":1}')), None)
         await soon(ended.wait())
 
 

@@ -18,10 +18,10 @@ import pytest
 
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
-from rookery.wire.client import Identity
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_stdio import Program, StdioChannel
 from rookery.wire.jsonrpc import WireError
+from rookery.wire.writing import Identity
 from tests.conformance.suite import NODE, with_node
 from tests.support.clients import IDENTITY, PROGRAMS, Met, meeting, read, soon
 from tests.support.house import quiet_port

@@ -5,8 +5,9 @@ from typing import Protocol
 
 from rookery.wire.jsonrpc import Id, Notification, Request, Response
 
-# What the server says of its own accord; raises nothing.
-Heard = Callable[[Request | Notification], None]
+# What the server says of its own accord, and the id of our request on whose own stream it came, where there is one.
+# Raises nothing.
+Heard = Callable[[Request | Notification, Id | None], None]
 
 
 class ChannelClosed(Exception):

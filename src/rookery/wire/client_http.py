@@ -119,7 +119,7 @@ class HttpChannel:
                 return message
             self.strays += 1
         else:
-            self._heard(message)
+            self._heard(message, id_)
         return None
 
     async def _post(

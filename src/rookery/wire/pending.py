@@ -30,7 +30,7 @@ class Pending:
         """Give each message to whom it belongs."""
         for message in messages:
             if not isinstance(message, Response):
-                heard(message)
+                heard(message, None)
             elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
                 waiting.set_result(message)
             else:

@@ -1,0 +1,39 @@
+"""Lists that come in pages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rookery.system.errors import RookeryError
+
+_PAGES = 1000
+
+# Asks for one page, within so many seconds.
+Asks = Callable[[Mapping[str, Any], float], Awaitable[Raw]]
+
+
+async def all_pages(ask: Asks, method: str, key: str, seconds: float) -> list[Raw]:
+    """All that a list has; a cursor that comes again, or never ends, is an error. `seconds` are for all pages."""
+    found: list[Raw] = []
+    seen: set[str] = set()
+    params: dict[str, Any] = {}
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    for _ in range(_PAGES):
+        result = await ask(params, max(0.0, end - loop.time()))
+        try:
+            page = msgspec.json.decode(result, type=dict[str, Raw])
+            found += msgspec.json.decode(page.get(key, Raw(b"[]")), type=list[Raw])
+            cursor = msgspec.json.decode(page.get("nextCursor", Raw(b"null")), type=str | None)
+        except msgspec.DecodeError as error:
+            raise RookeryError("upstream-failed", f"{method}: the answer does not fit: {error}") from None
+        if cursor is None:
+            return found
+        if cursor in seen:
+            raise RookeryError("upstream-failed", f"{method}: the cursor {cursor[:80]!r} came twice")
+        seen.add(cursor)
+        params = {"cursor": cursor}
+    raise RookeryError("upstream-failed", f"{method}: more than {_PAGES} pages")
