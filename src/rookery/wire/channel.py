@@ -8,6 +8,8 @@ from rookery.wire.jsonrpc import Id, Notification, Request, Response
 # What the server says of its own accord, and the id of our request on whose own stream it came, where there is one.
 # Raises nothing.
 Heard = Callable[[Request | Notification, Id | None], None]
+# Told why, as soon as the connection is dead. Raises nothing.
+Lost = Callable[[str], None]
 
 
 class ChannelClosed(Exception):
@@ -25,7 +27,7 @@ class NoSuchTransport(Exception):
 class Channel(Protocol):
     """A connection to one server."""
 
-    async def open(self, heard: Heard) -> None: ...
+    async def open(self, heard: Heard, lost: Lost) -> None: ...
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
         """Send a request and wait for the answer with its id."""
@@ -37,6 +39,11 @@ class Channel(Protocol):
 
     async def agreed(self, revision: str) -> None:
         """The handshake is done, on this revision; returns when the server can speak of its own accord."""
+        ...
+
+    @property
+    def gone(self) -> str | None:
+        """Why the connection is dead, None while it is not."""
         ...
 
     @property

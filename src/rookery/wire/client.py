@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from rookery.wire.jsonrpc import (
 )
 from rookery.wire.listing import all_pages
 from rookery.wire.questions import Questions, answer_inputs
+from rookery.wire.watching import Watch
 from rookery.wire.writing import Identity, Writer
 
 logger = logging.getLogger("rookery.mcp.client")
@@ -77,6 +78,8 @@ class Client:
         self.instructions: str | None = None
         # Makes a lost session anew.
         self.renew: Callable[[], Awaitable[None]] | None = None
+        # Told as soon as the connection is dead, unless we closed it.
+        self.on_gone: Callable[[str], None] | None = None
         self._renewing = asyncio.Lock()
         self._renewals = 0
         self._notified = notified
@@ -85,6 +88,7 @@ class Client:
         self._ourselves = Ourselves(answerer, notified)
         self._in_flight = InFlight(self._ourselves)
         self._questions = Questions(self._in_flight, self._reply)
+        self._watch = Watch(self, notified)
         self._strays = 0
         self._closed = False
 
@@ -110,15 +114,24 @@ class Client:
         """How many messages could not be given to anybody, because it was not said to whose call they belong."""
         return self._in_flight.unplaced
 
+    @property
+    def gone(self) -> str | None:
+        """Why the connection is dead, None while it is not."""
+        return "closed" if self._closed else self.channel.gone
+
     def diagnosis(self) -> str:
         """What is known about troubles with this server, for people."""
         return "; ".join(filter(None, (self.channel.diagnosis(), self._in_flight.diagnosis())))
+
+    async def open(self) -> None:
+        await self.channel.open(self.heard, self._lost)
 
     async def close(self) -> None:
         """Ends every request that still runs."""
         self._closed = True
         for running in self._in_flight.running.values():
             running.end()
+        await self._watch.close()
         await self._questions.close()
         await self.channel.close()
 
@@ -162,6 +175,7 @@ class Client:
                 if self.renew is None:
                     raise ChannelClosed("there was no handshake")
                 await self.renew()
+                self._watch.renewed()
             except (ChannelClosed, NoSuchTransport, WireError, RookeryError) as error:
                 raise RookeryError(
                     "upstream-failed", f"{method}: the server forgot the session, and there is no new one: {error}"
@@ -181,7 +195,7 @@ class Client:
             raise _closed(method)
         number = next(self._numbers)
         writer, running = self._writer, self._in_flight.running
-        with_progress = listener is not None
+        with_progress = listener is not None and bool(listener.caller)
         message = writer.request(number, method, params, with_progress=with_progress, capabilities=capabilities)
         headers = writer.headers(method, params)
         try:
@@ -256,6 +270,13 @@ class Client:
         found = await all_pages(ask, method, key, seconds)
         return self._writer.usable(found) if method == "tools/list" else found
 
+    async def watch(self, resources: Collection[str]) -> None:
+        """From now on hear of changes of these resources, and of the server's lists; `notified` is told of them.
+
+        Where some may have been missed, it is told as if everything had changed.
+        """
+        await self._watch.set(frozenset(resources))
+
     # ---- saying
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -280,6 +301,10 @@ class Client:
                 await self.notify("notifications/cancelled", {"requestId": number, "reason": reason})
 
     # ---- hearing
+
+    def _lost(self, reason: str) -> None:
+        if not self._closed and self.on_gone is not None:
+            self.on_gone(reason)
 
     def heard(self, message: Request | Notification, of: Id | None) -> None:
         """Something that the server says of its own accord. Nothing in it may end the reading."""

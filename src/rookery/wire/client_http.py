@@ -10,7 +10,7 @@ import aiohttp
 
 from rookery.system.tasks import TaskSet
 from rookery.wire import revisions
-from rookery.wire.channel import ChannelClosed, Heard, NoSuchTransport, SessionLost
+from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport, SessionLost
 from rookery.wire.jsonrpc import Id, Message, Response, WireError, decode
 from rookery.wire.sse_parser import SseParser
 
@@ -40,6 +40,7 @@ class HttpChannel:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cancels_by_closing: bool = True
+    gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._id: str | None = None
@@ -49,7 +50,8 @@ class HttpChannel:
         self._trouble = ""
         self.strays = 0
 
-    async def open(self, heard: Heard) -> None:
+    async def open(self, heard: Heard, lost: Lost) -> None:
+        """There is nothing that could be lost: each request finds its own way."""
         self._heard = heard
 
     async def agreed(self, revision: str) -> None:

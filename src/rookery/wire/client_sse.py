@@ -8,7 +8,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 
 from rookery.system.tasks import TaskSet
-from rookery.wire.channel import ChannelClosed, Heard, NoSuchTransport
+from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport
 from rookery.wire.jsonrpc import Id, Response, WireError, decode
 from rookery.wire.pending import Pending
 from rookery.wire.sse_parser import ServerSentEvent, SseParser
@@ -23,20 +23,21 @@ class SseChannel:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cancels_by_closing: bool = False
+    gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._endpoint: asyncio.Future[str] | None = None
         self._pending = Pending()
+        self._lost: Lost | None = None
         self._tasks = TaskSet("mcp sse")
-        self._gone: str | None = None
 
     @property
     def strays(self) -> int:
         return self._pending.strays
 
-    async def open(self, heard: Heard) -> None:
-        self._heard = heard
-        self._gone = None
+    async def open(self, heard: Heard, lost: Lost) -> None:
+        self._heard, self._lost = heard, lost
+        self.gone = None
         self._endpoint = asyncio.get_running_loop().create_future()
         self._tasks.start(self._listen(), "stream")
         try:
@@ -50,8 +51,8 @@ class SseChannel:
         return await self._pending.answer(id_, self.send(message, headers))
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
-        if self._gone is not None or self._endpoint is None:
-            raise ChannelClosed(self._gone or "not connected")
+        if self.gone is not None or self._endpoint is None:
+            raise ChannelClosed(self.gone or "not connected")
         sent = {"Content-Type": "application/json", **self.headers, **headers}
         try:
             async with self.session.post(
@@ -67,7 +68,7 @@ class SseChannel:
         """Nothing changes."""
 
     def diagnosis(self) -> str:
-        return self._gone or ""
+        return self.gone or ""
 
     async def close(self) -> None:
         self._fail("closed")
@@ -111,11 +112,13 @@ class SseChannel:
             self._endpoint.set_result(target)
 
     def _fail(self, reason: str, kind: type[Exception] = ChannelClosed) -> None:
-        if self._gone is not None:
+        if self.gone is not None:
             return
-        self._gone = reason
+        self.gone = reason
         self._pending.fail(kind(reason))
         if self._endpoint is not None and not self._endpoint.done():
             self._endpoint.set_exception(kind(reason))
             # Nobody may be waiting for it any more.
             self._endpoint.exception()
+        if self._lost is not None:
+            self._lost(reason)

@@ -12,7 +12,7 @@ from rookery.system.buffers import Ring
 from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
-from rookery.wire.channel import ChannelClosed, Heard
+from rookery.wire.channel import ChannelClosed, Heard, Lost
 from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
 from rookery.wire.pending import Pending
 
@@ -46,24 +46,26 @@ class StdioChannel:
     errors: Ring = field(default_factory=Ring)
     write_seconds: float = 30.0
     cancels_by_closing: bool = False
+    gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._child: Child | None = None
         self._pending = Pending()
+        self._lost: Lost | None = None
         self._tasks = TaskSet(f"stdio {self.program.name}")
         self._noise: deque[str] = deque(maxlen=_NOISE_KEPT)
         self._writing = asyncio.Lock()
-        self._gone: str | None = None
         self._ended = asyncio.Event()
 
     @property
     def strays(self) -> int:
         return self._pending.strays
 
-    async def open(self, heard: Heard) -> None:
+    async def open(self, heard: Heard, lost: Lost) -> None:
         """Start the program, also for a second time."""
         program = self.program
-        self._gone = None
+        self._heard, self._lost = heard, lost
+        self.gone = None
         self._ended.clear()
         self._child = await self.spawner.start(
             program.argv,
@@ -74,7 +76,6 @@ class StdioChannel:
             stdout="stream",
             stderr=self.errors,
         )
-        self._heard = heard
         self._tasks.start(self._read(), "read")
         self._tasks.start(self._watch(), "watch")
 
@@ -190,9 +191,9 @@ class StdioChannel:
     # ---- the end
 
     def _check(self) -> None:
-        if self._gone is not None:
+        if self.gone is not None:
             detail = self.diagnosis()
-            raise ChannelClosed(f"{self.program.name}: {self._gone}{f' ({detail})' if detail else ''}")
+            raise ChannelClosed(f"{self.program.name}: {self.gone}{f' ({detail})' if detail else ''}")
 
     async def _fail_unless_it_ends(self, reason: str) -> None:
         """A pipe is closed. Most often the program has ended, which `_watch` can say more about."""
@@ -203,8 +204,10 @@ class StdioChannel:
             self._fail(reason)
 
     def _fail(self, reason: str) -> None:
-        if self._gone is not None:
+        if self.gone is not None:
             return
-        self._gone = reason
+        self.gone = reason
         self._ended.set()
         self._pending.fail(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))
+        if self._lost is not None:
+            self._lost(reason)

@@ -15,6 +15,7 @@ from rookery.wire.jsonrpc import UNSUPPORTED_VERSION, WireError
 Era = Literal["modern", "handshake", "sse"]
 
 _PROBE_SECONDS = 5.0
+_NAMES = ("Streamable HTTP", "HTTP+SSE")
 
 
 async def connect(
@@ -28,24 +29,25 @@ async def connect(
 
     `older` is the channel to fall back to where the server does not speak Streamable HTTP at all.
     """
-    client = make(channel)
+    # What is remembered is tried first; it may have become untrue.
+    ways = [channel] if older is None else [older, channel] if known == "sse" else [channel, older]
+    client = make(ways[0])
     seconds = client.timeouts.startup
     tried = ""
     try:
         async with asyncio.timeout(seconds):
-            if known != "sse":
+            if len(ways) == 2:
                 try:
-                    return await _connect_streamable(client, known)
-                except NoSuchTransport as error:
-                    if older is None:
+                    return await _connect_over(client, known, older)
+                except (NoSuchTransport, ChannelClosed, RookeryError) as error:
+                    if known != "sse" and not isinstance(error, NoSuchTransport):
                         raise
-                    tried = f"over Streamable HTTP: {error}; over HTTP+SSE: "
-                    await client.close()
-            if older is not None:
-                client = make(older)
-            await client.channel.open(client.heard)
-            await _shake_hands(client)
-            return client, "sse"
+                    names = _NAMES if known != "sse" else _NAMES[::-1]
+                    tried = f"over {names[0]}: {error}; over {names[1]}: "
+                await client.close()
+                client = make(ways[1])
+                known = None
+            return await _connect_over(client, known, older)
     except TimeoutError:
         told = client.channel.diagnosis()
         await client.close()
@@ -61,8 +63,16 @@ async def connect(
         raise
 
 
+async def _connect_over(client: Client, known: Era | None, older: Channel | None) -> tuple[Client, Era]:
+    if client.channel is not older and (older is not None or known != "sse"):
+        return await _connect_streamable(client, known)
+    await client.open()
+    await _shake_hands(client)
+    return client, "sse"
+
+
 async def _connect_streamable(client: Client, known: Era | None) -> tuple[Client, Era]:
-    await client.channel.open(client.heard)
+    await client.open()
     if known != "handshake" and await _discover(client):
         return client, "modern"
     try:
@@ -97,7 +107,7 @@ async def _discover(client: Client) -> bool:
             if error.code == "upstream-failed":
                 # Some servers do not survive a question before the handshake.
                 await client.channel.close()
-                await client.channel.open(client.heard)
+                await client.open()
             break
         except (NoSuchTransport, msgspec.DecodeError):
             break
