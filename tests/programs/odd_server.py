@@ -109,6 +109,8 @@ def call(id_: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -
         say({"method": "notifications/begun"})
     elif name == "told":
         text(id_, told)
+    elif name == "meta":
+        text(id_, meta)
     elif name == "pid":
         text(id_, os.getpid())
     elif name == "echo":
@@ -163,10 +165,15 @@ def hear(message: Any) -> None:
         text(waiting["id"], "finished")
     elif method == "notifications/piece":
         piece()
+    elif method == "notifications/say":
+        for other in params["messages"]:
+            say(other)
     elif method is None and "ask" in waiting:
         answers.append({key: value for key, value in message.items() if key != "jsonrpc"})
         if len(answers) == waiting["ask"][1]:
             text(waiting["ask"][0], answers)
+    elif method is None:
+        say({"method": "notifications/answered", "params": message})
 
 
 if given.exit:

@@ -1,0 +1,353 @@
+"""Many callers on one connection: what a server says of its own accord reaches whom it belongs to, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec import Raw
+
+from rookery.wire import questions
+from rookery.wire.client import Timeouts
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.jsonrpc import Params, WireError
+from rookery.wire.revisions import META, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, META_SERVER, META_VERSION
+from tests.support.clients import (
+    IDENTITY,
+    LIMIT,
+    Asked,
+    Ear,
+    Handshake,
+    Met,
+    Out,
+    Scripted,
+    meeting,
+    odd,
+    read,
+    soon,
+    text,
+)
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+ROOTS = {"id": "q", "method": "roots/list"}
+LOG = {"method": "notifications/message", "params": {"level": "info", "data": "a log"}}
+SEEN = {"method": "notifications/seen"}
+
+
+def named(name: str) -> Callable[[str, Params], Coroutine[Any, Any, dict[str, Any]]]:
+    async def answer(method: str, params: Params) -> dict[str, Any]:
+        return {"roots": [], "by": name}
+
+    return answer
+
+
+@asynccontextmanager
+async def hanging(met: Met, *ears: Ear | None) -> AsyncGenerator[None]:
+    """While a call of each of them runs."""
+    calls = [asyncio.create_task(met.client.call_tool("hang", {}, ear)) for ear in ears]
+    await met.heard.wait_for("notifications/begun", len(ears))
+    try:
+        yield
+    finally:
+        for call in calls:
+            call.cancel()
+        await soon(asyncio.wait(calls))
+
+
+async def say(met: Met, *messages: Any, already: int = 0) -> None:
+    """Let the server say this, outside of any call that it would name."""
+    await met.client.notify("notifications/say", {"messages": [*messages, SEEN]})
+    await met.heard.wait_for("notifications/seen", already + 1)
+
+
+async def ask(met: Met, ear: Ear, *messages: Any, answers: int = 1) -> Any:
+    """The answers that the server gets while a call of this listener is in flight."""
+    return text(await soon(met.client.call_tool("ask", {"questions": messages, "answers": answers}, ear)))
+
+
+# ---- over one pipe
+
+
+async def test_a_question_and_a_log_reach_the_listener_of_the_only_call_in_flight() -> None:
+    ear = Ear(answerer=named("one"))
+    async with meeting(odd(), known="handshake") as met:
+        assert (await ask(met, ear, LOG, ROOTS))[0]["result"]["by"] == "one"
+        assert (await ear.heard.wait_for("notifications/message"))["data"] == "a log"
+        assert (ear.asked, [one.method for one in met.heard.all], met.client.unplaced) == (["roots/list"], [], {})
+
+
+async def test_calls_of_one_and_the_same_client_share_what_is_not_named() -> None:
+    other, ear = Ear("one"), Ear("one")
+    async with meeting(odd(), known="handshake") as met, hanging(met, other):
+        assert "result" in (await ask(met, ear, ROOTS))[0]
+        assert [*other.asked, *ear.asked] == ["roots/list"]
+
+
+async def test_with_calls_of_several_clients_a_question_is_refused_a_log_dropped_and_both_are_counted() -> None:
+    one, two = Ear("one"), Ear("two")
+    async with meeting(odd(), known="handshake") as met:
+        async with hanging(met, two):
+            (refused,) = await ask(met, one, LOG, LOG, ROOTS)
+            assert "several clients have calls in flight" in refused["error"]["message"]
+            assert met.client.unplaced == {"roots/list": 1, "notifications/message": 2}
+            assert "notifications/message 2 times, roots/list 1 times" in met.client.diagnosis()
+        assert not [*one.asked, *two.asked, *one.heard.all, *two.heard.all]
+        assert "notifications/message" not in [heard.method for heard in met.heard.all]
+        assert "result" in (await ask(met, one, ROOTS, answers=2))[1]
+
+
+async def test_a_call_without_a_listener_is_a_client_of_its_own() -> None:
+    ear = Ear()
+    async with meeting(odd(), known="handshake") as met, hanging(met, None):
+        assert "error" in (await ask(met, ear, ROOTS))[0]
+        assert ear.asked == []
+
+
+async def test_a_list_that_is_being_fetched_is_nobodys_call() -> None:
+    ear = Ear()
+    async with meeting(odd("--list", "silent"), known="handshake") as met:
+        listing = asyncio.create_task(met.client.list_all("tools/list", "tools"))
+        assert "result" in (await ask(met, ear, ROOTS))[0]
+        listing.cancel()
+        await soon(asyncio.wait([listing]))
+        assert ear.asked == ["roots/list"]
+
+
+async def test_while_no_call_is_in_flight_the_connection_itself_answers_and_hears() -> None:
+    async with meeting(odd(), known="handshake", answerer=named("nobody")) as met:
+        await say(met, LOG, ROOTS)
+        assert (await met.heard.wait_for("notifications/message"))["data"] == "a log"
+        assert (await met.heard.wait_for("notifications/answered"))["result"]["by"] == "nobody"
+
+
+async def test_what_concerns_everybody_does_not_go_to_a_call() -> None:
+    ear = Ear()
+    changes = [
+        {"method": f"notifications/{kind}"}
+        for kind in ("tools/list_changed", "prompts/list_changed", "resources/list_changed", "resources/updated")
+    ]
+    async with meeting(odd(), known="handshake") as met:
+        assert await ask(met, ear, *changes, {"id": 1, "method": "ping"}) == [{"id": 1, "result": {}}]
+        assert [one.method for one in met.heard.all] == [one["method"] for one in changes]
+        assert ear.heard.all == []
+
+
+async def test_a_listener_that_fails_neither_ends_the_reading_nor_leaves_the_server_without_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Ear):
+        def notified(self, message: Any) -> None:
+            raise ValueError("broken")
+
+    async def refuse(method: str, params: Params) -> dict[str, Any]:
+        if method == "roots/list":
+            raise WireError(-32000, "not you")
+        raise ValueError("broken")
+
+    async with meeting(odd(), known="handshake") as met:
+        ear = Broken(answerer=refuse)
+        found = await ask(met, ear, LOG, ROOTS, {"id": 2, "method": "elicitation/create"}, answers=2)
+        assert {one["id"]: one["error"]["message"] for one in found} == {"q": "not you", 2: "could not be answered"}
+        assert [record.exc_info is not None for record in caplog.records] == [True, True]
+        caplog.clear()
+
+
+async def test_an_answer_may_be_the_bytes_of_another_client() -> None:
+    async def relay(method: str, params: Params) -> Raw:
+        return Raw(b'{"roots": [], "x": 12345678901234567890}')
+
+    async with meeting(odd(), known="handshake") as met:
+        (answered,) = await ask(met, Ear(answerer=relay), ROOTS)
+        assert answered["result"] == {"roots": [], "x": 12345678901234567890}
+
+
+# ---- time
+
+
+@requirement("wire.client.timeouts")
+async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def think(method: str, params: Params) -> dict[str, Any]:
+        begun.set()
+        await go.wait()
+        return {"roots": []}
+
+    ear = Ear(answerer=think)
+    async with meeting(odd(), known="handshake") as met:
+        running = met.client._in_flight.running
+        async with hanging(met, Ear("one")):
+            (other,) = running.values()
+            asking = asyncio.create_task(ask(met, ear, ROOTS, {**ROOTS, "id": "r"}, answers=2))
+            await soon(begun.wait())
+            (one,) = [found for found in running.values() if found is not other]
+            assert (one.limit.when(), other.limit.when()) == (None, None)
+            await met.client.notify("notifications/step", {})
+            await say(met)
+            assert other.limit.when() is None, "progress must not start it again"
+            now = asyncio.get_running_loop().time()
+            go.set()
+            assert len(await soon(asking)) == 2
+            when = other.limit.when()
+            assert when is not None and when >= now + LIMIT
+
+
+@requirement("wire.client.timeouts", "wire.cancel.progress")
+async def test_a_call_without_a_listener_has_a_progress_token_too() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        assert list(text(await soon(met.client.call_tool("meta", {})))) == ["progressToken"]
+        async with hanging(met, None):
+            await met.client.notify("notifications/step", {})
+            await say(met)
+            assert met.client.strays == 0
+
+
+async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "AT_ONCE", 3)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def think(method: str, params: Params) -> dict[str, Any]:
+        begun.set()
+        await go.wait()
+        return {"roots": []}
+
+    async with meeting(odd(), known="handshake") as met:
+        asked = [{"id": number, "method": "roots/list"} for number in range(8)]
+        asking = asyncio.create_task(ask(met, Ear(answerer=think), *asked, answers=6))
+        await soon(begun.wait())
+        await say(met)
+        go.set()
+        found = {one["id"]: "error" in one for one in await soon(asking)}
+        assert found == dict.fromkeys(range(3), False) | dict.fromkeys(range(3, 6), True)
+        assert met.client.strays == 2
+
+
+# ---- over Streamable HTTP, where each call has a stream of its own
+
+
+@pytest.fixture
+async def session() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(session: aiohttp.ClientSession) -> None:
+    together = asyncio.Barrier(2)
+    answered: dict[str, asyncio.Event] = {"one": asyncio.Event(), "two": asyncio.Event()}
+
+    async def on_call(asked: Asked, out: Out) -> None:
+        name = asked.message["params"]["arguments"]["name"]
+        await together.wait()
+        await out.stream()
+        for message in ({"id": name, "method": "roots/list"}, {**LOG, "params": {"data": name}}, SEEN):
+            await out.event({"jsonrpc": "2.0", **message})
+        await soon(answered[name].wait())
+        await out.event(asked.result({"content": [{"type": "text", "text": f'"{name}"'}]}))
+        await out.end()
+
+    proper = Handshake(on_call)
+
+    async def handler(asked: Asked, out: Out) -> None:
+        if asked.what == "answer":
+            answered[asked.message["id"]].set()
+        await proper(asked, out)
+
+    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url), known="handshake") as met:
+        ears = {name: Ear(name, named(name)) for name in ("one", "two")}
+        calls = [met.client.call_tool("x", {"name": name}, ear) for name, ear in ears.items()]
+        assert [text(result) for result in await soon(asyncio.gather(*calls))] == ["one", "two"]
+        assert {one.message["id"]: one.message["result"]["by"] for one in server.of("answer")} == {
+            "one": "one",
+            "two": "two",
+        }
+        for name, ear in ears.items():
+            assert [one.method for one in ear.heard.all] == ["notifications/message", "notifications/seen"]
+            assert read(ear.heard.all[0].params)["data"] == name
+        assert (met.heard.all, met.client.unplaced) == ([], {})
+
+
+# ---- the modern era
+
+
+async def modern(asked: Asked, out: Out) -> None:
+    if asked.what == "server/discover":
+        about: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        await out.json(asked.result({**about, "_meta": {META_SERVER: {"name": "modern"}}}))
+    elif "inputResponses" in asked.message["params"]:
+        await out.json(asked.result({"resultType": "complete", "given": asked.message["params"]}))
+    else:
+        asks: Any = {"a": {"method": "roots/list", "params": {}}}
+        result: dict[str, Any] = {"resultType": "input_required", "inputRequests": asks, "requestState": "s3al"}
+        await out.json(asked.result(result))
+
+
+async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(session: aiohttp.ClientSession) -> None:
+    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+        given = read(await soon(met.client.call_tool("x", {}, Ear(answerer=named("one")))))["given"]
+        assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
+
+
+async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_answered_later(
+    session: aiohttp.ClientSession,
+) -> None:
+    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+        ear = Ear()
+        params = {"name": "x", "arguments": Raw(b"{}")}
+        found = read(await soon(met.client.call("tools/call", params, ear, rounds=False)))
+        assert (found["resultType"], found["requestState"], ear.asked) == ("input_required", "s3al", [])
+        more = {"inputResponses": Raw(b'{"a": {"roots": []}}'), "requestState": Raw(b'"s3al"')}
+        found = read(await soon(met.client.call("tools/call", {**params, **more}, ear, rounds=False)))
+        assert found["given"]["requestState"] == "s3al"
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_passes(
+    raw: bool, session: aiohttp.ClientSession
+) -> None:
+    meta: dict[str, Any] = {
+        "traceparent": Raw(b'"00-1-2-00"'),
+        META_LOG_LEVEL: "debug",
+        "progressToken": "theirs",
+        META_VERSION: "1999-01-01",
+        META_CAPABILITIES: {"theirs": {}},
+        META_CLIENT: {"name": "theirs"},
+    }
+    written = b'{"traceparent": "00-1-2-00", "%blogLevel": "debug", "progressToken": "theirs"}' % META.encode()
+    params: dict[str, Any] = {"name": Raw(b'"x"'), "_meta": Raw(written) if raw else meta}
+    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+        await soon(met.client.call("tools/call", params, Ear(), rounds=False, capabilities={"sampling": {}}))
+        asked = server.asked[-1]
+        assert asked.headers["mcp-name"] == "x"
+        assert asked.message["params"]["_meta"] == {
+            "traceparent": "00-1-2-00",
+            META_LOG_LEVEL: "debug",
+            "progressToken": asked.message["id"],
+            META_VERSION: "2026-07-28",
+            META_CAPABILITIES: {"sampling": {}},
+            META_CLIENT: IDENTITY.info,
+        }
+
+
+async def test_a_handshake_server_is_not_told_of_another_era() -> None:
+    async with meeting(odd(), known="handshake") as met:
+        meta: dict[str, Any] = {"traceparent": "t", META_VERSION: "2026-07-28", META_CAPABILITIES: {}}
+        found = text(await soon(met.client.call("tools/call", {"name": "meta", "_meta": meta}, capabilities={"a": 1})))
+        assert sorted(found) == ["progressToken", "traceparent"]
+
+
+# ---- lists
+
+
+@requirement("wire.client.timeouts")
+async def test_the_catalog_time_out_is_for_all_pages_together() -> None:
+    limits = Timeouts(startup=LIMIT, catalog=0.02, execution=LIMIT)
+    async with meeting(odd("--list", "endless"), timeouts=limits, known="handshake") as met:
+        with pytest.raises(Exception, match=r"tools/list: .*catalog time-out of 0\.02 s"):
+            await soon(met.client.list_all("tools/list", "tools"))
+        assert text(await soon(met.client.call_tool("told", {}))).count("tools/list") < 1000
