@@ -2,12 +2,12 @@
 
 import errno
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.system.files import read_secret, remove, write_atomic, write_secret
+from rookery.system.files import read_beneath, read_plain, read_secret, remove, write_atomic, write_secret
 from tests.support.small_disk import SmallDisk
 
 
@@ -114,3 +114,40 @@ def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove(tmp_path / "a")
     remove(tmp_path / "a")
     assert not names(tmp_path)
+
+
+def test_what_lies_in_a_folder_is_read_and_nothing_that_a_link_or_a_path_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "file").write_bytes(b"mine")
+    (tmp_path / "out").write_bytes(b"not mine")
+    (tmp_path / "in" / "file").symlink_to("../out")
+    (tmp_path / "in" / "folder").symlink_to("deep")
+    folder = tmp_path / "in"
+    assert read_beneath(folder, PurePath("deep/file"), 4) == b"mine"
+    for name, told in [
+        ("file", "file is a symbolic link"),
+        ("folder/file", "folder is a symbolic link"),
+        ("../out", "not in the folder"),
+        (str(tmp_path / "out"), "not in the folder"),
+        (".", "not in the folder"),
+        ("deep", "not a plain file"),
+    ]:
+        with pytest.raises(OSError, match=told):
+            read_beneath(folder, PurePath(name), 100)
+
+
+def test_what_is_too_large_or_no_file_is_not_read_and_no_descriptor_stays_open(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    os.mkfifo(tmp_path / "pipe")
+    before = len(list(Path("/dev/fd").iterdir()))
+    assert read_plain(tmp_path / "a", 5) == b"12345"
+    for name in ("a", "pipe", "."):
+        with pytest.raises(OSError, match="not a plain file of at most 4 bytes"):
+            read_plain(tmp_path / name, 4)
+    for name in ("a", "pipe"):
+        with pytest.raises(OSError, match="not a plain file of at most 4 bytes"):
+            read_beneath(tmp_path, PurePath(name), 4)
+    for name in ("none", "a/none"):
+        with pytest.raises((FileNotFoundError, NotADirectoryError)):
+            read_beneath(tmp_path, PurePath(name), 4)
+    assert len(list(Path("/dev/fd").iterdir())) == before

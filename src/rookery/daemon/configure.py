@@ -80,7 +80,7 @@ def _set(key: str, text: str, in_project: bool) -> None:
             raise Failure("invalid-input", f"{key} cannot be set by a project, only by its user", "leave --project out")
         path = layers.project_file(project)
     try:
-        text = layers.read_own(path) if in_project else path.read_text(encoding="utf-8")
+        text = layers.read_file(path, of_project=in_project)
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as error:

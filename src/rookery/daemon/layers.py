@@ -1,8 +1,6 @@
 """Settings from defaults < user file < project file < environment < flags, with the source of each value."""
 
 import difflib
-import os
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ import msgspec
 
 from rookery.daemon.settings import Known, Settings, known_settings
 from rookery.system.errors import RookeryError
+from rookery.system.files import read_beneath
 
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = frozenset(
@@ -120,7 +119,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 def _take_file(found: Layered, known: dict[str, Known], path: Path, *, of_project: bool) -> None:
     try:
-        tree = tomllib.loads(read_own(path) if of_project else path.read_text(encoding="utf-8"))
+        tree = tomllib.loads(read_file(path, of_project=of_project))
     except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -137,15 +136,12 @@ def _take_file(found: Layered, known: dict[str, Known], path: Path, *, of_projec
             _take(found, known[key], value, str(path), textual=False, fatal=not of_project)
 
 
-def read_own(path: Path) -> str:
-    """A file of a project: a plain one of moderate size, and not a link to something that is none of it."""
-    if path.parent.is_symlink():
-        raise OSError(f"{path.parent} is a symbolic link")
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_FILE:
-            raise OSError(f"not a plain file of at most {_LARGEST_FILE} bytes")
-        return file.read(_LARGEST_FILE).decode()
+def read_file(path: Path, *, of_project: bool) -> str:
+    """The text of a settings file; that of a project must be a plain one, and not a link to what is none of it."""
+    if not of_project:
+        return path.read_text(encoding="utf-8")
+    project = path.parent.parent
+    return read_beneath(project, path.relative_to(project), _LARGEST_FILE).decode()
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

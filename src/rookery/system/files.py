@@ -1,12 +1,16 @@
 """Files that are whole or untouched: temporary file, fsync, rename, fsync of the folder."""
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rookery.system.errors import RookeryError
+
+# A pipe without a writer must not hold us up.
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
@@ -53,6 +57,45 @@ def read_secret(path: Path) -> bytes | None:
                 f"remove it, so that a new secret is made: rm {path}",
             )
         return file.read()
+
+
+def read_plain(path: Path, limit: int) -> bytes:
+    """The content of a plain file of at most `limit` bytes; OSError for all else, a pipe or a device among it."""
+    return _read_plain(os.open(path, _READING), path, limit)
+
+
+def read_beneath(folder: Path, relative: PurePath, limit: int) -> bytes:
+    """Like `read_plain`, for a file in a folder that others may have filled.
+
+    No part of the way may be a link, and each is opened from the one before it: so what is read lies in `folder`,
+    whoever renames what in the meantime.
+    """
+    if relative.is_absolute() or not relative.parts or ".." in relative.parts:
+        raise OSError(errno.EACCES, "not in the folder", str(relative))
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in relative.parts:
+        try:
+            inner = os.open(part, _READING | os.O_NOFOLLOW, dir_fd=handle)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, f"{part} is a symbolic link", str(folder / relative)) from None
+            raise
+        finally:
+            os.close(handle)
+        handle = inner
+    return _read_plain(handle, folder / relative, limit)
+
+
+def _read_plain(handle: int, path: Path, limit: int) -> bytes:
+    try:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                data = file.read(limit + 1)
+            if len(data) <= limit:
+                return data
+    finally:
+        os.close(handle)
+    raise OSError(errno.EINVAL, f"not a plain file of at most {limit} bytes", str(path))
 
 
 def remove(path: Path) -> None:
