@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from rookery.api import guard, mcp
+from rookery.api.answers import answer, body_of
 from rookery.api.status import Daemon, Report
 from rookery.api.streams import EventStream, since_of
 from rookery.system import metrics
@@ -22,9 +24,16 @@ from rookery.system.errors import RookeryError
 from rookery.system.log import LEVELS
 from rookery.workspaces.projects import Projects
 
-T = TypeVar("T", bound=msgspec.Struct)
-
-_STATUSES = {"invalid-input": 400, "timeout": 504, "store-busy": 503}
+_STATUSES = {
+    "invalid-input": 400,
+    "approval-refused": 403,
+    "server-busy": 503,
+    "server-unavailable": 409,
+    "upstream-failed": 502,
+    "needs-approval": 409,
+    "store-busy": 503,
+    "timeout": 504,
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class House:
     projects: Projects
     events: Bus
     logs: Bus
+    guard: guard.Guard
+    mcp: mcp.Mcp
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
@@ -53,6 +64,8 @@ def build(house: House) -> ASGIApp:
             Route("/api/projects", routes.add_project, methods=["POST"]),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
+            *guard.routes(lambda: house.guard),
+            *mcp.routes(house.mcp),
             Route("/metrics", routes.metrics),
         ],
         exception_handlers={RookeryError: _known, HTTPException: _plain, Exception: _crashed},
@@ -78,7 +91,8 @@ class Routes:
     async def status(self, request: Request) -> Response:
         """What `rookery status --json` prints."""
         projects = await self._house.projects.all()
-        return answer(Report(self._house.daemon(), projects, workspaces=[], servers=[]))
+        servers = await self._house.mcp.hub.all_records()
+        return answer(Report(self._house.daemon(), projects, workspaces=[], servers=servers))
 
     async def events(self, request: Request) -> ASGIApp:
         """Everything that changes, as server-sent events; `?since=<id>` goes on after that event."""
@@ -128,21 +142,6 @@ class Routes:
     async def metrics(self, request: Request) -> Response:
         """Counters and gauges in Prometheus' text format."""
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def answer(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
-
-
-async def body_of(request: Request, kind: type[T]) -> T:
-    data = await request.body()
-    try:
-        return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        wanted = ", ".join(kind.__struct_fields__)
-        raise RookeryError(
-            "invalid-input", f"the body does not fit: {error}", f"send an object with: {wanted}"
-        ) from error
 
 
 async def _known(request: Request, error: Exception) -> Response:

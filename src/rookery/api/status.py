@@ -2,6 +2,7 @@
 
 import msgspec
 
+from rookery.upstreams.fleet import Record
 from rookery.workspaces.projects import Project
 
 
@@ -66,20 +67,8 @@ class Workspace(msgspec.Struct):
     mcp: Endpoint
 
 
-class Server(msgspec.Struct):
-    name: str
-    workspace: str | None
-    status: str
-    error: str | None
-    tools: int
-    source: str
-    shadowed: bool
-    scope: str
-    era: str | None
-
-
 class Report(msgspec.Struct):
     daemon: Daemon
     projects: list[Project]
     workspaces: list[Workspace]
-    servers: list[Server]
+    servers: list[Record]

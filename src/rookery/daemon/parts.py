@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from rookery.daemon.settings import Settings
 from rookery.system import metrics, places, processes
-from rookery.system.bus import Bus
 from rookery.system.files import remove
 from rookery.system.leftovers import Instance, Register, end_leftovers
 from rookery.system.spawn import Spawner
@@ -89,9 +88,10 @@ class HttpService:
     store: Store
     token: str
     app: ASGIApp
-    buses: Sequence[Bus]
+    # Called when it stops, while clients can still be told so.
+    closing: Sequence[Callable[[], None]]
     name: str = "http"
-    needs: Sequence[str] = ("store",)
+    needs: Sequence[str] = ("gateway",)
     port: int = 0
     socket_file: Path = Path()
     _listeners: list[Listener] = field(default_factory=list[Listener])
@@ -146,8 +146,8 @@ class HttpService:
         return sum(len(listener.door.connections) for listener in self._listeners)
 
     async def stop(self) -> None:
-        for bus in self.buses:
-            bus.end_all("shutdown")
+        for close in self.closing:
+            close()
         for listener in self._listeners:
             await listener.stop(self.settings.daemon.stop_seconds / 3)
         if self.socket_file != Path():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import resource
@@ -16,13 +17,17 @@ import psutil
 
 import rookery
 from rookery.api import app as api
+from rookery.api.guard import Guard
+from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon import layers
+from rookery.daemon.gateway import GatewayService
 from rookery.daemon.options import Options, Starter
 from rookery.daemon.parts import ChildrenService, HttpService, StoreService
 from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
 from rookery.daemon.services import Runner, Service
 from rookery.daemon.settings import known_settings
+from rookery.guard.approvals import Approvals
 from rookery.system import log, metrics, places
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, iso
@@ -68,6 +73,8 @@ class RunningDaemon:
         self._projects = Projects(self._store, Git(self._spawner), self._events)
         token = owner_token(self.state)
         REDACTOR.add(token)
+        approvals = Approvals(self._store)
+        gateway = GatewayService(self._store, self._spawner, self._events, self._projects, approvals)
         house = api.House(
             instance=self.instance,
             version=rookery.__version__,
@@ -77,11 +84,16 @@ class RunningDaemon:
             logs=logs,
             reload=self._reload,
             stop=self._ask_to_stop,
+            guard=Guard(approvals, self._events, gateway.waiting, gateway.approvals_changed),
+            mcp=Mcp(gateway.hub, gateway.workspace),
         )
-        self._http = HttpService(self.state, settings, self._store, token, api.build(house), [self._events, logs])
+        doors = gateway.doors(api.build(house))
+        closing = [doors.close, *(functools.partial(bus.end_all, "shutdown") for bus in (self._events, logs))]
+        self._http = HttpService(self.state, settings, self._store, token, doors, closing)
         services: list[Service] = [
             ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
             StoreService(self._store),
+            gateway,
             self._http,
         ]
         self._register_metrics()

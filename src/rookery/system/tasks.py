@@ -47,3 +47,8 @@ class TaskSet:
             for task in waiting:
                 task.cancel()
             await asyncio.wait(waiting)
+
+    async def finish(self) -> None:
+        """Wait until every task has ended by itself."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))

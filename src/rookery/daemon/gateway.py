@@ -1,0 +1,155 @@
+"""The gateway as a service of the daemon: servers, views and endpoints, put together."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rookery
+from rookery.api.doors import Doors, Rooms
+from rookery.gateway.hooks import Hooks
+from rookery.gateway.member import Member
+from rookery.gateway.rules import Judge, Verdict
+from rookery.gateway.switches import Switches
+from rookery.guard.approvals import Approvals
+from rookery.guard.definitions import server_subject
+from rookery.guard.policy import Policy, Rule, denied_text, read_rules
+from rookery.guard.subject import Key, Subject
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.toolsets.hub import hub as hub_toolset
+from rookery.upstreams.connector import Connector
+from rookery.upstreams.definition import Definition
+from rookery.upstreams.fleet import Record
+from rookery.upstreams.hub import Hub
+from rookery.upstreams.permissions import Permissions, Written
+from rookery.upstreams.pool import Pool
+from rookery.upstreams.server import Server
+from rookery.workspaces.projects import Projects
+
+if TYPE_CHECKING:
+    import aiohttp
+    from starlette.types import ASGIApp
+
+_MAIN = "@main"
+
+
+class GatewayService:
+    name = "gateway"
+    needs: Sequence[str] = ("store",)
+
+    def __init__(self, store: Store, spawner: Spawner, events: Bus, projects: Projects, approvals: Approvals) -> None:
+        self.hooks = Hooks()
+        self._approvals = approvals
+        self._events = events
+        self._projects = projects
+        self._http: aiohttp.ClientSession | None = None
+        pool = Pool(Connector(spawner, self._session, self._approved), self._server_changed)
+        self.hub = Hub(pool, Switches(store), events)
+
+    def doors(self, rest: "ASGIApp") -> Doors:
+        info = {"name": "rookery", "version": rookery.__version__}
+        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, self._named, self._at, info)
+        return Doors(rooms, rest)
+
+    async def start(self) -> None:
+        await self.hub.switches.load()
+
+    async def stop(self) -> None:
+        await self.hub.close()
+        if self._http is not None:
+            await self._http.close()
+
+    def _session(self) -> "aiohttp.ClientSession":
+        """Made on first use, because importing it takes a while; one for all, because making it does too."""
+        if self._http is None:
+            import aiohttp
+
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._http
+
+    def _server_changed(self, server: Server) -> None:
+        workspace = None if server.definition.scope == "app" else str(server.directory)
+        self._events.publish(
+            "mcp.status", server=server.name, workspace=workspace, status=server.status, error=server.error
+        )
+
+    # ---- approvals
+
+    async def subject(self, definition: Definition, checkout: Path) -> Subject:
+        return await server_subject(
+            name=definition.name,
+            kind=definition.kind,
+            written=definition.written,
+            place=checkout,
+            checkout=checkout,
+            command=definition.command,
+            cwd=definition.cwd,
+            search=os.environ.get("PATH", ""),
+            source=str(definition.source),
+        )
+
+    async def waiting(self) -> list[Subject]:
+        """What the user is to look at, of every project."""
+        for project in await self._projects.all():
+            await self.hub.fleet(Path(project.path))
+        found = [self.subject(definition, checkout) for definition, checkout in self.hub.waiting()]
+        return list(await asyncio.gather(*found))
+
+    async def approvals_changed(self, key: Key) -> None:
+        await self.hub.refresh(Path(key.place))
+
+    async def _approved(self, definition: Definition, checkout: Path | None) -> bool:
+        if definition.source.place == "user" or checkout is None:
+            return True
+        return await self._approvals.state(await self.subject(definition, checkout)) == "approved"
+
+    # ---- workspaces: until there are others, the main checkouts of the projects
+
+    async def workspace(self, given: str) -> Path:
+        """A workspace by its path, or as `<project>/<name>`."""
+        project, _, name = given.rpartition("/")
+        found = await self._at(given) if given.startswith("/") else await self._named(project, name)
+        if found is None:
+            raise RookeryError(
+                "workspace-not-found",
+                f"there is no workspace {given}",
+                "register its repository: rookery project add PATH",
+            )
+        return found
+
+    async def _named(self, project: str, workspace: str) -> Path | None:
+        found = [one for one in await self._projects.all() if one.id == project and workspace == _MAIN]
+        return Path(found[0].path) if found else None
+
+    async def _at(self, path: str) -> Path | None:
+        real = await asyncio.to_thread(os.path.realpath, path)
+        return next((Path(one.path) for one in await self._projects.all() if one.path in (path, real)), None)
+
+    # ---- what of ours is shown
+
+    def _toolsets(self, directory: Path | None) -> Sequence[Member]:
+        async def records(session: str | None) -> list[Record]:
+            return await self.hub.records(directory, session)
+
+        return [hub_toolset(records)]
+
+
+def judge(permissions: Permissions) -> Judge:
+    """The policy of the user and of the project, as a view asks for it."""
+    policy = Policy(_rules(permissions.user), _rules(permissions.project))
+
+    def verdict(server: str, tool: str, public: str) -> Verdict:
+        found = policy.verdict(server, tool, public)
+        return Verdict(found.action, denied_text(found, public) if found.action != "allow" else "")
+
+    return verdict
+
+
+def _rules(written: Sequence[Written]) -> list[Rule]:
+    return [rule for one in written for rule in read_rules(one.permission, one.source)[0]]

@@ -1,0 +1,1 @@
+"""What every client sees of every provider: catalogs, names, views, and the way of a call."""

@@ -1,0 +1,52 @@
+"""What may look at a tool call before and after it, and replace what goes in or comes out; it cannot deny."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from msgspec import Raw
+
+logger = logging.getLogger("rookery.hooks")
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call to a tool, as hooks see it. `arguments` is the JSON text of an object."""
+
+    server: str
+    tool: str
+    public: str
+    arguments: Raw
+    workspace: str | None = None
+
+
+Before = Callable[[ToolCall], Awaitable[Raw | None]]
+After = Callable[[ToolCall, Raw], Awaitable[Raw | None]]
+
+
+@dataclass
+class Hooks:
+    """`tool.execute.before` and `tool.execute.after`, in the order they were added."""
+
+    before: list[Before] = field(default_factory=list[Before])
+    after: list[After] = field(default_factory=list[After])
+
+    async def run_before(self, call: ToolCall) -> ToolCall:
+        """The call with the arguments that the hooks made of it."""
+        for hook in list(self.before):
+            try:
+                given = await hook(call)
+            except Exception:
+                logger.exception("a hook failed before %s, and is ignored", call.public)
+                continue
+            if given is not None:
+                call = replace(call, arguments=given)
+        return call
+
+    async def run_after(self, call: ToolCall, result: Raw) -> Raw:
+        for hook in list(self.after):
+            try:
+                result = await hook(call, result) or result
+            except Exception:
+                logger.exception("a hook failed after %s, and is ignored", call.public)
+        return result

@@ -1,0 +1,103 @@
+"""One call on its way to a server behind us, and everything that comes back for it before its answer."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from rookery.system import metrics
+from rookery.system.tasks import TaskSet
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import METHOD_NOT_FOUND, Notification, Params, WireError
+from rookery.wire.provider import Ask, Call, wants_log
+
+T = TypeVar("T")
+
+DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a slow client did not take in time.")
+
+_tasks = TaskSet("relay")
+_QUESTION = "question"
+_MOST_WAITING = 1000
+
+
+class Relay:
+    """Hears what a server says while it works on one call, and hands it to the client that called, in order."""
+
+    __slots__ = ("_call", "_root", "_sending", "_waiting", "caller")
+
+    def __init__(self, call: Call, root: str | None) -> None:
+        self.caller = call.caller
+        self._call = call
+        self._root = root
+        self._waiting: deque[tuple[str, Mapping[str, Any] | Raw]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def progressed(self, params: Params) -> None:
+        token = self._call.meta.get("progressToken")
+        if token is not None:
+            self._pass_on("notifications/progress", {**params, "progressToken": token})
+
+    def notified(self, message: Notification) -> None:
+        if message.method == "notifications/message" and not self._wants_log(message.params):
+            return
+        self._pass_on(message.method, message.params)
+
+    async def answer(self, method: str, params: Params) -> Mapping[str, Any] | Raw:
+        """A question of the server's. A client that cannot be asked is answered for."""
+        call = self._call
+        if method not in revisions.CAPABILITY_OF:
+            raise WireError(METHOD_NOT_FOUND, f"there is nobody here to answer {method}")
+        able = revisions.CAPABILITY_OF[method] in call.client.capabilities
+        if not able or call.client.modern:
+            return self._answer_for(method)
+        await self.flush()
+        return (await call.ask_raw({_QUESTION: Ask(method, params)}))[_QUESTION]
+
+    def _answer_for(self, method: str) -> Mapping[str, Any]:
+        if method == "roots/list":
+            return {"roots": [{"uri": f"file://{self._root}"}] if self._root else []}
+        if method == "elicitation/create":
+            return {"action": "cancel"}
+        raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """Wait for the answer, and for everything that was said before it to be handed over."""
+        try:
+            result = await work
+            if self._sending is not None:
+                await self.flush()
+            return result
+        finally:
+            if self._sending is not None:
+                self._sending.cancel()
+
+    async def flush(self) -> None:
+        while self._sending is not None and not self._sending.done():
+            await asyncio.wait([self._sending])
+
+    def _pass_on(self, method: str, params: Mapping[str, Any] | Raw) -> None:
+        if len(self._waiting) >= _MOST_WAITING:
+            # The client reads slower than the server talks; the newest tell more than the oldest.
+            DROPPED.add()
+            self._waiting.popleft()
+        self._waiting.append((method, params))
+        if self._sending is None or self._sending.done():
+            self._sending = _tasks.start(self._send(), "notifications of a call")
+
+    async def _send(self) -> None:
+        while self._waiting:
+            method, params = self._waiting.popleft()
+            await self._call.notify(method, params)
+
+    def _wants_log(self, params: Raw) -> bool:
+        try:
+            return wants_log(self._call, msgspec.json.decode(params, type=_Log).level)
+        except (msgspec.DecodeError, ValueError):
+            return False
+
+
+class _Log(msgspec.Struct):
+    level: str

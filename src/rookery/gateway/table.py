@@ -1,0 +1,130 @@
+"""What a view shows at one moment: every list as the bytes that are served, and where each public name leads."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rookery.gateway.catalog import LISTS, Catalog, Entry, Kind
+from rookery.gateway.member import Member
+from rookery.gateway.names import Owned, Style, face_name, public_names, public_uris, scheme_of
+from rookery.gateway.rules import ALLOWED, Rules, Verdict
+
+logger = logging.getLogger("rookery.gateway")
+
+
+class _Schema(msgspec.Struct):
+    inputSchema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a public name leads."""
+
+    member: Member
+    entry: Entry
+    public: str
+    verdict: Verdict = ALLOWED
+
+    @property
+    def name(self) -> str:
+        """What its own provider calls it."""
+        return self.entry.name
+
+
+@dataclass
+class Table:
+    """Made anew whenever a provider or a rule changes."""
+
+    tools: dict[str, Target] = field(default_factory=dict[str, Target])
+    prompts: dict[str, Target] = field(default_factory=dict[str, Target])
+    resources: dict[str, Target] = field(default_factory=dict[str, Target])
+    templates: dict[str, Target] = field(default_factory=dict[str, Target])
+    lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
+    # By what stands in front of a URI: the server it belongs to.
+    schemes: dict[str, Member] = field(default_factory=dict[str, Member])
+    members: dict[str, tuple[Member, Catalog]] = field(default_factory=dict[str, tuple[Member, Catalog]])
+    style: Style = field(default_factory=Style)
+    _schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict[str, Mapping[str, Any] | None])
+
+    def of(self, kind: Kind) -> dict[str, Target]:
+        return getattr(self, kind)
+
+    def input_schema(self, tool: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments, read once."""
+        if tool not in self._schemas:
+            target = self.tools.get(tool)
+            if target is None:
+                return None
+            found = msgspec.json.decode(target.entry.raw, type=_Schema).inputSchema
+            self._schemas[tool] = found if isinstance(found, dict) else None
+        return self._schemas[tool]
+
+    def resource(self, uri: str) -> tuple[Member, str] | None:
+        """Who has a resource, and under which URI: a listed one, one that fits a template, or one from a result."""
+        if (listed := self.resources.get(uri)) is not None:
+            return listed.member, listed.name
+        for scheme, member in self.schemes.items():
+            if uri.startswith(scheme):
+                return member, uri[len(scheme) :]
+        # A result may mention a resource by its server's own URI.
+        owners = {id(one.member): one.member for one in self.resources.values() if one.name == uri}
+        if not owners:
+            owners = {id(m): m for m, catalog in self.members.values() if catalog.resources or catalog.templates}
+        return (next(iter(owners.values())), uri) if len(owners) == 1 else None
+
+    def public_uri(self, member: Member, uri: str) -> str:
+        """How a view calls a resource of one of its servers."""
+        for public, target in self.resources.items():
+            if target.member is member and target.name == uri:
+                return public
+        if self.style.bare or self.style.prefix != "always":
+            return uri
+        return scheme_of(member.name) + uri
+
+
+def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:
+    """Pure: what these providers, at this moment, look like from outside."""
+    made = Table(style=style)
+    by_name = {one.name: (one, catalog) for one in members if (catalog := one.catalog) is not None}
+    made.members = by_name
+    for kind in LISTS:
+        offered = {
+            Owned(member.name, entry.name, member.ours): entry
+            for member, catalog in by_name.values()
+            for entry in catalog.of(kind)
+        }
+        named = (public_names if LISTS[kind][2] == "name" else public_uris)(list(offered), style)
+        order = {one: place for place, one in enumerate(offered)}
+        shown: list[bytes] = []
+        for public, one in sorted(named.items(), key=lambda pair: order[pair[1]]):
+            target = _target(by_name[one.owner][0], offered[one], public, kind, rules)
+            if target is None:
+                continue
+            made.of(kind)[public] = target
+            if target.verdict.action != "deny":
+                shown.append(target.entry.renamed(kind, public))
+        method, key, _ = LISTS[kind]
+        made.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(shown)))
+    if not style.bare:
+        made.schemes = {scheme_of(name): member for name, (member, _) in by_name.items() if not member.ours}
+    return made
+
+
+def _target(member: Member, entry: Entry, public: str, kind: Kind, rules: Rules) -> Target | None:
+    if kind != "tools":
+        return Target(member, entry, public)
+    # Rules are about one name of a tool, whatever this view calls it.
+    face = entry.name if member.ours else face_name(member.name, entry.name)
+    if not rules.shows(member.name, entry.name, face):
+        return None
+    try:
+        verdict = rules.verdict(member.name, entry.name, face)
+    except Exception:
+        # What guards something fails closed.
+        logger.exception("the policy failed on %s", public)
+        verdict = Verdict("deny", "the policy could not be evaluated; the daemon's log tells why")
+    return Target(member, entry, public, verdict)

@@ -1,0 +1,1 @@
+"""The MCP tools that Rookery itself serves, one file a toolset."""

@@ -1,0 +1,103 @@
+"""A group of tools of our own, as a view sees it: the same contract as for a server behind us."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw
+
+from rookery.gateway import results
+from rookery.gateway.catalog import Catalog, Entry
+from rookery.system.errors import RookeryError
+from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
+from rookery.wire.provider import Call, Changes
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool that takes no arguments."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """`takes` is the struct of its arguments, `gives` the type of its answer; the schemas are made from them."""
+
+    name: str
+    description: str
+    run: Callable[[Call, Any], Awaitable[Any]]
+    takes: type[msgspec.Struct] = Nothing
+    gives: Any = dict[str, Any]
+    read_only: bool = False
+
+    def entry(self) -> Entry:
+        definition = {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": _schema(self.takes),
+            "outputSchema": _schema(self.gives),
+            "annotations": {"readOnlyHint": self.read_only},
+        }
+        return Entry(self.name, Raw(msgspec.json.encode(definition)))
+
+
+@dataclass
+class Toolset:
+    """A member of views."""
+
+    name: str
+    tools: Sequence[Tool]
+    ours: bool = True
+    changes: Changes = field(default_factory=Changes)
+
+    def __post_init__(self) -> None:
+        self.catalog = Catalog(tools=[tool.entry() for tool in self.tools])
+        self._by_name = {tool.name: tool for tool in self.tools}
+
+    def use(self) -> asyncio.Future[bool] | None:
+        """It is always there."""
+
+    def watch(self, watcher: object, uris: frozenset[str]) -> None:
+        """It has no resources."""
+
+    async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
+        tool = self._by_name.get(params.get("name", ""))
+        if call.method != "tools/call":
+            raise WireError(METHOD_NOT_FOUND, f"{self.name} has no {call.method}")
+        if tool is None:
+            raise WireError(INVALID_PARAMS, f"there is no tool {params.get('name')}")
+        try:
+            given = msgspec.json.decode(params.get("arguments", EMPTY), type=tool.takes)
+        except msgspec.DecodeError as error:
+            return results.failed("invalid-input", f"the arguments of {tool.name} do not fit: {error}")
+        try:
+            return _answer(await tool.run(call, given))
+        except RookeryError as error:
+            return results.failed(error.code, results.words_of(error))
+
+
+def _answer(value: Any) -> Mapping[str, Any]:
+    """The value as text, and as structured content, which older revisions want to be an object."""
+    plain = msgspec.to_builtins(value)
+    text = msgspec.json.encode(plain).decode()
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
+    }
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """One schema without references to elsewhere; clients differ in how well they follow them."""
+    (made,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    return _inlined(made, parts)
+
+
+def _inlined(made: Any, parts: Mapping[str, Any]) -> Any:
+    if isinstance(made, list):
+        return [_inlined(one, parts) for one in cast(list[Any], made)]
+    if not isinstance(made, dict):
+        return made
+    members = cast(dict[str, Any], made)
+    if "$ref" in members:
+        return _inlined(parts[members["$ref"]], parts)
+    return {key: _inlined(value, parts) for key, value in members.items()}

@@ -1,0 +1,239 @@
+"""The servers of one directory: what its files, its user and its sessions define, and what came of each."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from rookery.gateway.switches import Subjects, Switches
+from rookery.system.errors import RookeryError
+from rookery.upstreams.connector import Approved
+from rookery.upstreams.definition import Definition
+from rookery.upstreams.permissions import Permissions
+from rookery.upstreams.pool import Pool
+from rookery.upstreams.server import Server, needs_approval
+from rookery.upstreams.sources import Found
+
+logger = logging.getLogger("rookery.upstreams")
+
+
+class Record(msgspec.Struct):
+    """One server as status, REST and `hub_list_servers` show it."""
+
+    name: str
+    workspace: str | None
+    status: str
+    error: str | None
+    tools: int
+    source: str
+    shadowed: bool
+    scope: str
+    era: str | None
+    kind: str
+    stderr: list[str]
+
+
+@dataclass
+class Slot:
+    """One definition that counts, and the server that was made of it, unless something holds it back."""
+
+    definition: Definition
+    held_back: str | None = None
+    servers: dict[str | None, Server] = field(default_factory=dict[str | None, Server])
+
+
+@dataclass
+class Added:
+    """Servers that were added while running, by the session they were added for; None is for all."""
+
+    by_session: dict[str | None, dict[str, Definition]] = field(default_factory=dict[str | None, dict[str, Definition]])
+
+    def of(self, session: str | None) -> dict[str, Definition]:
+        return self.by_session.get(session, {})
+
+    def put(self, definition: Definition, session: str | None) -> None:
+        self.by_session.setdefault(session, {})[definition.name] = definition
+
+    def drop(self, name: str, session: str | None) -> bool:
+        return self.by_session.get(session, {}).pop(name, None) is not None
+
+
+class Fleet:
+    """`directory` is None for what is app-wide. `load` reads the files, `approved` asks what the user has said."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        pool: Pool,
+        switches: Switches,
+        added: Sequence[Added],
+        load: Callable[[], Awaitable[tuple[Found, Permissions]]],
+        approved: Approved,
+    ) -> None:
+        self.directory = directory
+        self.found = Found()
+        self.permissions = Permissions()
+        self._pool = pool
+        self.switches = switches
+        self._added = added
+        self._load = load
+        self._approved = approved
+        # Its own; others, which hold everywhere, come after.
+        self.added = added[0]
+        self._slots: dict[str | None, dict[str, Slot]] = {}
+        self._listeners: set[Callable[[], None]] = set()
+        self._refreshing = asyncio.Lock()
+
+    # ---- what there is
+
+    @property
+    def workspace(self) -> str | None:
+        return str(self.directory) if self.directory is not None else None
+
+    def subjects(self, session: str | None) -> Subjects:
+        """Whom switches are about, for a caller of this fleet."""
+        found: Subjects = {"app": ""}
+        if self.directory is not None:
+            found = {**found, "project": str(self.directory), "workspace": str(self.directory)}
+        return found if session is None else {**found, "session": session}
+
+    def own(self, session: str | None) -> str | None:
+        """The session, where it sees anything else than all others do."""
+        if session is None:
+            return None
+        scoped = any(slot.definition.scope == "session" for slot in self._slots.get(None, {}).values())
+        has_own = any(added.of(session) for added in self._added) or session in self.switches.sessions
+        return session if scoped or has_own else None
+
+    def servers(self, session: str | None = None) -> list[Server]:
+        """The servers that may be used."""
+        return [self._server(slot, session) for slot in self._for(session).values() if slot.held_back is None]
+
+    def slots(self, session: str | None = None) -> Iterator[Slot]:
+        yield from self._for(session).values()
+
+    def records(self, session: str | None = None) -> list[Record]:
+        """Every known server, those that others stand before too."""
+        own = [self._record(slot, session) for slot in self._for(session).values()]
+        behind = [
+            Record(one.name, self.workspace, "disabled", None, 0, str(one.source), True, one.scope, None, one.kind, [])
+            for one in self.found.shadowed
+        ]
+        return own + behind
+
+    def waiting(self) -> list[Definition]:
+        """What waits for approval."""
+        return [slot.definition for slot in self._for(None).values() if slot.held_back == "needs_approval"]
+
+    def find(self, name: str, session: str | None = None) -> Slot:
+        slot = self._for(session).get(name)
+        if slot is None:
+            known = ", ".join(self._for(session)) or "none"
+            raise RookeryError("server-not-found", f"there is no MCP server {name!r}", f"known here: {known}")
+        return slot
+
+    def server(self, name: str, session: str | None = None) -> Server:
+        """A server that may be used, or the reason why it may not."""
+        slot = self.find(name, session)
+        if slot.held_back == "needs_approval":
+            raise needs_approval(name)
+        if slot.held_back is not None:
+            raise RookeryError("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
+        return self._server(slot, session)
+
+    # ---- what changes
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        self._listeners.add(changed)
+        return lambda: self._listeners.discard(changed)
+
+    async def refresh(self, *, reload: bool = True) -> None:
+        """Take over what files, approvals and switches say now. What did not change goes on running."""
+        async with self._refreshing:
+            if reload:
+                self.found, self.permissions = await self._load()
+            sessions = {None, *self.switches.sessions, *(one for added in self._added for one in added.by_session)}
+            wanted = {session: await self._wanted(session) for session in sessions}
+            old, self._slots = self._slots, wanted
+            self._keep(old, wanted)
+        for changed in list(self._listeners):
+            changed()
+
+    def end_session(self, session: str) -> None:
+        """Its own servers end with it."""
+        for added in self._added:
+            added.by_session.pop(session, None)
+        for slots in self._slots.values():
+            for slot in slots.values():
+                if (server := slot.servers.pop(session, None)) is not None:
+                    self._pool.give_back(server)
+        self._slots.pop(session, None)
+
+    def close(self) -> None:
+        for slots in self._slots.values():
+            for slot in slots.values():
+                for server in slot.servers.values():
+                    self._pool.give_back(server)
+        self._slots = {}
+
+    async def _wanted(self, session: str | None) -> dict[str, Slot]:
+        definitions = {one.name: one for one in self.found.servers}
+        for added in reversed(self._added):
+            definitions |= added.of(None) | (added.of(session) if session is not None else {})
+        return {name: Slot(one, await self._reason(one, session)) for name, one in definitions.items()}
+
+    async def _reason(self, definition: Definition, session: str | None) -> str | None:
+        """What keeps a server from being used."""
+        switched = self.switches.server(definition.name, self.subjects(session))
+        if not (definition.enabled if switched is None else switched):
+            return "disabled"
+        return None if await self._approved(definition, self.directory) else "needs_approval"
+
+    def _keep(self, old: dict[str | None, dict[str, Slot]], new: dict[str | None, dict[str, Slot]]) -> None:
+        """Servers whose definition still counts stay as they are, the others are given back."""
+        for session, slots in old.items():
+            for name, slot in slots.items():
+                now = new.get(session, {}).get(name)
+                if now is not None and now.held_back is None and now.definition.digest == slot.definition.digest:
+                    now.servers = slot.servers
+                    continue
+                for server in slot.servers.values():
+                    self._pool.give_back(server)
+
+    # ---- one server
+
+    def _for(self, session: str | None) -> dict[str, Slot]:
+        return self._slots.get(session) or self._slots.get(None, {})
+
+    def _server(self, slot: Slot, session: str | None) -> Server:
+        key = session if slot.definition.scope == "session" else None
+        server = slot.servers.get(key)
+        if server is None:
+            where = self._where(slot.definition)
+            server = slot.servers[key] = self._pool.take(slot.definition, where, key, self.directory)
+        return server
+
+    def _where(self, definition: Definition) -> Path:
+        return Path.home() if definition.scope == "app" or self.directory is None else self.directory
+
+    def _record(self, slot: Slot, session: str | None) -> Record:
+        one = slot.definition
+        server = self._server(slot, session) if slot.held_back is None else None
+        catalog = server.catalog if server is not None else None
+        return Record(
+            name=one.name,
+            workspace=None if one.scope == "app" else self.workspace,
+            status=slot.held_back or (server.status if server is not None else "pending"),
+            error=server.error if server is not None else None,
+            tools=len(catalog.tools) if catalog is not None else 0,
+            source=str(one.source),
+            shadowed=False,
+            scope=one.scope,
+            era=server.client.revision if server is not None and server.client is not None else None,
+            kind=one.kind,
+            stderr=server.stderr.text().splitlines()[-20:] if server is not None else [],
+        )

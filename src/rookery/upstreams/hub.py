@@ -1,0 +1,179 @@
+"""All servers of all directories, for whoever lists, adds, switches or connects them."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rookery.gateway.names import face_name
+from rookery.gateway.switches import Level, Switch, Switches
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.upstreams.definition import Definition
+from rookery.upstreams.dialects import define_entry
+from rookery.upstreams.fleet import Added, Fleet, Record
+from rookery.upstreams.permissions import Permissions, permissions_of
+from rookery.upstreams.pool import Pool
+from rookery.upstreams.server import Server
+from rookery.upstreams.sources import Found, find
+
+logger = logging.getLogger("rookery.upstreams")
+
+
+# What a model's tokenizer makes of JSON, near enough to compare servers by.
+_BYTES_A_TOKEN = 4
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """One tool of one server. `tokens` is about what its definition costs a model to read."""
+
+    server: str
+    tool: str
+    name: str
+    definition: msgspec.Raw
+    tokens: int
+
+
+class Hub:
+    """Fleets are made when somebody first asks for their directory; None is what is app-wide."""
+
+    def __init__(self, pool: Pool, switches: Switches, events: Bus) -> None:
+        self.switches = switches
+        self._pool = pool
+        self._events = events
+        self._everywhere = Added()
+        self._fleets: dict[Path | None, Fleet] = {}
+        self._opening = asyncio.Lock()
+
+    async def fleet(self, directory: Path | None) -> Fleet:
+        found = self._fleets.get(directory)
+        if found is not None:
+            return found
+        async with self._opening:
+            if directory not in self._fleets:
+                made = self._make(directory)
+                await made.refresh()
+                self._fleets[directory] = made
+            return self._fleets[directory]
+
+    async def refresh(self, directory: Path | None = None) -> None:
+        """Files, approvals or switches have changed: for one directory, or app-wide and so for all."""
+        for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
+            await fleet.refresh()
+
+    async def close(self) -> None:
+        for fleet in self._fleets.values():
+            fleet.close()
+        self._fleets.clear()
+        await self._pool.close()
+
+    def _make(self, directory: Path | None) -> Fleet:
+        def read() -> tuple[Found, Permissions]:
+            return find(directory, os.environ), permissions_of(directory)
+
+        async def load() -> tuple[Found, Permissions]:
+            return await asyncio.to_thread(read)
+
+        added = [self._everywhere] if directory is None else [Added(), self._everywhere]
+        approved = self._pool.connector.approved
+        return Fleet(directory, pool=self._pool, switches=self.switches, added=added, load=load, approved=approved)
+
+    # ---- what is asked for
+
+    async def records(self, directory: Path | None, session: str | None = None) -> list[Record]:
+        return (await self.fleet(directory)).records(session)
+
+    async def all_records(self) -> list[Record]:
+        """Of every directory that is in use, and app-wide; what is shared is told once."""
+        await self.fleet(None)
+        found = {
+            (one.name, one.workspace, one.source): one for fleet in self._fleets.values() for one in fleet.records()
+        }
+        return list(found.values())
+
+    async def tools(self, directory: Path | None, session: str | None, wanted: str | None) -> list[Tool]:
+        """The tools of all servers, or of one; waits for every one that is starting."""
+        fleet = await self.fleet(directory)
+        servers = [fleet.server(wanted, session)] if wanted is not None else fleet.servers(session)
+        starting = [wait for one in servers if (wait := one.use()) is not None]
+        if starting:
+            await asyncio.wait(starting)
+        if wanted is not None and servers[0].catalog is None:
+            raise servers[0].failure()
+        return [
+            Tool(
+                one.name,
+                entry.name,
+                face_name(one.name, entry.name),
+                entry.raw,
+                -(-len(bytes(entry.raw)) // _BYTES_A_TOKEN),
+            )
+            for one in servers
+            if one.catalog is not None
+            for entry in one.catalog.tools
+        ]
+
+    def waiting(self) -> list[tuple[Definition, Path]]:
+        """What waits for approval, and the checkouts that it was found in."""
+        return [(one, key) for key, fleet in self._fleets.items() if key is not None for one in fleet.waiting()]
+
+    async def add(self, directory: Path | None, session: str | None, name: str, config: Mapping[str, Any]) -> None:
+        """Define a server until it is removed or Rookery stops, and connect it; how that went is in its record."""
+        definition = define_entry(name, config, "added while running")
+        fleet = await self.fleet(directory)
+        fleet.added.put(definition, session)
+        await self._changed(directory)
+        if fleet.find(name, session).held_back is None:
+            await self._try(fleet.server(name, session))
+
+    async def remove(self, directory: Path | None, session: str | None, name: str) -> Definition:
+        """Take away what was added while running; what a file defines is told, for whoever edits that."""
+        fleet = await self.fleet(directory)
+        definition = fleet.find(name, session).definition
+        if fleet.added.drop(name, session):
+            await self.switches.forget(name, fleet.subjects(session))
+            await self._changed(directory)
+        return definition
+
+    async def connect(self, directory: Path | None, session: str | None, name: str) -> None:
+        await self._try((await self.fleet(directory)).server(name, session))
+
+    async def disconnect(self, directory: Path | None, session: str | None, name: str) -> None:
+        await (await self.fleet(directory)).server(name, session).disconnect()
+
+    async def switch(
+        self, directory: Path | None, session: str | None, name: str, *, tool: str | None, level: Level, enabled: bool
+    ) -> None:
+        """Switch a server, or those of its tools that match, on or off."""
+        fleet = await self.fleet(directory)
+        fleet.find(name, session)
+        subject = fleet.subjects(session).get(level)
+        if subject is None:
+            raise RookeryError(
+                "invalid-input", f"there is no {level} here to switch {name} for", "name a workspace or a session"
+            )
+        pattern = name if tool is None else f"{name}/{tool}"
+        await self.switches.set(Switch(level, subject, pattern, enabled))
+        await self._changed(directory if level != "app" else None)
+        self._events.publish("mcp.switched", server=name, tool=tool, level=level, enabled=enabled)
+
+    def end_session(self, session: str) -> None:
+        """What belonged to a session ends with it."""
+        self.switches.end_session(session)
+        for fleet in self._fleets.values():
+            fleet.end_session(session)
+
+    async def _changed(self, directory: Path | None) -> None:
+        for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
+            await fleet.refresh(reload=False)
+
+    async def _try(self, server: Server) -> None:
+        """Whatever comes of it is the server's status."""
+        try:
+            await server.connect()
+        except RookeryError as error:
+            logger.info('MCP server "%s" failed: %s', server.name, error.message)

@@ -1,0 +1,47 @@
+"""Fetching what a server offers."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rookery.gateway.catalog import CAPABILITY, LISTS, Catalog, Entry, Kind, entries
+from rookery.system.errors import RookeryError
+from rookery.wire.client import Client
+from rookery.wire.jsonrpc import WireError
+
+logger = logging.getLogger("rookery.upstreams")
+
+_MOST_ENTRIES = 10_000
+
+
+async def fetch(name: str, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None) -> Catalog:
+    """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`."""
+    found: dict[str, Any] = {kind: old.of(kind) for kind in LISTS} if old is not None else {}
+    for kind in kinds:
+        if CAPABILITY[kind] in client.capabilities:
+            found[kind] = await _list(name, client, kind)
+    return Catalog(**found, capabilities=client.capabilities, info=client.info, instructions=client.instructions)
+
+
+async def _list(name: str, client: Client, kind: Kind) -> list[Entry]:
+    method, key, _ = LISTS[kind]
+    try:
+        listed = await client.list_all(method, key)
+        if len(listed) > _MOST_ENTRIES:
+            raise RookeryError("upstream-failed", f"it lists {len(listed)} {kind}; {_MOST_ENTRIES} are the most")
+    except (RookeryError, WireError) as error:
+        if kind == "tools":
+            raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None
+        # A server is of use without its prompts or resources; some declare what they do not have.
+        logger.warning("%s: %s cannot be listed: %s", name, kind, error)
+        return []
+    good, problems = entries(kind, listed)
+    for problem in problems:
+        logger.warning("%s: %s", name, problem)
+    return good
+
+
+def differing(old: Catalog | None, new: Catalog | None) -> Mapping[Kind, bool]:
+    """Which lists are not the same in both."""
+    empty = Catalog()
+    return {kind: (old or empty).of(kind) != (new or empty).of(kind) for kind in LISTS}

@@ -1,0 +1,53 @@
+"""Who belongs to a view: our toolsets and the servers of a directory, or one server alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rookery.gateway.member import Member
+from rookery.gateway.rules import Judge, Rules, ViewRules
+from rookery.upstreams.fleet import Fleet
+from rookery.upstreams.permissions import Permissions
+
+
+@dataclass(frozen=True)
+class FleetMembers:
+    """`only` names the server of a view with bare names."""
+
+    fleet: Fleet
+    judge: Callable[[Permissions], Judge]
+    toolsets: Sequence[Member] = ()
+    only: str | None = None
+
+    @property
+    def workspace(self) -> str | None:
+        return self.fleet.workspace
+
+    def own(self, session: str | None) -> str | None:
+        return self.fleet.own(session)
+
+    def members(self, session: str | None) -> Sequence[Member]:
+        servers = self.fleet.servers(session)
+        if self.only is not None:
+            return [one for one in servers if one.name == self.only]
+        return [*self.toolsets, *servers]
+
+    def rules(self, session: str | None) -> Rules:
+        return ViewRules(
+            {slot.definition.name: slot.definition.tools for slot in self.fleet.slots(session)},
+            self.fleet.permissions.shown,
+            self.fleet.switches,
+            self.fleet.subjects(session),
+            self.judge(self.fleet.permissions),
+        )
+
+    def absent(self, session: str | None) -> Sequence[str]:
+        """The servers that could have had what was asked for, and why they are not there."""
+        return [
+            f"{record.name} is {record.status}{f' ({record.error})' if record.error else ''}"
+            for record in self.fleet.records(session)
+            if record.status not in ("connected", "stopped") and not record.shadowed
+            if self.only in (None, record.name)
+        ]
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return self.fleet.listen(changed)
