@@ -44,7 +44,7 @@ def carriers(owned: Callable[[str], bool], *, not_before: float = 0.0) -> list[p
     found: list[psutil.Process] = []
     for pid in psutil.pids():
         with contextlib.suppress(psutil.Error, OSError):
-            marker = _marker(pid)
+            marker = marker_of(pid)
             if marker is None or not owned(marker) or started(pid) < not_before:
                 continue
             process = psutil.Process(pid)
@@ -53,11 +53,14 @@ def carriers(owned: Callable[[str], bool], *, not_before: float = 0.0) -> list[p
     return found
 
 
-def _marker(pid: int) -> str | None:
+def marker_of(pid: int) -> str | None:
+    """The marker in a process's environment, as that was when it began; raises where it cannot be read."""
     if not _LINUX:
         return psutil.Process(pid).environ().get(MARKER)
     # Many times cheaper than a psutil.Process for each pid, and all but a few end here.
     environment = (_PROC / str(pid) / "environ").read_bytes()
+    if not environment:
+        raise psutil.AccessDenied(pid)  # of a zombie, or of a process that has wiped it
     _, there, rest = (b"\0" + environment).partition(b"\0" + MARKER.encode() + b"=")
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if there else None
 

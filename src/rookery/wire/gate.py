@@ -24,6 +24,14 @@ class Principal:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """The process that opened a connection to the Unix socket: `state["peer"]` of its requests."""
+
+    pid: int
+    started: float
+
+
+@dataclass(frozen=True)
 class Refusal:
     """An answer that ends the request; the connection is closed after it."""
 

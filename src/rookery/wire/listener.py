@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from starlette.types import ASGIApp
+import psutil
+from starlette.types import ASGIApp, Scope
 
+from rookery.system import processes
 from rookery.system.errors import RookeryError
 from rookery.wire.door import Door, Limits
 from rookery.wire.front import Front
-from rookery.wire.gate import Judge
+from rookery.wire.gate import Judge, Peer, Refusal
+from rookery.wire.head import Head
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 512
@@ -86,17 +89,43 @@ def peer_uid(connected: socket.socket) -> int | None:
     return None
 
 
+def peer_of(connected: socket.socket) -> Peer | None:
+    """The process at the other end of a Unix socket, None where it has gone or the system does not tell.
+
+    Its pid is worth something only with the moment it started, which is why this is asked at once.
+    """
+    try:
+        if sys.platform == "linux":
+            packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        elif sys.platform == "darwin":
+            packed = connected.getsockopt(0, 2, struct.calcsize("i"))  # LOCAL_PEERPID
+        else:
+            return None
+        pid: int = struct.unpack_from("i", packed)[0]
+        return Peer(pid, processes.started(pid))
+    except (OSError, psutil.Error):
+        return None
+
+
 class _UnixFront(Front):
-    """Refuses, before a byte is read, everybody but the user that the daemon runs as."""
+    """Refuses, before a byte is read, everybody but the user that the daemon runs as, and tells which process calls."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        connected = transport.get_extra_info("socket")
         try:
-            uid = peer_uid(transport.get_extra_info("socket"))
+            uid = peer_uid(connected)
         except OSError:  # it has gone already, and what it left behind is nobody's
             uid = -1
+        self._peer = peer_of(connected)
         super().connection_made(transport)
         if uid is not None and uid != os.getuid():
             self.cut("foreign-uid")
+
+    def _judge(self, method: str, head: Head) -> Refusal | Scope:
+        verdict = super()._judge(method, head)
+        if not isinstance(verdict, Refusal):
+            verdict["state"]["peer"] = self._peer
+        return verdict
 
 
 class Listener:
