@@ -1,6 +1,8 @@
 """Many callers on one connection: what a server says of its own accord reaches whom it belongs to, and nobody else."""
 
 import asyncio
+import base64
+import math
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -185,15 +187,14 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
             asking = asyncio.create_task(ask(met, ear, ROOTS, {**ROOTS, "id": "r"}, answers=2))
             await soon(begun.wait())
             (one,) = [found for found in running.values() if found is not other]
-            assert (one.limit.when(), other.limit.when()) == (None, None)
+            assert (one.due, other.due) == (math.inf, math.inf)
             await met.client.notify("notifications/step", {})
             await say(met)
-            assert other.limit.when() is None, "progress must not start it again"
+            assert other.due == math.inf, "progress must not start it again"
             now = asyncio.get_running_loop().time()
             go.set()
             assert len(await soon(asking)) == 2
-            when = other.limit.when()
-            assert when is not None and when >= now + LIMIT
+            assert now + LIMIT <= other.due < math.inf
 
 
 @requirement("wire.client.timeouts", "wire.cancel.progress")
@@ -210,21 +211,23 @@ async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(questions, "AT_ONCE", 3)
-    begun, go = asyncio.Event(), asyncio.Event()
+    go = asyncio.Event()
 
     async def think(method: str, params: Params) -> dict[str, Any]:
-        begun.set()
         await go.wait()
         return {"roots": []}
 
+    # In one piece, so that all of them are there before the first is answered.
+    asked = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"roots/list"}\n' % number for number in range(8))
     async with meeting(odd(), known="handshake") as met:
-        asked = [{"id": number, "method": "roots/list"} for number in range(8)]
-        asking = asyncio.create_task(ask(met, Ear(answerer=think), *asked, answers=6))
-        await soon(begun.wait())
-        await say(met)
+        noise = {"bytes": base64.b64encode(asked).decode()}
+        assert text(await soon(met.client.call_tool("noise", noise, Ear(answerer=think)))) == "after the noise"
+        refused = [await met.heard.wait_for("notifications/answered", count) for count in (1, 2, 3)]
+        assert [(one["id"], "error" in one) for one in refused] == [(3, True), (4, True), (5, True)]
+        assert "more than 3 questions" in refused[0]["error"]["message"]
         go.set()
-        found = {one["id"]: "error" in one for one in await soon(asking)}
-        assert found == dict.fromkeys(range(3), False) | dict.fromkeys(range(3, 6), True)
+        answered = [await met.heard.wait_for("notifications/answered", count) for count in (4, 5, 6)]
+        assert [(one["id"], "error" in one) for one in answered] == [(0, False), (1, False), (2, False)]
         assert met.client.strays == 2
 
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from rookery.system.errors import RookeryError
 from rookery.wire import revisions
-from rookery.wire.asking import CALL_BOUND, CONNECTION_WIDE, Answerer, InFlight, Listener, Notified, Ourselves, Running
+from rookery.wire.asking import CALL_BOUND, CONNECTION_WIDE, Answerer, Listener, Notified, Ourselves
 from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, SessionLost
 from rookery.wire.jsonrpc import (
     INTERNAL_ERROR,
@@ -28,6 +28,7 @@ from rookery.wire.jsonrpc import (
 )
 from rookery.wire.listing import all_pages
 from rookery.wire.questions import Questions, answer_inputs
+from rookery.wire.running import InFlight
 from rookery.wire.watching import Watch
 from rookery.wire.writing import Identity, Writer
 
@@ -129,8 +130,7 @@ class Client:
     async def close(self) -> None:
         """Ends every request that still runs."""
         self._closed = True
-        for running in self._in_flight.running.values():
-            running.end()
+        self._in_flight.end_all()
         await self._watch.close()
         await self._questions.close()
         await self.channel.close()
@@ -194,17 +194,13 @@ class Client:
         if self._closed:
             raise _closed(method)
         number = next(self._numbers)
-        writer, running = self._writer, self._in_flight.running
+        writer = self._writer
         with_progress = listener is not None and bool(listener.caller)
         message = writer.request(number, method, params, with_progress=with_progress, capabilities=capabilities)
         headers = writer.headers(method, params)
         try:
-            async with asyncio.timeout(left) as limit:
-                running[number] = Running(limit, seconds, listener)
-                try:
-                    response = await self.channel.request(number, message, headers)
-                finally:
-                    del running[number]
+            with self._in_flight.begin(number, seconds, left, listener):
+                response = await self.channel.request(number, message, headers)
         except TimeoutError:
             if self._closed:
                 raise _closed(method) from None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from rookery.system.tasks import TaskSet
-from rookery.wire.asking import Answer, InFlight, Listener, Place, Running
+from rookery.wire.asking import Answer, Listener
 from rookery.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -20,6 +20,7 @@ from rookery.wire.jsonrpc import (
     encode_result,
     object_of,
 )
+from rookery.wire.running import InFlight, Place, Running
 
 if TYPE_CHECKING:
     import asyncio
