@@ -56,7 +56,7 @@ class GatewayService:
         return Doors(rooms, rest)
 
     async def start(self) -> None:
-        await self.hub.switches.load()
+        await self.hub.start()
 
     async def stop(self) -> None:
         await self.hub.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from rookery.system.errors import RookeryError
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.dialects import define_entry
 from rookery.upstreams.fleet import Added, Fleet, Record
-from rookery.upstreams.permissions import Permissions, permissions_of
+from rookery.upstreams.following import Following
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
-from rookery.upstreams.sources import Found, find
 
 logger = logging.getLogger("rookery.upstreams")
 
@@ -48,6 +46,7 @@ class Hub:
         self._everywhere = Added()
         self._fleets: dict[Path | None, Fleet] = {}
         self._opening = asyncio.Lock()
+        self.files = Following(self._file_changed)
 
     async def fleet(self, directory: Path | None) -> Fleet:
         found = self._fleets.get(directory)
@@ -65,22 +64,27 @@ class Hub:
         for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
             await fleet.refresh()
 
+    async def start(self) -> None:
+        await self.switches.load()
+        self.files.start()
+
     async def close(self) -> None:
+        await self.files.close()
         for fleet in self._fleets.values():
             fleet.close()
         self._fleets.clear()
         await self._pool.close()
 
     def _make(self, directory: Path | None) -> Fleet:
-        def read() -> tuple[Found, Permissions]:
-            return find(directory, os.environ), permissions_of(directory)
-
-        async def load() -> tuple[Found, Permissions]:
-            return await asyncio.to_thread(read)
-
         added = [self._everywhere] if directory is None else [Added(), self._everywhere]
-        approved = self._pool.connector.approved
-        return Fleet(directory, pool=self._pool, switches=self.switches, added=added, load=load, approved=approved)
+        return Fleet(
+            directory,
+            pool=self._pool,
+            switches=self.switches,
+            added=added,
+            load=lambda: self.files.read(directory),
+            approved=self._pool.connector.approved,
+        )
 
     # ---- what is asked for
 
@@ -166,6 +170,11 @@ class Hub:
         self.switches.end_session(session)
         for fleet in self._fleets.values():
             fleet.end_session(session)
+
+    async def _file_changed(self, directory: Path | None) -> None:
+        if (fleet := self._fleets.get(directory)) is not None:
+            await fleet.refresh()
+            self._events.publish("mcp.config", workspace=fleet.workspace, problems=len(fleet.found.problems))
 
     async def _changed(self, directory: Path | None) -> None:
         for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
