@@ -20,18 +20,23 @@ Sample = dict[str, float]
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure and what it has to reach. It is judged as it is printed, so that the line never contradicts itself."""
+    """A figure and what it has to reach. It is judged as it is printed, so that the line never contradicts itself.
+
+    One that could not be measured, because a peer is not to be had, is not reached either.
+    """
 
     name: str
-    measured: float
+    measured: float | None
     op: Literal["<=", ">="]
     wanted: float
 
     @property
     def ok(self) -> bool:
-        return _OPERATORS[self.op](round(self.measured, 3), self.wanted)
+        return self.measured is not None and _OPERATORS[self.op](round(self.measured, 3), self.wanted)
 
     def __str__(self) -> str:
+        if self.measured is None:
+            return f"bar {self.name}: not measured {self.op} {self.wanted}"
         return f"bar {self.name}: {round(self.measured, 3)} {self.op} {self.wanted} {'ok' if self.ok else 'short'}"
 
 

