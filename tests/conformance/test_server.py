@@ -18,3 +18,14 @@ def test_every_scored_scenario_passes(revision: str, tmp_path: Path) -> None:
     outcome = suite.server_direct(revision, tmp_path)
     assert outcome.failed == []
     assert len(outcome.passed) == SCENARIOS[revision]
+
+
+@pytest.mark.timeout(600)
+@requirement("hub.conformance.through")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("revision", SCENARIOS)
+def test_every_scored_scenario_passes_through_the_gateway(revision: str, transport: str, tmp_path: Path) -> None:
+    suite.install()
+    outcome = suite.server_through(revision, transport, tmp_path)
+    assert outcome.failed == []
+    assert len(outcome.passed) == SCENARIOS[revision]
