@@ -90,7 +90,7 @@ class GatewayService:
             checkout=checkout,
             command=definition.command,
             cwd=definition.cwd,
-            search=os.environ.get("PATH", ""),
+            search=definition.environment.get("PATH") or os.environ.get("PATH", ""),
             source=str(definition.source),
         )
 

@@ -44,6 +44,12 @@ class Slot:
     held_back: str | None = None
     servers: dict[str | None, Server] = field(default_factory=dict[str | None, Server])
 
+    @property
+    def waits(self) -> bool:
+        """For approval: from the beginning, or because a script of it was another one when it was to be started."""
+        refused = any(server.status == "needs_approval" for server in self.servers.values())
+        return refused or self.held_back == "needs_approval"
+
 
 @dataclass
 class Added:
@@ -127,7 +133,7 @@ class Fleet:
 
     def waiting(self) -> list[Definition]:
         """What waits for approval."""
-        return [slot.definition for slot in self._for(None).values() if slot.held_back == "needs_approval"]
+        return [slot.definition for slot in self._for(None).values() if slot.waits]
 
     def find(self, name: str, session: str | None = None) -> Slot:
         slot = self._for(session).get(name)
@@ -198,7 +204,8 @@ class Fleet:
         for session, slots in old.items():
             for name, slot in slots.items():
                 now = new.get(session, {}).get(name)
-                if now is not None and now.held_back is None and now.definition.digest == slot.definition.digest:
+                same = now is not None and now.definition.digest == slot.definition.digest
+                if now is not None and same and now.held_back is None and not slot.waits:
                     now.servers = slot.servers
                     continue
                 for server in slot.servers.values():

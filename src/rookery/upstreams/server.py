@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -37,6 +37,7 @@ _IDENTITY = Identity(
 )
 # Members of `_meta` that belong to one leg of the way, and not to the call.
 _OF_THE_LEG = frozenset({"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES})
+_HIDDEN = frozenset({"failed", "backoff", "needs_approval"})
 _RELISTED: Mapping[str, tuple[Kind, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -78,12 +79,13 @@ class Server:
         self.definition = definition
         self.directory = directory
         self.changes = Changes()
-        self.status: State = "pending"
+        self.status: State | Literal["needs_approval"] = "pending"
         self.error: str | None = None
         self.held = False
         self.stderr = Ring()
         self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
         self._checkout = checkout
+        self._unapproved = False
         self._connector = connector
         self._told = told
         self._catalog: Catalog | None = None
@@ -104,7 +106,7 @@ class Server:
 
     @property
     def catalog(self) -> Catalog | None:
-        return None if self.held or self.status in ("failed", "backoff") else self._catalog
+        return None if self.held or self.status in _HIDDEN else self._catalog
 
     @property
     def client(self) -> Client | None:
@@ -194,7 +196,8 @@ class Server:
             return Client(channel, _IDENTITY, self.definition.timeouts, answerer=self._answer, notified=self._heard)
 
         # Asked again right before: a script may be another one by now than the one that was approved.
-        if not await self._connector.approved(self.definition, self._checkout):
+        self._unapproved = not await self._connector.approved(self.definition, self._checkout)
+        if self._unapproved:
             raise needs_approval(self.name)
         newer, older = self._connector.channels(self.definition, self.directory, self.stderr)
         client, era = await connect(make, newer, older=older, known=known)
@@ -233,6 +236,8 @@ class Server:
         before = self._catalog if self.catalog is not None else None
         # One failure is a failure; who fails again and again is left alone for a while.
         self.status = "failed" if state == "backoff" and self._lasting.failures < 2 else state
+        if self._unapproved and self.status in _HIDDEN:
+            self.status = "needs_approval"
         self.error = error
         if before is not None and self.catalog is None:
             self._announce(before)
