@@ -31,6 +31,9 @@ class Hooks:
     before: list[Before] = field(default_factory=list[Before])
     after: list[After] = field(default_factory=list[After])
 
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
     async def run_before(self, call: ToolCall) -> ToolCall:
         """The call with the arguments that the hooks made of it."""
         for hook in list(self.before):

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import INTERNAL_ERROR, WireError
+from rookery.wire.jsonrpc import INTERNAL_ERROR, WireError, object_of
 
 
 def failed(code: str, message: str) -> Mapping[str, Any]:
@@ -23,3 +26,15 @@ def words_of(error: RookeryError) -> str:
 def wire_error_of(error: RookeryError) -> WireError:
     """The same for a request that has no place for a failed result."""
     return WireError(INTERNAL_ERROR, words_of(error), {"code": error.code})
+
+
+def with_uri(result: Raw | Mapping[str, Any], own: str, public: str) -> Raw | Mapping[str, Any]:
+    """What was read, under the URI by which the client knows it."""
+    members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
+    try:
+        contents: list[dict[str, Any]] = msgspec.json.decode(members["contents"], type=list[dict[str, Raw]])
+    except (KeyError, TypeError, msgspec.DecodeError):
+        return result
+    mine = msgspec.json.encode(own)
+    members["contents"] = [one | ({"uri": public} if bytes(one.get("uri", b"")) == mine else {}) for one in contents]
+    return members

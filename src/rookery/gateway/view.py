@@ -1,19 +1,19 @@
 """What one kind of client may see. An endpoint serves a view; a view finds out which provider answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from rookery.gateway import results
+from rookery.gateway.audience import Audience, Membership
 from rookery.gateway.catalog import LISTS, Catalog, Kind
 from rookery.gateway.hooks import Hooks, ToolCall
 from rookery.gateway.member import Member
 from rookery.gateway.names import Style
-from rookery.gateway.rules import Rules
-from rookery.gateway.table import Table, Target, build
+from rookery.gateway.table import Target
 from rookery.gateway.waiting import wait_for_most
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
@@ -26,12 +26,11 @@ from rookery.wire.jsonrpc import (
     object_of,
     text_of,
 )
-from rookery.wire.provider import Call, Change, Changes
+from rookery.wire.provider import Call, Changes
 
 CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
 
 _LONGEST_WAIT = 35.0
-_ANNOUNCE_SECONDS = 0.02
 _ABLE: Mapping[str, Any] = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
@@ -40,29 +39,6 @@ _ABLE: Mapping[str, Any] = {
     "completions": {},
 }
 _KIND_OF_LIST: Mapping[str, Kind] = {method: kind for kind, (method, _, _) in LISTS.items()}
-
-
-class Membership(Protocol):
-    """Who belongs to a view, and what rules hold in it. A session may have members or rules of its own."""
-
-    @property
-    def workspace(self) -> str | None: ...
-
-    def own(self, session: str | None) -> str | None:
-        """The session, if it sees anything but what everybody sees; else None."""
-        ...
-
-    def members(self, session: str | None) -> Sequence[Member]: ...
-
-    def rules(self, session: str | None) -> Rules: ...
-
-    def absent(self, session: str | None) -> Sequence[str]:
-        """Members that could have had what was asked for, and why they are not there, in words."""
-        ...
-
-    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """`changed` is called when members or rules are no longer what they were; answers how to stop listening."""
-        ...
 
 
 class View:
@@ -74,23 +50,15 @@ class View:
         self._style = style
         self._info = info
         self._hooks = hooks
-        self._tables: dict[str | None, Table] = {}
-        self._heard: dict[int, tuple[Member, Callable[[], None]]] = {}
-        self._due: set[Change] = set()
+        self._audience = Audience(membership, style, self.changes)
+        self._table = self._audience.table
         self._methods: Mapping[str, Callable[[Call], Awaitable[Raw | Mapping[str, Any]]]] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
             "resources/read": self._read,
             "completion/complete": self._complete,
         } | dict.fromkeys(_KIND_OF_LIST, self._list)
-        self._stop = membership.listen(self._members_changed)
-        self.changes.on_watched = self._watched
-
-    def close(self) -> None:
-        self._stop()
-        for member, stop in self._heard.values():
-            stop()
-            member.watch(self, frozenset())
+        self.close = self._audience.close
 
     # ---- what it says of itself
 
@@ -183,7 +151,7 @@ class View:
             raise WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
         member, own = found
         result = await self._relayed(call, member, own)
-        return result if own == uri else _with_uri(result, own, uri)
+        return result if own == uri else results.with_uri(result, own, uri)
 
     async def _complete(self, call: Call) -> Raw | Mapping[str, Any]:
         ref: Params = object_of(call.params.get("ref", EMPTY), "ref")
@@ -218,15 +186,6 @@ class View:
 
     # ---- finding
 
-    def _table(self, session: str | None) -> Table:
-        key = self._membership.own(session)
-        found = self._tables.get(key)
-        if found is None:
-            members = self._membership.members(key)
-            self._hear(members)
-            found = self._tables[key] = build(members, self._style, self._membership.rules(key))
-        return found
-
     async def _settle(self, session: str | None) -> None:
         """Wait for members that are starting, but not for one that takes much longer than the others."""
         starting = [wait for one in self._membership.members(session) if (wait := one.use()) is not None]
@@ -248,61 +207,3 @@ class View:
             await self._settle(call.session)
             found = self._table(call.session).resource(uri)
         return found
-
-    # ---- changes
-
-    def _hear(self, members: Sequence[Member]) -> None:
-        """Listen to every member, once."""
-        for member in members:
-            if id(member) not in self._heard:
-                stop = member.changes.listen(lambda method, uri, member=member: self._changed(member, method, uri))
-                self._heard[id(member)] = member, stop
-
-    def _changed(self, member: Member, method: str, uri: str | None) -> None:
-        if uri is not None:
-            self.changes.resource_updated(self._table(None).public_uri(member, uri))
-            return
-        kind = method.split("/")[1]
-        self._tables.clear()
-        self._announce({change for change in ("tools", "prompts", "resources") if change == kind})
-
-    def _members_changed(self) -> None:
-        self._tables.clear()
-        now = {id(one) for one in self._membership.members(None)}
-        for number in [number for number in self._heard if number not in now]:
-            member, stop = self._heard.pop(number)
-            stop()
-            member.watch(self, frozenset())
-        self._announce({"tools", "prompts", "resources"})
-
-    def _announce(self, kinds: set[Change]) -> None:
-        """Tell the clients soon: what comes in one go is told once."""
-        if not self._due:
-            asyncio.get_running_loop().call_later(_ANNOUNCE_SECONDS, self._tell)
-        self._due |= kinds
-
-    def _tell(self) -> None:
-        due, self._due = self._due, set()
-        for kind in due:
-            self.changes.list_changed(kind)
-
-    def _watched(self, uris: frozenset[str]) -> None:
-        """Clients want to hear of these resources: their servers are told."""
-        by_member: dict[int, set[str]] = {}
-        for uri in uris:
-            if (found := self._table(None).resource(uri)) is not None:
-                by_member.setdefault(id(found[0]), set()).add(found[1])
-        for number, (member, _) in self._heard.items():
-            member.watch(self, frozenset(by_member.get(number, ())))
-
-
-def _with_uri(result: Raw | Mapping[str, Any], own: str, public: str) -> Raw | Mapping[str, Any]:
-    """What was read, under the URI by which the client knows it."""
-    members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
-    try:
-        contents: list[dict[str, Any]] = msgspec.json.decode(members["contents"], type=list[dict[str, Raw]])
-    except (KeyError, TypeError, msgspec.DecodeError):
-        return result
-    mine = msgspec.json.encode(own)
-    members["contents"] = [one | ({"uri": public} if bytes(one.get("uri", b"")) == mine else {}) for one in contents]
-    return members
