@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.wire import connection, revisions
 from rookery.wire.provider import Call
-from tests.conformance.busy import WATCHED, Busy
+from tests.conformance.busy import Busy
 from tests.support.mcp_lines import enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, soon
@@ -109,75 +108,6 @@ async def test_a_result_that_came_in_several_lines_goes_out_in_one() -> None:
         assert answer["result"]["content"][0]["text"] == "two\nlines"
 
 
-@requirement("wire.handshake.server")
-async def test_before_the_handshake_only_ping_and_modern_requests_are_served() -> None:
-    async with lines_to(Busy()) as client:
-        assert (await client.ask(message("tools/list", {}, 1)))["error"]["code"] == -32600
-        assert (await client.ask(message("tools/list", enveloped(), 2)))["result"]["resultType"] == "complete"
-        assert (await client.ask(hello("2024-11-05")))["result"]["protocolVersion"] == "2024-11-05"
-        assert "tools" in (await client.ask(message("tools/list", {}, 3)))["result"]
-        assert (await client.ask(hello()))["error"]["code"] == -32600
-
-
-@requirement("wire.modern.discover")
-async def test_a_modern_client_discovers_and_is_refused_a_version_that_does_not_exist() -> None:
-    async with lines_to(Busy()) as client:
-        found = (await client.ask(message("server/discover", enveloped(), 1)))["result"]
-        assert found["supportedVersions"] == [revisions.LATEST]
-        assert found["capabilities"]["tools"] == {"listChanged": True}
-        refused = await client.ask(message("tools/list", enveloped(None, **{revisions.META_VERSION: "2030-01-01"}), 2))
-        assert refused["error"]["code"] == -32022
-        assert refused["error"]["data"]["supported"] == [revisions.LATEST]
-
-
-async def test_an_argument_that_only_looks_like_the_modern_envelope_changes_nothing() -> None:
-    async with lines_to(Busy()) as client:
-        await client.ask(hello())
-        answer = await client.ask(call(1, "json_schema_2020_12_tool", name=revisions.META_VERSION))
-        assert revisions.META_VERSION in answer["result"]["content"][0]["text"]
-        assert "resultType" not in answer["result"]
-
-
-@CALLS
-@requirement("wire.jsonrpc.answers", "wire.cancel.progress")
-async def test_a_cancelled_call_ends_without_an_answer_and_a_late_cancellation_is_ignored(called: Any) -> None:
-    provider = Busy()
-    async with lines_to(provider) as client:
-        await client.ask(hello())
-        assert (await client.ask(called(1, "hang")))["method"] == "notifications/progress"
-        cancel = message("notifications/cancelled", {"requestId": 1})
-        client.send(cancel, called(2, "count_cancelled", least=1))
-        assert (await client.next())["id"] == 2
-        client.send(cancel, message("notifications/cancelled", {"requestId": [1]}), message("notifications/other"))
-        assert (await client.ask(called(1, "test_simple_text")))["id"] == 1
-        assert [found["id"] for found in client.heard if "result" in found] == ["hello", 2, 1]
-    assert provider.cancelled == 1
-
-
-@CALLS
-@requirement("wire.server.concurrent")
-async def test_a17_an_id_that_is_in_use_is_refused_and_its_call_goes_on(called: Any) -> None:
-    async with lines_to(Busy()) as client:
-        await client.ask(hello())
-        client.send(called(1, "meet", word="first"))
-        refused = await client.ask(called(1, "meet", word="again"))
-        assert (refused["id"], refused["error"]["code"]) == (1, -32600)
-        client.send(called("1", "meet", word="second"))
-        answers = {found["id"]: found["result"]["content"][0]["text"] for found in [await client.next() for _ in "12"]}
-        assert answers == {1: "first", "1": "second"}
-
-
-async def test_more_calls_than_allowed_at_once_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_CALLS", 3)
-    async with lines_to(Busy()) as client:
-        await client.ask(hello())
-        for number in range(3):
-            await client.ask(call(number, "hang"))
-        refused = await client.ask(call(3, "hang"))
-        assert refused["id"] == 3 and "3 requests" in refused["error"]["message"]
-        assert (await client.ask(message("ping", None, 4)))["error"] is not None
-
-
 @CALLS
 async def test_the_end_of_the_input_cancels_every_call(called: Any) -> None:
     provider = Busy()
@@ -202,51 +132,6 @@ async def test_a_shutdown_ends_open_calls_with_an_error_and_subscriptions_with_t
         ended = {found["id"]: found for found in [await client.next() for _ in range(2)]}
         assert ended[1]["error"] == {"code": -32000, "message": "shutting down"}
         assert ended["listen"]["result"]["resultType"] == "complete"
-
-
-@requirement("wire.modern.listen")
-async def test_a_subscription_is_tagged_filtered_and_ended_by_its_client() -> None:
-    provider = Busy()
-    async with lines_to(provider) as client:
-        asked = {"notifications": {"promptsListChanged": True, "resourceSubscriptions": [WATCHED]}}
-        first = await client.ask(message("subscriptions/listen", enveloped(asked), "s"))
-        assert first["method"] == "notifications/subscriptions/acknowledged"
-        assert first["params"]["notifications"] == asked["notifications"]
-        provider.changes.list_changed("tools")
-        provider.changes.resource_updated("test://another")
-        provider.changes.resource_updated(WATCHED)
-        provider.changes.resource_updated(WATCHED)
-        provider.changes.list_changed("prompts")
-        found = [await client.next() for _ in range(2)]
-        assert [each["method"] for each in found] == [
-            "notifications/resources/updated",
-            "notifications/prompts/list_changed",
-        ]
-        assert all(each["params"]["_meta"] == {revisions.META_SUBSCRIPTION: "s"} for each in (first, *found))
-        client.send(message("notifications/cancelled", {"requestId": "s"}))
-        assert (await client.ask(message("server/discover", enveloped(), 2)))["id"] == 2
-        provider.changes.list_changed("prompts")
-        assert (await client.ask(message("server/discover", enveloped(), 3)))["id"] == 3
-
-
-async def test_a_question_that_nobody_waits_for_any_more_is_withdrawn() -> None:
-    async with lines_to(Busy()) as client:
-        await client.ask(hello())
-        question = await client.ask(call(1, "test_elicitation", message="?"))
-        assert question["method"] == "elicitation/create"
-        withdrawn = await client.ask(message("notifications/cancelled", {"requestId": 1}))
-        assert withdrawn == message("notifications/cancelled", {"requestId": question["id"]})
-
-
-async def test_a_batch_is_answered_as_one_where_the_revision_has_batches() -> None:
-    async with lines_to(Busy()) as client:
-        await client.ask(hello("2025-03-26"))
-        note = message("notifications/initialized")
-        client.send([message("ping", {}, 1), note, message("no/such", {}, 2)])
-        answers: Any = await client.next()
-        assert {each["id"]: "result" in each for each in answers} == {1: True, 2: False}
-        client.send([note, note])
-        assert (await client.ask(message("ping", {}, 3)))["id"] == 3
 
 
 @requirement("wire.stdio.server")

@@ -178,7 +178,7 @@ def _unanswered(future: asyncio.Future[Response]) -> bool:
 class _Error(msgspec.Struct):
     code: int = INTERNAL_ERROR
     message: str = "the client refused"
-    data: Raw | None = None
+    data: Raw = Raw()
 
 
 def _answered(response: Response) -> Raw:
@@ -188,4 +188,4 @@ def _answered(response: Response) -> Raw:
         error = msgspec.json.decode(response.error, type=_Error)
     except msgspec.DecodeError:
         error = _Error()
-    raise WireError(error.code, error.message, error.data)
+    raise WireError(error.code, error.message, error.data if bytes(error.data) else None)

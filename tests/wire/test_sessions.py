@@ -1,0 +1,193 @@
+"""How sessions begin and end, in playbooks of clients without a connection: all that is known of them is a session."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from rookery.system.tasks import TaskSet
+from rookery.wire.endpoint import Endpoint
+from rookery.wire.jsonrpc import INVALID_REQUEST, Request, WireError, decode, encode_result, object_of
+from tests.conformance.busy import WATCHED, Busy
+from tests.support.mcp_lines import hello, message
+from tests.support.playbook import Stage, Talker, staged
+from tests.support.requirements import requirement
+from tests.support.words import answer, call, cancel, error, refusal, result, told
+
+pytestmark = pytest.mark.anyio
+PING = message("ping", {}, "ping")
+PONG = answer("ping", {})
+GONE = error("ping", INVALID_REQUEST, "no such session")
+
+
+class Visitor(Talker):
+    """Speaks as over HTTP: each message comes by itself, with the id of the session."""
+
+    def __init__(self, stage: Stage, tasks: TaskSet, owner: str) -> None:
+        super().__init__(self._arrive)
+        self.session = ""
+        self._stage, self._tasks, self._owner = stage, tasks, owner
+
+    async def _arrive(self, data: bytes) -> None:
+        (found,) = decode(data)
+        if isinstance(found, Request):
+            self._tasks.start(self._serve(found), found.method)
+        elif (session := self._stage.sessions.find(self.session, self._owner)) is not None:
+            session.take(found)
+
+    async def _serve(self, request: Request) -> None:
+        try:
+            await self.hear(await self._answer(request))
+        except WireError as refused:
+            await self.hear(refused.encoded(request.id))
+
+    async def _answer(self, request: Request) -> bytes:
+        if request.method == "initialize":
+            session, agreed = self._stage.sessions.open(object_of(request.params), self._owner)
+            self.session = session.id
+            return encode_result(request.id, msgspec.json.encode(agreed))
+        session = self._stage.sessions.find(self.session, self._owner)
+        if session is None:
+            raise WireError(INVALID_REQUEST, "there is no such session")
+        return await self._stage.service.handshake(session, request, self.hear, self.hear, lambda: False)
+
+    def leave(self) -> None:
+        session = self._stage.sessions.find(self.session, self._owner)
+        assert session is not None
+        self._stage.sessions.close(session)
+
+
+class Sitting:
+    """A stage with visitors, whose sessions last a minute; `ended` has those that have ended."""
+
+    def __init__(self, stage: Stage, tasks: TaskSet, ended: list[Any]) -> None:
+        self.stage, self.ended = stage, ended
+        self._tasks = tasks
+
+    def visitor(self, owner: str = "owner") -> Visitor:
+        return Visitor(self.stage, self._tasks, owner)
+
+    def at(self, second: float) -> Any:
+        def time_goes_by() -> None:
+            self.stage.clock.now = second
+
+        return time_goes_by
+
+
+@asynccontextmanager
+async def sitting(provider: Busy, cap: int = 100) -> AsyncGenerator[Sitting]:
+    ended: list[Any] = []
+    tasks = TaskSet("visits")
+    async with staged(provider, cap=cap, idle_seconds=60, on_end=ended.append) as stage:
+        yield Sitting(stage, tasks, ended)
+    await tasks.close()
+
+
+@requirement("wire.http.session")
+async def test_a_session_that_is_used_stays_and_an_idle_one_is_gone_after_its_time() -> None:
+    async with sitting(Busy()) as site:
+        assert await (
+            site.visitor()
+            >> hello()
+            << result("hello")
+            >> site.at(59)
+            >> PING
+            << PONG
+            >> site.at(118)
+            >> PING
+            << PONG
+            >> site.at(178)
+            >> PING
+            << GONE
+            >> hello()
+            << result("hello")
+            >> PING
+            << PONG
+        )
+        assert len(site.ended) == 1
+
+
+@requirement("wire.http.session")
+async def test_a16_a_session_is_never_cut_while_a_call_runs_and_has_its_full_time_after_that() -> None:
+    provider = Busy()
+    async with sitting(provider) as site:
+        busy, other = site.visitor(), site.visitor()
+        assert await (busy >> hello() << result("hello") >> call(1, "hang") << told("progress"))
+        assert await (other >> hello() << result("hello") >> site.at(61) >> PING << GONE)
+        assert await (other >> hello() << result("hello") >> site.at(10_000) >> PING << GONE)
+        assert (provider.cancelled, len(site.stage.sessions)) == (0, 1)
+        assert await (busy >> cancel(1) << error(1, -32800) >> site.at(10_059) >> PING << PONG)
+        assert await (busy >> site.at(10_119) >> PING << GONE)
+        assert len(site.ended) == 3
+
+
+async def test_a17_an_id_that_is_in_use_in_a_session_is_refused_whatever_brings_it() -> None:
+    async with sitting(Busy()) as site:
+        first, same, other = site.visitor(), site.visitor(), site.visitor()
+        assert await (first >> hello() << result("hello") >> call(1, "hang") << told("progress"))
+        same.session = first.session
+        assert await (same >> call(1, "hang") << error(1, -32600, "in use"))
+        assert await (other >> hello() << result("hello") >> call(1, "hang") << told("progress"))
+
+
+async def test_a_session_with_an_open_connection_is_not_idle() -> None:
+    async with sitting(Busy()) as site:
+        connected = site.stage.client()
+        assert await (connected >> hello() << result("hello"))
+        assert await (site.visitor() >> site.at(1_000) >> hello() << result("hello"))
+        assert await (connected >> PING << PONG)
+        assert site.ended == []
+
+
+@requirement("wire.http.session")
+async def test_a16_sessions_are_capped_by_name_and_one_that_ends_or_expires_makes_room() -> None:
+    async with sitting(Busy(), cap=2) as site:
+        first, second, third = site.visitor(), site.visitor(), site.visitor()
+        full = error("hello", -32000, "2 sessions")
+        assert await (first >> hello() << result("hello"))
+        assert await (second >> site.at(30) >> hello() << result("hello"))
+        assert await (third >> hello() << full >> site.at(60) >> hello() << result("hello"))
+        assert await (first >> PING << GONE)
+        assert await (second >> PING << PONG >> second.leave >> PING << GONE >> hello() << result("hello"))
+        assert await (first >> hello() << full)
+
+
+async def test_a18_a_session_of_another_credential_is_not_found_nor_kept_alive_by_asking_for_it() -> None:
+    async with sitting(Busy()) as site:
+        mine, thief = site.visitor(), site.visitor("another")
+        assert await (mine >> hello() << result("hello"))
+        thief.session = mine.session
+        assert await (thief >> site.at(50) >> PING << GONE >> cancel(1))
+        assert await (mine >> site.at(60) >> PING << GONE)
+
+
+async def test_the_end_of_a_session_is_told_once_whatever_ended_it_and_takes_everything_with_it() -> None:
+    provider = Busy()
+    subscribe = message("resources/subscribe", {"uri": WATCHED}, 1)
+    async with sitting(provider) as site:
+        leaving, expiring, staying, connected = site.visitor(), site.visitor(), site.visitor(), site.stage.client()
+        for client in (leaving, expiring, staying, connected):
+            assert await (client >> hello() << result("hello") >> subscribe << answer(1, {}))
+        hanging = call(2, "hang"), told("progress")
+        for client in (leaving, staying, connected):
+            assert await (client >> hanging[0] << hanging[1])
+        assert await (leaving >> leaving.leave << error(2, -32800))
+        assert await (staying >> site.at(70) >> PING << PONG)
+        assert [session.id for session in site.ended] == [leaving.session, expiring.session]
+        await site.stage.peers[connected].end(lost=True)
+        assert (len(site.ended), provider.changes.watched) == (3, {WATCHED})
+        assert await (staying >> site.stage.service.close << refusal(2, -32000, "shutting down"))
+        assert site.ended[-1].id == staying.session
+        assert provider.cancelled == 3
+    assert len(site.ended) == 4 == len({session.id for session in site.ended})
+
+
+async def test_an_endpoint_hands_on_who_wants_to_hear_of_ended_sessions() -> None:
+    ended: list[object] = []
+    endpoint = Endpoint(Busy(), on_session_end=ended.append)
+    session, _ = endpoint.service.sessions.open(object_of(msgspec.Raw(b'{"protocolVersion":""}')), "owner")
+    endpoint.close()
+    endpoint.close()
+    assert ended == [session]
