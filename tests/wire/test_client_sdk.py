@@ -18,7 +18,7 @@ from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_sse import SseChannel
 from rookery.wire.client_stdio import StdioChannel
 from rookery.wire.connect import Era
-from rookery.wire.jsonrpc import WireError
+from rookery.wire.jsonrpc import Id, Response, WireError
 from tests.support.clients import PROGRAMS, Ear, Met, meeting, program, read, soon
 from tests.support.requirements import requirement
 
@@ -203,15 +203,15 @@ async def test_a_modern_server_that_starts_slower_than_we_ask_is_recognised_all_
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     channel = local(str(gate))
-    send = channel.send
+    request = channel.request
 
-    async def opens_the_gate(message: bytes, headers: Any) -> None:
-        await send(message, headers)
+    async def opens_the_gate(id_: Id, message: bytes, headers: Any) -> Response:
         if b'"initialize"' in message:
             monkeypatch.setattr("rookery.wire.connect._PROBE_SECONDS", 20.0)
             await asyncio.to_thread(gate.write_bytes, b"")
+        return await request(id_, message, headers)
 
-    monkeypatch.setattr(channel, "send", opens_the_gate)
+    monkeypatch.setattr(channel, "request", opens_the_gate)
     async with meeting(channel) as met:
         assert met.era == "modern"
         assert await said(met, "echo", text="x") == "x"

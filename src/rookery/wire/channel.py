@@ -51,6 +51,11 @@ class Channel(Protocol):
         """Whether giving up a request closes it, so that no word about it is needed."""
         ...
 
+    @property
+    def uses_headers(self) -> bool:
+        """Whether there is any use in writing headers for it."""
+        ...
+
     def diagnosis(self) -> str:
         """What is known about this connection's troubles, for people."""
         ...

@@ -37,6 +37,7 @@ logger = logging.getLogger("rookery.mcp.client")
 _ROUNDS = 10
 _CANCEL_SECONDS = 2.0
 _SAY_SECONDS = 30.0
+_NO_HEADERS: Mapping[str, str] = {}
 _SUBSCRIPTION = revisions.META_SUBSCRIPTION.encode()
 
 
@@ -99,7 +100,7 @@ class Client:
 
     @revision.setter
     def revision(self, revision: str) -> None:
-        self._writer.revision = revision
+        self._writer.speak(revision)
 
     @property
     def modern(self) -> bool:
@@ -197,7 +198,7 @@ class Client:
         writer = self._writer
         with_progress = listener is not None and bool(listener.caller)
         message = writer.request(number, method, params, with_progress=with_progress, capabilities=capabilities)
-        headers = writer.headers(method, params)
+        headers = writer.headers(method, params) if self.channel.uses_headers else _NO_HEADERS
         try:
             with self._in_flight.begin(number, seconds, left, listener):
                 response = await self.channel.request(number, message, headers)

@@ -40,6 +40,7 @@ class HttpChannel:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cancels_by_closing: bool = True
+    uses_headers: bool = True
     gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ class SseChannel:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     cancels_by_closing: bool = False
+    uses_headers: bool = True
     gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """A server as a child process: one JSON message a line on its stdin and stdout."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost
 from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
+from rookery.wire.outbox import Outbox
 from rookery.wire.pending import Pending
 
 logger = logging.getLogger("rookery.mcp.stdio")
@@ -46,6 +48,7 @@ class StdioChannel:
     errors: Ring = field(default_factory=Ring)
     write_seconds: float = 30.0
     cancels_by_closing: bool = False
+    uses_headers: bool = False
     gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class StdioChannel:
         self._lost: Lost | None = None
         self._tasks = TaskSet(f"stdio {self.program.name}")
         self._noise: deque[str] = deque(maxlen=_NOISE_KEPT)
-        self._writing = asyncio.Lock()
+        self._outbox: Outbox | None = None
         self._ended = asyncio.Event()
 
     @property
@@ -76,34 +79,40 @@ class StdioChannel:
             stdout="stream",
             stderr=self.errors,
         )
+        assert self._child.stdin is not None
+        self._outbox = Outbox(self._child.stdin, self.write_seconds, self._stuck)
+        self._tasks.start(self._write(self._outbox), "write")
         self._tasks.start(self._read(), "read")
         self._tasks.start(self._watch(), "watch")
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
         self._check()
-        return await self._pending.answer(id_, self.send(message, headers))
+        return await self._pending.answer(id_, self._post(message))
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         self._check()
-        assert self._child is not None and self._child.stdin is not None
-        # What was relayed as it came may have line breaks between its parts.
-        framed = one_line(message) + b"\n"
+        if (posting := self._post(message)) is not None:
+            await posting
+
+    def _post(self, message: bytes) -> Awaitable[None] | None:
+        """Hand it to the outbox; where it has no room, answers what there is to wait for."""
+        assert self._outbox is not None
         if self.program.framing == "content-length":
             framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
-        async with self._writing:
-            try:
-                async with asyncio.timeout(self.write_seconds):
-                    # What somebody gave up waiting for may still be in the way.
-                    await self._child.stdin.drain()
-                    self._child.stdin.write(framed)
-                    await self._child.stdin.drain()
-            except TimeoutError:
-                # Half a message is in the pipe: nothing after it could be understood.
-                self._fail(f"it has not read its input for {self.write_seconds:g} s")
-                self._check()
-            except (ConnectionError, RuntimeError):
-                await self._fail_unless_it_ends("it closed its input")
-                self._check()
+        else:
+            # What was relayed as it came may have line breaks between its parts.
+            framed = one_line(message) + b"\n"
+        return None if self._outbox.post(framed) else self._post_later(self._outbox, framed)
+
+    async def _post_later(self, outbox: Outbox, framed: bytes) -> None:
+        while not outbox.post(framed):
+            await outbox.room()
+            self._check()
+
+    async def _write(self, outbox: Outbox) -> None:
+        with contextlib.suppress(ConnectionError):
+            await outbox.run()
+        await self._fail_unless_it_ends("it closed its input")
 
     async def agreed(self, revision: str) -> None:
         """Nothing changes."""
@@ -203,10 +212,16 @@ class StdioChannel:
         except TimeoutError:
             self._fail(reason)
 
+    def _stuck(self) -> None:
+        # Half a message is in the pipe: nothing after it could be understood.
+        self._fail(f"it has not read its input for {self.write_seconds:g} s")
+
     def _fail(self, reason: str) -> None:
         if self.gone is not None:
             return
         self.gone = reason
+        if self._outbox is not None:
+            self._outbox.close()
         self._ended.set()
         self._pending.fail(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))
         if self._lost is not None:

@@ -13,13 +13,17 @@ class Pending:
     def __init__(self) -> None:
         self.strays = 0
         self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def answer(self, id_: Id, sending: Awaitable[None]) -> Response:
-        """Send a request and wait for the answer with its id."""
-        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    async def answer(self, id_: Id, sending: Awaitable[None] | None) -> Response:
+        """Wait until a request is sent, if it is not yet, and for the answer with its id."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Response] = self._loop.create_future()
         self._waiting[id_] = waiting
         try:
-            await sending
+            if sending is not None:
+                await sending
             return await waiting
         finally:
             self._waiting.pop(id_, None)

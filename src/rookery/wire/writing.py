@@ -31,12 +31,13 @@ class Writer:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.revision = ""
+        self.modern = False
         # Which arguments of a tool are repeated in headers.
         self._mirrored: dict[str, list[tuple[tuple[str, ...], str]]] = {}
 
-    @property
-    def modern(self) -> bool:
-        return self.revision in revisions.MODERN
+    def speak(self, revision: str) -> None:
+        """Write as this revision wants it; none before that is known."""
+        self.revision, self.modern = revision, revision in revisions.MODERN
 
     def request(
         self,
