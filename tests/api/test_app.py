@@ -1,10 +1,7 @@
 """The routes, in process: what cannot be brought about from outside."""
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,29 +10,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from rookery.api import status
 from rookery.system import log
-from rookery.wire.front import Limits
-from rookery.wire.gate import socket_judge
-from rookery.wire.listener import Listener, bind_port
 from tests.support.requirements import requirement
+from tests.support.wire import request, serving
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "rk_a-token-that-nobody-may-see"
-
-
-@asynccontextmanager
-async def served(app: ASGIApp) -> AsyncGenerator[int]:
-    sock = bind_port(0)
-    assert sock is not None
-    port = sock.getsockname()[1]
-    listener = Listener(sock, app, socket_judge, Limits())
-    await listener.start()
-    yield port
-    await listener.stop(1)
 
 
 @requirement("house.log.format")
@@ -46,7 +29,7 @@ async def test_a20_a_crash_tells_the_client_nothing_and_the_log_no_secret(
     monkeypatch.setattr(log, "REDACTOR", log.Redactor())
     log.REDACTOR.add(SECRET)
 
-    async def crash(request: Request) -> Response:
+    async def crash(_: Request) -> Response:
         raise RuntimeError(f"cannot use {SECRET}")
 
     async def crashing_app(scope: object, receive: object, send: object) -> None:
@@ -56,15 +39,10 @@ async def test_a20_a_crash_tells_the_client_nothing_and_the_log_no_secret(
     handler.setFormatter(log.JsonFormatter())
     logging.getLogger().addHandler(handler)
     try:
-        async with (
-            asyncio.timeout(20),
-            served(Starlette(routes=[Route("/", crash)]) if handled else crashing_app) as port,
-        ):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            answer = await reader.read()
-            writer.close()
-            await writer.wait_closed()
+        async with serving(Starlette(routes=[Route("/", crash)]) if handled else crashing_app) as site:
+            client = await site.client()
+            await client.send(request("GET", "/", "Connection: close"))
+            answer = await client.rest()
     finally:
         logging.getLogger().removeHandler(handler)
         handler.close()

@@ -3,27 +3,20 @@
 import asyncio
 import signal
 
-from rookery.wire.front import Limits
-from rookery.wire.gate import Tokens, tcp_judge
-from rookery.wire.listener import Listener, bind_port
 from rookery.wire.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
+from tests.support.wire import serving, without_token
 
 
 async def serve() -> None:
-    sock = bind_port(0)
-    assert sock is not None
-    port = sock.getsockname()[1]
-    app = StreamableHttp(Fixture())
-    listener = Listener(sock, app, tcp_judge(port, Tokens(), require_token=False), Limits())
-    await listener.start()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    print(f"http://127.0.0.1:{port}/mcp", flush=True)
-    await stop.wait()
-    app.close()
-    await listener.stop(2)
+    app = StreamableHttp(Fixture())
+    async with serving(app, judge_of=without_token) as site:
+        print(f"http://127.0.0.1:{site.port}/mcp", flush=True)
+        await stop.wait()
+        app.close()
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from rookery.wire.front import Limits
 from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.listener import Listener, bind_port
 from rookery.wire.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
+from tests.support.wire import serving, without_token
 
 pytestmark = pytest.mark.anyio
 
@@ -38,23 +37,15 @@ async def test_the_token_gate_is_the_only_difference_between_the_two_ways_of_ser
     tokens = Tokens()
     tokens.add("rk_secret", OWNER)
     app = StreamableHttp(Fixture())
-    ports: list[int] = []
-    listeners: list[Listener] = []
-    for require in (True, False):
-        sock = bind_port(0)
-        assert sock is not None
-        ports.append(sock.getsockname()[1])
-        listeners.append(Listener(sock, app, tcp_judge(ports[-1], tokens, require_token=require), Limits()))
-        await listeners[-1].start()
+    async with (
+        serving(app, judge_of=lambda port: tcp_judge(port, tokens)) as guarded,
+        serving(app, judge_of=without_token) as open_to_all,
+    ):
 
-    def compare() -> None:
-        for method in CALLS:
-            assert ask(ports[0], method, "rk_secret") == ask(ports[1], method, None)
-            assert ask(ports[0], method, None)[0] == 401
+        def compare() -> None:
+            for method in CALLS:
+                assert ask(guarded.port, method, "rk_secret") == ask(open_to_all.port, method, None)
+                assert ask(guarded.port, method, None)[0] == 401
 
-    try:
         await anyio.to_thread.run_sync(compare)
-    finally:
         app.close()
-        for listener in listeners:
-            await listener.stop(1)

@@ -9,12 +9,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from rookery.wire.front import Limits
-from rookery.wire.gate import Tokens, tcp_judge
-from rookery.wire.listener import Listener, bind_port
 from rookery.wire.provider import Call
 from rookery.wire.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
+from tests.support.wire import serving, without_token
 
 BODY = (
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","_meta":{'
@@ -45,25 +43,20 @@ class Hanging(Fixture):
 
 async def main() -> None:
     loopback(True)
-    sock = bind_port(0, silence=(1, 1, 2))
-    assert sock is not None
-    port = sock.getsockname()[1]
     provider = Hanging()
-    listener = Listener(sock, StreamableHttp(provider), tcp_judge(port, Tokens(), require_token=False), Limits())
-    await listener.start()
-    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    head += "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: hang\r\n"
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
-    async with asyncio.timeout(20):
-        await provider.begun.wait()
-        loopback(False)
-        print("dropped", flush=True)
-        await provider.cancelled.wait()
-        print("cancelled", flush=True)
-        await listener.door.empty.wait()
-    print("freed", flush=True)
-    writer.transport.abort()
+    async with serving(StreamableHttp(provider), judge_of=without_token, silence=(1, 1, 2)) as site:
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nContent-Type: application/json\r\n"
+        head += "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: hang\r\n"
+        client = await site.client()
+        await client.send(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode(), BODY)
+        async with asyncio.timeout(20):
+            await provider.begun.wait()
+            loopback(False)
+            print("dropped", flush=True)
+            await provider.cancelled.wait()
+            print("cancelled", flush=True)
+            await site.connections.reach(0)
+        print("freed", flush=True)
 
 
 asyncio.run(main())

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.wire.door import Door, Limits
 from rookery.wire.front import Front
-from rookery.wire.gate import ANYBODY, OWNER, Headers, Judge, Principal
+from rookery.wire.gate import ANYBODY, OWNER, Headers, Judge, Principal, Tokens, tcp_judge
 from rookery.wire.listener import Listener, bind_port, bind_unix
 
 LIMIT = 20.0  # no wait in these tests is longer
@@ -23,6 +23,11 @@ T = TypeVar("T")
 def welcome(method: str, path: str, headers: Headers) -> Principal:
     """A judge that lets everybody in, and knows nobody at /anybody."""
     return ANYBODY if path == "/anybody" else OWNER
+
+
+def without_token(port: int) -> Judge:
+    """The judge of a real port, which checks everything but the token."""
+    return tcp_judge(port, Tokens(), require_token=False)
 
 
 async def soon(waiting: Awaitable[T]) -> T:
@@ -194,9 +199,10 @@ async def serving(
     limits: Limits | None = None,
     judge_of: Callable[[int], Judge] = lambda port: welcome,
     path: Path | None = None,
+    silence: tuple[int, int, int] = (30, 10, 3),
 ) -> AsyncGenerator[Site]:
     """A listener on a port (which `judge_of` is told), or at `path`. At the end nothing of it may be left."""
-    sock = bind_unix(path) if path is not None else bind_port(0)
+    sock = bind_unix(path) if path is not None else bind_port(0, silence=silence)
     assert sock is not None
     address = sock.getsockname()
     port = 0 if path is not None else address[1]

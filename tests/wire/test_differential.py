@@ -13,13 +13,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.wire.front import Limits
-from rookery.wire.gate import Tokens, tcp_judge
 from rookery.wire.jsonrpc import METHOD_NOT_FOUND, WireError
-from rookery.wire.listener import Listener, bind_port
 from rookery.wire.provider import Call, Changes
 from rookery.wire.streamable import StreamableHttp
 from tests.support.requirements import requirement
+from tests.support.wire import serving, without_token
 
 pytestmark = pytest.mark.anyio
 
@@ -155,15 +153,10 @@ def opened(port: int) -> str:
 
 @pytest.fixture
 async def ours() -> AsyncGenerator[int]:
-    sock = bind_port(0)
-    assert sock is not None
-    port = sock.getsockname()[1]
     app = StreamableHttp(Echo())
-    listener = Listener(sock, app, tcp_judge(port, Tokens(), require_token=False), Limits())
-    await listener.start()
-    yield port
-    app.close()
-    await listener.stop(1)
+    async with serving(app, judge_of=without_token) as site:
+        yield site.port
+        app.close()
 
 
 @requirement("wire.interop.peers")
