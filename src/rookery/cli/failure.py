@@ -13,6 +13,7 @@ _BY_CODE = {
     "invalid-input": USAGE,
     "needs-approval": NOT_FOUND,
     "unauthorized": NOT_AUTHORISED,
+    "approval-refused": NOT_AUTHORISED,
     "tool-denied": NOT_AUTHORISED,
     "daemon-unreachable": UNREACHABLE,
     "timeout": TIMED_OUT,
