@@ -67,7 +67,7 @@ class Configuration:
 def kept(old: Read, new: Read) -> Read:
     """The new reading of a file, with what the old one had where the new one is broken."""
     if new.failure is not None:
-        parsed = Parsed(old.parsed.definitions, old.parsed.off, old.parsed.failed)
+        parsed = Parsed(old.parsed.definitions, old.parsed.off, old.parsed.failed, permissions=old.parsed.permissions)
         return Read(new.file, parsed, new.failure, old.named | new.named)
     for name in new.parsed.failed & (old.parsed.definitions.keys() | old.parsed.off.keys()):
         if name in old.parsed.off:

@@ -11,6 +11,7 @@ from rookery.system.errors import RookeryError
 from rookery.upstreams.definition import Definition, Dialect, Place, Problem, Source, wrong_with_name
 from rookery.upstreams.entry import define, switches_off, timeouts_in_ms
 from rookery.upstreams.jsonc import JsoncError, Member, Object, line_of, parse, plain
+from rookery.upstreams.permissions import Permissions, permissions_in
 from rookery.upstreams.substitute import Substitution, Unfit
 from rookery.wire.client import Timeouts
 
@@ -31,6 +32,7 @@ class Parsed:
     off: dict[str, Source] = field(default_factory=dict[str, Source])
     failed: set[str] = field(default_factory=set[str])
     problems: list[Problem] = field(default_factory=list[Problem])
+    permissions: Permissions = field(default_factory=Permissions)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class _Reading:
 
     def all(self, root: Object) -> Parsed:
         dialect, seen = self._file.dialect, dict[str, Member]()
+        if dialect == "rookery":
+            self._parsed.permissions = permissions_in(root, self._file.path, self._file.place)
         if dialect != "opencode" and root.get(CONTAINERS[dialect]) is None:
             for other in sorted(set(CONTAINERS.values()) & {member.name for member in root.members}):
                 self._tell(root.start, f'"{other}" is not read in this file', f'call it "{CONTAINERS[dialect]}"')

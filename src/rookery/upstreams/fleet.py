@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from rookery.gateway.switches import Subjects, Switches
 from rookery.system.errors import RookeryError
 from rookery.upstreams.connector import Approved
 from rookery.upstreams.definition import Definition
-from rookery.upstreams.permissions import Permissions
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server, needs_approval
+from rookery.upstreams.showing import redactor_for
 from rookery.upstreams.sources import Found
 
 logger = logging.getLogger("rookery.upstreams")
@@ -77,12 +77,11 @@ class Fleet:
         pool: Pool,
         switches: Switches,
         added: Sequence[Added],
-        load: Callable[[], Awaitable[tuple[Found, Permissions]]],
+        load: Callable[[], Found],
         approved: Approved,
     ) -> None:
         self.directory = directory
         self.found = Found()
-        self.permissions = Permissions()
         self._pool = pool
         self.switches = switches
         self._added = added
@@ -91,7 +90,7 @@ class Fleet:
         # Its own; others, which hold everywhere, come after.
         self.added = added[0]
         self._slots: dict[str | None, dict[str, Slot]] = {}
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: dict[Callable[[], None], Callable[[str], None]] = {}
         self._refreshing = asyncio.Lock()
 
     # ---- what there is
@@ -153,15 +152,24 @@ class Fleet:
 
     # ---- what changes
 
-    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        self._listeners.add(changed)
-        return lambda: self._listeners.discard(changed)
+    def has(self, server: object) -> bool:
+        """Whether it is one of these, for whichever session."""
+        return any(server is one for slot in self._all() for one in slot.servers.values())
+
+    def listen(self, changed: Callable[[], None], ended: Callable[[str], None]) -> Callable[[], None]:
+        """`changed` is called when servers, switches or rules are others, `ended` when a session is over."""
+        self._listeners[changed] = ended
+
+        def stop() -> None:
+            self._listeners.pop(changed, None)
+
+        return stop
 
     async def refresh(self, *, reload: bool = True) -> None:
         """Take over what files, approvals and switches say now. What did not change goes on running."""
         async with self._refreshing:
             if reload:
-                self.found, self.permissions = await self._load()
+                self.found = self._load()
             sessions = {None, *self.switches.sessions, *(one for added in self._added for one in added.by_session)}
             wanted = {session: await self._wanted(session) for session in sessions}
             old, self._slots = self._slots, wanted
@@ -173,18 +181,20 @@ class Fleet:
         """Its own servers end with it."""
         for added in self._added:
             added.by_session.pop(session, None)
-        for slots in self._slots.values():
-            for slot in slots.values():
-                if (server := slot.servers.pop(session, None)) is not None:
-                    self._pool.give_back(server)
-        self._slots.pop(session, None)
+        own = self._slots.pop(session, {}).values()
+        servers = [slot.servers.pop(session) for slot in self._all() if session in slot.servers]
+        for server in servers + [one for slot in own for one in slot.servers.values()]:
+            self._pool.give_back(server)
+        for ended in list(self._listeners.values()):
+            ended(session)
 
     def close(self) -> None:
-        for slots in self._slots.values():
-            for slot in slots.values():
-                for server in slot.servers.values():
-                    self._pool.give_back(server)
+        for server in [one for slot in self._all() for one in slot.servers.values()]:
+            self._pool.give_back(server)
         self._slots = {}
+
+    def _all(self) -> list[Slot]:
+        return [slot for slots in self._slots.values() for slot in slots.values()]
 
     async def _wanted(self, session: str | None) -> dict[str, Slot]:
         definitions = {one.name: one for one in self.found.servers}
@@ -220,27 +230,29 @@ class Fleet:
         key = session if slot.definition.scope == "session" else None
         server = slot.servers.get(key)
         if server is None:
-            where = self._where(slot.definition)
+            where = self.where(slot.definition)
             server = slot.servers[key] = self._pool.take(slot.definition, where, key, self.directory)
         return server
 
-    def _where(self, definition: Definition) -> Path:
+    def where(self, definition: Definition) -> Path:
+        """The folder that a server of this fleet runs in."""
         return Path.home() if definition.scope == "app" or self.directory is None else self.directory
 
     def _record(self, slot: Slot, session: str | None) -> Record:
         one = slot.definition
         server = self._server(slot, session) if slot.held_back is None else None
         catalog = server.catalog if server is not None else None
+        clean = redactor_for(one).clean
         return Record(
             name=one.name,
             workspace=None if one.scope == "app" else self.workspace,
             status=slot.held_back or (server.status if server is not None else "pending"),
-            error=server.error if server is not None else None,
+            error=clean(server.error) if server is not None and server.error is not None else None,
             tools=len(catalog.tools) if catalog is not None else 0,
             source=str(one.source),
             shadowed=False,
             scope=one.scope,
             era=server.client.revision if server is not None and server.client is not None else None,
             kind=one.kind,
-            stderr=server.stderr.text().splitlines()[-20:] if server is not None else [],
+            stderr=clean(server.stderr.text()).splitlines()[-20:] if server is not None else [],
         )

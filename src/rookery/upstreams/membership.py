@@ -34,10 +34,10 @@ class FleetMembers:
     def rules(self, session: str | None) -> Rules:
         return ViewRules(
             {slot.definition.name: slot.definition.tools for slot in self.fleet.slots(session)},
-            self.fleet.permissions.shown,
+            self.fleet.found.permissions.shown,
             self.fleet.switches,
             self.fleet.subjects(session),
-            self.judge(self.fleet.permissions),
+            self.judge(self.fleet.found.permissions),
         )
 
     def absent(self, session: str | None) -> Sequence[str]:
@@ -49,5 +49,8 @@ class FleetMembers:
             if self.only in (None, record.name)
         ]
 
-    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        return self.fleet.listen(changed)
+    def present(self, member: Member) -> bool:
+        return member.ours or self.fleet.has(member)
+
+    def listen(self, changed: Callable[[], None], ended: Callable[[str], None]) -> Callable[[], None]:
+        return self.fleet.listen(changed, ended)

@@ -1,15 +1,11 @@
 """What `mcp.json` says of tools: `tools` chooses which are shown, `permission` which may be called."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from rookery.gateway.rules import Filter
-from rookery.system.files import read_beneath, read_plain
-from rookery.upstreams.jsonc import LARGEST, JsoncError, parse, plain
-from rookery.upstreams.reading import File
-from rookery.upstreams.sources import files_of
+from rookery.upstreams.definition import Place
+from rookery.upstreams.jsonc import Object, plain
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -20,40 +16,22 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Permissions(msgspec.Struct, frozen=True):
+    """`shown` are wildcards with whether what they match is shown; the last that fits counts."""
+
     user: tuple[Written, ...] = ()
     project: tuple[Written, ...] = ()
     shown: tuple[tuple[str, bool], ...] = ()
 
-
-def permissions_of(directory: Path | None) -> Permissions:
-    """Never raises: a file that cannot be read is told of where its servers are read."""
-    found = [(file, top) for file in files_of(directory) if file.dialect == "rookery" and (top := _top(file))]
-    written = [(file.place, Written(top["permission"], str(file.path))) for file, top in found if "permission" in top]
-    # The user's come first and a project's after them, so that a project can hide what its user shows.
-    shown = [pair for file, top in reversed(found) for pair in _filter(top.get("tools"), hides=file.place == "project")]
-    return Permissions(
-        tuple(one for place, one in written if place == "user"),
-        tuple(one for place, one in written if place == "project"),
-        tuple(shown),
-    )
+    def after(self, higher: "Permissions") -> "Permissions":
+        """Together with those of a higher source, whose rules come later and so win."""
+        return Permissions(self.user + higher.user, self.project + higher.project, self.shown + higher.shown)
 
 
-def _top(file: File) -> dict[str, Any]:
-    try:
-        data = read_plain(file.path, LARGEST) if file.root is None else _beneath(file, file.root)
-        found = plain(parse(data.decode()))
-    except (OSError, UnicodeDecodeError, JsoncError):
-        return {}
-    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
-
-
-def _beneath(file: File, root: Path) -> bytes:
-    return read_beneath(root, file.path.relative_to(root), LARGEST)
-
-
-def _filter(given: Any, *, hides: bool) -> Filter:
-    """A project's own file may hide tools, but not show what its user hides."""
-    if not isinstance(given, dict):
-        return ()
-    written = cast(dict[str, Any], given)
-    return [(pattern, bool(shown)) for pattern, shown in written.items() if not (hides and shown)]
+def permissions_in(root: Object, path: str, place: Place) -> Permissions:
+    """What one file says. A project may hide tools, but not show what its user hides."""
+    permission, tools = root.get("permission"), root.get("tools")
+    written = (Written(plain(permission.value), path),) if permission is not None else ()
+    given: Any = plain(tools.value) if tools is not None else None
+    pairs = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    shown = tuple((one, bool(wanted)) for one, wanted in pairs.items() if place == "user" or not wanted)
+    return Permissions(written, (), shown) if place == "user" else Permissions((), written, shown)

@@ -7,6 +7,7 @@ import msgspec
 
 from rookery.system import places
 from rookery.upstreams.definition import Definition, Dialect, Problem
+from rookery.upstreams.permissions import Permissions
 from rookery.upstreams.reading import File, Read, read
 
 _OF_PROJECT: tuple[tuple[str, Dialect], ...] = (
@@ -26,6 +27,7 @@ class Found(msgspec.Struct):
     servers: list[Definition] = []
     shadowed: list[Definition] = []
     problems: list[Problem] = []
+    permissions: Permissions = Permissions()
 
 
 def files_of(directory: Path | None) -> list[File]:
@@ -51,6 +53,7 @@ def merge(sources: Iterable[Read]) -> Found:
     found, taken, off = Found([], [], []), set[str](), dict[str, tuple[str, int]]()
     for one in sources:
         found.problems += one.problems
+        found.permissions = one.parsed.permissions.after(found.permissions)
         for name, definition in one.parsed.definitions.items():
             if name in taken:
                 found.shadowed.append(definition)
