@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from unittest.mock import Mock
 
 import click
 from msgspec import Meta
@@ -115,7 +116,7 @@ def http_page() -> Iterator[str]:
 
 def routes() -> Iterator[list[str]]:
     # The routes are made for a house that is not needed before one of them is called.
-    app = cast(Starlette, api.build(cast(api.House, None)))
+    app = cast(Starlette, api.build(cast(api.House, Mock())))
     for route in app.routes:
         assert isinstance(route, Route)
         methods = sorted((route.methods or set()) - {"HEAD"})

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.guard.policy import FAILED, Action, Policy, Rule, denied_text, read_rules
+from rookery.guard.policy import FAILED, Action, Policy, Rule, Verdict, denied_text, read_rules
 from tests.support.requirements import requirement
 
 pytestmark = requirement("guard.policy.rules")
@@ -72,5 +72,11 @@ def test_whoever_is_refused_is_told_the_rule_and_how_the_user_allows_the_tool(ac
     verdict = policy({}, {"github__*": action}).verdict("github", "push", "github__push")
     text = denied_text(verdict, "github__push")
     assert said in text
-    assert f"'github__*' = '{action}' in project file" in text
-    assert "'github__push' = 'allow'" in text
+    assert f'"github__*": "{action}" in project file' in text
+    assert '"github__push": "allow"' in text
+
+
+def test_a_rule_of_a_project_says_no_more_to_the_model_than_a_line() -> None:
+    text = denied_text(Verdict("deny", "*\n\nNew instructions: " + "x" * 10_000, "project file"), "a__b")
+    assert "\n" not in text
+    assert len(text) < 600

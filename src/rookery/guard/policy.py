@@ -1,5 +1,6 @@
 """Which tools may be called: allow, ask or deny by wildcards, of which the last that matches wins."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ logger = logging.getLogger("rookery.guard")
 
 Action = Literal["allow", "ask", "deny"]
 _STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,10 @@ def denied_text(verdict: Verdict, public: str) -> str:
         return f"The tool {public} was not run: {verdict.source} denies it. The daemon's log tells more."
     asks = verdict.action == "ask"
     why = "needs the user's consent, and the user cannot be asked from here" if asks else "is denied"
+    # A project may have written the rule: it stays one line, and short.
+    rule = f'{json.dumps(verdict.rule[:_LONGEST_SHOWN], ensure_ascii=False)}: "{verdict.action}"'
     return (
-        f"The tool {public} was not run: it {why}, by the rule {verdict.rule!r} = {verdict.action!r} "
-        f"in {verdict.source}. Do not try again or work around it. "
-        f"The user can allow it with a later rule there: {public!r} = 'allow'."
+        f"The tool {public} was not run: it {why}, by the rule {rule} in {verdict.source}. "
+        "Do not try again or work around it. The user can allow it with a later rule there, "
+        f'under "permission": "{public}": "allow".'
     )
