@@ -6,12 +6,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from rookery.system.processes import MARKER
 from tests.support import leftovers
 from tests.support.house import House, rookery, up
 from tests.support.small_disk import SmallDisk, make_small_disk
+
+# How long an example takes says more about the machine than about us.
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")

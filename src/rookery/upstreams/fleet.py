@@ -90,6 +90,7 @@ class Fleet:
         # Its own; others, which hold everywhere, come after.
         self.added = added[0]
         self._slots: dict[str | None, dict[str, Slot]] = {}
+        self._scoped = False
         self._listeners: dict[Callable[[], None], Callable[[str], None]] = {}
         self._refreshing = asyncio.Lock()
 
@@ -108,11 +109,7 @@ class Fleet:
 
     def own(self, session: str | None) -> str | None:
         """The session, where it sees anything else than all others do."""
-        if session is None:
-            return None
-        scoped = any(slot.definition.scope == "session" for slot in self._slots.get(None, {}).values())
-        has_own = any(added.of(session) for added in self._added) or session in self.switches.sessions
-        return session if scoped or has_own else None
+        return session if session is not None and (self._scoped or session in self._slots) else None
 
     def servers(self, session: str | None = None) -> list[Server]:
         """The servers that may be used."""
@@ -173,6 +170,7 @@ class Fleet:
             sessions = {None, *self.switches.sessions, *(one for added in self._added for one in added.by_session)}
             wanted = {session: await self._wanted(session) for session in sessions}
             old, self._slots = self._slots, wanted
+            self._scoped = any(slot.definition.scope == "session" for slot in wanted[None].values())
             self._keep(old, wanted)
         for changed in list(self._listeners):
             changed()
