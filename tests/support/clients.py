@@ -318,6 +318,7 @@ class Handshake:
         self.on_call = on_call
         self.revision = revision
         self.sessions = sessions
+        self.capabilities: dict[str, Any] = {"tools": {}}
         self.known: set[str] = set()
         self.made = 0
         self.lost_as: tuple[int, bytes] = (404, b"who?")
@@ -338,7 +339,7 @@ class Handshake:
                 self.known.add(f"session-{self.made}")
             about: dict[str, Any] = {
                 "protocolVersion": self.revision,
-                "capabilities": {"tools": {}},
+                "capabilities": self.capabilities,
                 "serverInfo": {"name": "raw"},
             }
             await out.json(asked.result(about), headers=headers)

@@ -91,6 +91,7 @@ class Watch:
             raise
         if old is not None:
             old.task.cancel()
+            await asyncio.wait([old.task])
 
     # ---- the handshake era
 
