@@ -33,8 +33,15 @@ class Membership(Protocol):
         """Members that could have had what was asked for, and why they are not there, in words."""
         ...
 
-    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """`changed` is called when members or rules are no longer what they were; answers how to stop listening."""
+    def present(self, member: Member) -> bool:
+        """Whether it still is a member, for whichever session."""
+        ...
+
+    def listen(self, changed: Callable[[], None], ended: Callable[[str], None]) -> Callable[[], None]:
+        """Answers how to stop listening.
+
+        `changed` is called when members or rules are no longer what they were, `ended` when a session is over.
+        """
         ...
 
 
@@ -48,12 +55,12 @@ class Audience:
         self._tables: dict[str | None, Table] = {}
         self._heard: dict[int, tuple[Member, Callable[[], None]]] = {}
         self._due: set[Change] = set()
-        self._stop = membership.listen(self._members_changed)
+        self._stop = membership.listen(self._members_changed, self._session_ended)
         changes.on_watched = self._watched
 
     def close(self) -> None:
         self._stop()
-        self._forget(lambda member: True)
+        self._forget(lambda member: False)
 
     def table(self, session: str | None) -> Table:
         """What is shown to a session now; made when it is asked for, and again when something has changed."""
@@ -71,9 +78,9 @@ class Audience:
             stop = member.changes.listen(lambda method, uri: self._changed(member, method, uri))
             self._heard[id(member)] = member, stop
 
-    def _forget(self, gone: Callable[[Member], bool]) -> None:
+    def _forget(self, present: Callable[[Member], bool]) -> None:
         for number, (member, stop) in list(self._heard.items()):
-            if gone(member):
+            if not present(member):
                 stop()
                 member.watch(self, frozenset())
                 del self._heard[number]
@@ -92,13 +99,16 @@ class Audience:
         before = self._tables.get(None)
         sessions = list(self._tables)
         self._tables.clear()
-        now = {id(one) for session in {None, *sessions} for one in self._membership.members(session)}
-        self._forget(lambda member: id(member) not in now)
+        self._forget(self._membership.present)
         after = self.table(None)
         self._watched(self._changes.watched)
         methods = [method for method, _, _ in LISTS.values()]
         other = {one.split("/")[0] for one in methods if before is None or before.lists[one] != after.lists[one]}
         self._announce({change for change in _CHANGES if change in other or len(sessions) > 1})
+
+    def _session_ended(self, session: str) -> None:
+        if self._tables.pop(session, None) is not None:
+            self._forget(self._membership.present)
 
     def _announce(self, changes: set[Change]) -> None:
         """Tell the clients soon: what comes in one go is told once."""
@@ -114,8 +124,10 @@ class Audience:
     def _watched(self, uris: frozenset[str]) -> None:
         """Clients want to hear of these resources: their servers are told."""
         by_member: dict[int, set[str]] = {}
+        tables = {id(table): table for table in (self.table(None), *self._tables.values())}
         for uri in uris:
-            if (found := self.table(None).resource(uri)) is not None:
-                by_member.setdefault(id(found[0]), set()).add(found[1])
+            for table in tables.values():
+                if (found := table.resource(uri)) is not None:
+                    by_member.setdefault(id(found[0]), set()).add(found[1])
         for number, (member, _) in self._heard.items():
             member.watch(self, frozenset(by_member.get(number, ())))

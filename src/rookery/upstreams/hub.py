@@ -12,7 +12,7 @@ from rookery.gateway.names import face_name
 from rookery.gateway.switches import Level, Switch, Switches
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
-from rookery.upstreams.definition import Definition
+from rookery.upstreams.definition import Definition, sealed
 from rookery.upstreams.dialects import define_entry
 from rookery.upstreams.fleet import Added, Fleet, Record
 from rookery.upstreams.following import Following
@@ -128,6 +128,9 @@ class Hub:
     async def add(self, directory: Path | None, session: str | None, name: str, config: Mapping[str, Any]) -> None:
         """Define a server until it is removed or Rookery stops, and connect it; how that went is in its record."""
         definition = define_entry(name, config, "added while running")
+        if session is not None:
+            # Whatever it says of itself: nobody else is to see it, and nobody else would end it.
+            definition = sealed(msgspec.structs.replace(definition, scope="session"))
         fleet = await self.fleet(directory)
         fleet.added.put(definition, session)
         await self._changed(directory)

@@ -241,6 +241,9 @@ class Server:
         self.error = error
         if before is not None and self.catalog is None:
             self._announce(before)
+        if state == "connected":
+            # It may have taken longer to start than it may be idle.
+            self._touch()
         self._told(self)
 
     # ---- what it says

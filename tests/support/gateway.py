@@ -1,0 +1,181 @@
+"""The whole gateway in the process of a test: every part is the daemon's own, from the listener to the store."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from rookery.api import app as api
+from rookery.api.guard import Guard
+from rookery.api.mcp import Mcp
+from rookery.api.status import Daemon
+from rookery.daemon.gateway import GatewayService
+from rookery.guard.approvals import Approvals
+from rookery.system import places
+from rookery.system.bus import Bus, Event
+from rookery.system.git import Git
+from rookery.system.ids import new_id, project_id
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.upstreams.hub import Hub
+from rookery.upstreams.server import Server
+from rookery.workspaces.projects import Projects
+from tests.support.callers import HANDSHAKE, MODERN, Caller
+from tests.support.clients import LIMIT
+from tests.support.marionettes import Theatre, a_theatre
+from tests.support.wire import Site, serving
+
+
+class Events(Bus):
+    """The daemon's events, all kept, for tests that wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__("events")
+        self.all: list[Event] = []
+        self.more = asyncio.Event()
+
+    def publish(self, type_: str, **data: Any) -> Event:
+        made = super().publish(type_, **data)
+        self.all.append(made)
+        self.more.set()
+        return made
+
+    def of(self, type_: str) -> list[dict[str, Any]]:
+        return [event.data for event in self.all if event.type == type_]
+
+
+class Gateway:
+    """A running gateway, with marionettes for servers and callers for clients."""
+
+    def __init__(
+        self, service: GatewayService, events: Events, theatre: Theatre, site: Site, http: aiohttp.ClientSession
+    ) -> None:
+        self.service = service
+        self.events = events
+        self.theatre = theatre
+        self.site = site
+        self.http = http
+        self.callers: list[Caller] = []
+
+    @property
+    def hub(self) -> Hub:
+        return self.service.hub
+
+    def url(self, path: str = "/mcp") -> str:
+        return f"http://127.0.0.1:{self.site.port}{path}"
+
+    async def caller(self, path: str = "/mcp", revision: str = MODERN, **more: Any) -> Caller:
+        made = Caller(self.http, self.url(path), revision, **more)
+        await made.open()
+        self.callers.append(made)
+        return made
+
+    async def old_caller(self, path: str = "/mcp", **more: Any) -> Caller:
+        """A client of the handshake era."""
+        return await self.caller(path, HANDSHAKE, **more)
+
+    async def rest(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        data = json.dumps(body).encode() if body is not None else None
+        kind = {"Content-Type": "application/json"}
+        async with self.http.request(method, self.url(path), data=data, headers=kind) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def server(self, name: str, directory: Path | None = None, session: str | None = None) -> Server:
+        return (await self.hub.fleet(directory)).server(name, session)
+
+    async def status(self, name: str, directory: Path | None = None) -> str:
+        return next(one.status for one in await self.hub.records(directory) if one.name == name)
+
+    async def becomes(self, name: str, *wanted: str, directory: Path | None = None) -> str | None:
+        """Wait until a server has one of these statuses; its error."""
+        news = self.events.more
+        stop = (await self.hub.fleet(directory)).listen(news.set, lambda session: None)
+        try:
+            async with asyncio.timeout(LIMIT):
+                while await self.status(name, directory) not in wanted:
+                    news.clear()
+                    await news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{name} is {await self.status(name, directory)}, not {wanted}") from None
+        finally:
+            stop()
+        return next(one.error for one in await self.hub.records(directory) if one.name == name)
+
+
+def user_file() -> Path:
+    return places.config_folder() / "mcp.json"
+
+
+def write(servers: Mapping[str, Any], path: Path | None = None, **top: Any) -> None:
+    """Define servers in the user's own file, or in another one."""
+    path = path or user_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"servers": servers, **top}))
+
+
+def checkout(name: str = "app") -> Path:
+    """An empty repository."""
+    folder = Path.home() / "src" / name
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def view_of(folder: Path, server: str | None = None) -> str:
+    """The path of a workspace's endpoint, or of that of one server in it."""
+    end = "/mcp" if server is None else f"/s/{quote(server, safe='')}/mcp"
+    return f"/w/{project_id(folder.resolve())}/@main{end}"
+
+
+@asynccontextmanager
+async def a_gateway(
+    servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None, *projects: Path, **top: Any
+) -> AsyncGenerator[Gateway]:
+    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left."""
+    before = asyncio.all_tasks()
+    async with AsyncExitStack() as stack:
+        theatre = await stack.enter_async_context(a_theatre())
+        write((servers(theatre) if callable(servers) else servers) or {}, **top)
+        state = places.ensure_private_folder(places.state_folder())
+        store = Store(places.store_file(state))
+        await store.open()
+        stack.push_async_callback(store.close)
+        spawner, events = Spawner(new_id()), Events()
+        known = Projects(store, Git(spawner), events)
+        for folder in projects:
+            await known.add(folder)
+        approvals = Approvals(store)
+        service = GatewayService(store, spawner, events, known, approvals)
+        await service.start()
+        stack.push_async_callback(service.stop)
+        house = api.House(
+            instance="test",
+            version="0",
+            daemon=lambda: Daemon(0, "", "", 0.0, "0", "test", []),
+            projects=known,
+            events=events,
+            logs=Bus("logs"),
+            guard=Guard(approvals, events, service.waiting, service.approvals_changed),
+            mcp=Mcp(service.hub, service.workspace),
+            reload=_nothing,
+            stop=lambda reason: None,
+        )
+        doors = service.doors(api.build(house))
+        site = await stack.enter_async_context(serving(doors))
+        stack.callback(doors.close)
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        made = Gateway(service, events, theatre, site, http)
+        yield made
+        for caller in made.callers:
+            await caller.close()
+    assert asyncio.all_tasks() <= before
+
+
+async def _nothing() -> dict[str, Any]:
+    return {}

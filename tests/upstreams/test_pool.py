@@ -1,0 +1,236 @@
+"""Servers run when they are needed, once for everybody who may share them, and no longer than that."""
+
+import os
+import signal
+
+import pytest
+
+from rookery.upstreams.pool import Pool
+from tests.support.callers import told
+from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
+from tests.support.house import alive
+from tests.support.marionettes import Marionette, Play, all_of, tool
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def pid_of(gateway: Gateway, path: str, name: str = "one") -> int:
+    caller = await gateway.caller(path)
+    return told(await caller.call(f"{name}__echo"))["pid"]
+
+
+@requirement("hub.pool.lazy", "hub.pool.reuse")
+async def test_nothing_runs_before_its_first_use_and_simultaneous_first_uses_start_it_once() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+        callers = await all_of(gateway.caller() for _ in range(5))
+        callers += await all_of(gateway.old_caller() for _ in range(5))
+        assert (await gateway.rest("GET", "/api/mcp"))[1]["one"]["status"] == "pending"
+        assert gateway.theatre.all == []
+        for listed in await all_of(caller.tools() for caller in callers):
+            assert sorted(listed) == ["hub_list_servers", "one__echo", "one__hold", "two__echo", "two__hold"]
+        await all_of(caller.call("one__echo") for caller in callers)
+        await all_of(caller.tools() for caller in callers)
+        assert len(gateway.theatre.of("two")) == 1
+        (one,) = gateway.theatre.of("one")
+        assert len(one.all("initialize")) == len(one.all("tools/list")) == 1
+
+
+@requirement("hub.pool.lazy", "hub.filter.disconnected")
+async def test_an_idle_server_is_stopped_its_tools_stay_listed_and_the_next_call_starts_it_again() -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", idle=0.2)}) as gateway:
+        caller = await gateway.caller()
+        first = told(await caller.call("one__echo"))["pid"]
+        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.becomes("one", "stopped")
+        assert not alive(first)
+        listed = await caller.tools()
+        assert "one__echo" in listed
+        second = told(await caller.call("one__echo"))["pid"]
+        assert second != first
+
+
+@requirement("hub.pool.lazy")
+async def test_an_idle_server_is_not_stopped_under_a_call_that_takes_longer_than_its_idle_time() -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", idle=0.1)}) as gateway:
+        caller = await gateway.caller()
+        running = caller.begin("one__hold")
+        one = await gateway.theatre.comes("one")
+        request = await one.called("hold")
+        other = await gateway.caller()
+        # A second server is used and stopped for idleness meanwhile, so that the time has surely passed.
+        write(gateway.theatre.servers("one", idle=0.1) | {"two": gateway.theatre.server("two", idle=0.2)})
+        await gateway.hub.files.read_again()
+        await other.call("two__echo")
+        await gateway.becomes("two", "stopped")
+        one.answer(request, {"content": []})
+        assert (await running)["result"] == {"content": []} | (await running)["result"]
+        assert len(gateway.theatre.of("one")) == 1
+
+
+@requirement("hub.pool.lazy")
+async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_something_else() -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(), idle=0.1)}) as gateway:
+        caller = await gateway.old_caller()
+        await caller.tools()
+        await caller.listen()
+        await gateway.becomes("one", "stopped")
+        gateway.theatre.plays["one"].tools = [tool("other")]
+        assert "one__echo" in await caller.tools()
+        await caller.hears("notifications/tools/list_changed")
+        listed = await caller.tools()
+        assert "one__other" in listed and "one__echo" not in listed
+
+
+@requirement("hub.pool.scope", "hub.status.directory")
+async def test_one_definition_in_two_directories_is_two_processes_each_in_its_own_and_with_its_own_status() -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(lambda theatre: theatre.servers("one"), left, right) as gateway:
+        pids = {await pid_of(gateway, view_of(folder)) for folder in (left, right)} | {await pid_of(gateway, "/mcp")}
+        assert len(pids) == 3
+        assert {one.cwd for one in gateway.theatre.all} == {left.resolve(), right.resolve(), left.parents[1].resolve()}
+        os.kill(next(one.pid for one in gateway.theatre.all if one.cwd == left.resolve()), signal.SIGKILL)
+        await gateway.becomes("one", "failed", directory=left)
+        assert await gateway.status("one", right) == "connected"
+        listed = {path: (await gateway.rest("GET", f"/api/mcp?workspace={path}"))[1] for path in (left, right)}
+        assert listed[left]["one"]["status"] == "failed" and listed[right]["one"]["status"] == "connected"
+
+
+@requirement("hub.pool.scope")
+async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="app"), left, right) as gateway:
+        pids = {await pid_of(gateway, path) for path in ("/mcp", view_of(left), view_of(right))}
+        assert len(pids) == 1
+        assert {one["workspace"] for one in (await gateway.rest("GET", "/api/status"))[1]["servers"]} == {None}
+
+
+@requirement("hub.pool.scope")
+async def test_two_definitions_of_one_name_never_share_a_process() -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(None, left, right) as gateway:
+        for folder, word in ((left, "a"), (right, "b")):
+            # Both app-wide: only what they say keeps them apart.
+            body = {"name": "one", "config": gateway.theatre.server("one", None, word, scope="app")}
+            status, _ = await gateway.rest("POST", "/api/mcp", body | {"workspace": str(folder)})
+            assert status == 201
+        pids = [await pid_of(gateway, view_of(folder)) for folder in (left, right)]
+        assert len(set(pids)) == 2
+        assert sorted(one.words for one in gateway.theatre.all) == [["a"], ["b"]]
+
+
+@requirement("hub.pool.scope")
+async def test_two_credentials_never_share_a_connection() -> None:
+    async with a_gateway(None) as gateway:
+        for name, key in (("one", "a"), ("two", "b"), ("three", "a")):
+            config = gateway.theatre.server("same", environment={"KEY": key}, scope="app")
+            assert (await gateway.rest("POST", "/api/mcp", {"name": name, "config": config}))[0] == 201
+        assert len(gateway.theatre.alive("same")) == 3
+
+
+@requirement("hub.pool.scope")
+async def test_a_server_of_the_scope_session_is_one_process_for_each_session_and_ends_with_it() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+        callers = [await gateway.old_caller() for _ in range(2)]
+        pids = [told(await caller.call("one__echo"))["pid"] for caller in callers]
+        assert len(set(pids)) == 2
+        assert pids == [told(await caller.call("one__echo"))["pid"] for caller in callers]
+        await callers[0].close()
+        await next(one for one in gateway.theatre.all if one.pid == pids[0]).has_ended()
+        assert told(await callers[1].call("one__echo"))["pid"] == pids[1]
+
+
+@requirement("hub.pool.scope")
+async def test_a_server_added_for_a_session_is_seen_by_it_alone_and_ends_with_it() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("everybody")) as gateway:
+        mine, other = await gateway.old_caller(), await gateway.old_caller()
+        await other.listen()
+        body = {"name": "one", "config": gateway.theatre.server("one"), "session": mine.session}
+        status, found = await gateway.rest("POST", "/api/mcp", body)
+        assert status == 201 and found["one"]["status"] == "connected"
+        assert "one" not in (await gateway.rest("GET", "/api/mcp"))[1]
+        assert "one__echo" in await mine.tools()
+        assert "one__echo" not in await other.tools()
+        assert "error" in await other.call("one__echo")
+        assert "error" in await (await gateway.caller()).call("one__echo")
+        pid = told(await mine.call("one__echo"))["pid"]
+        shared = {told(await caller.call("everybody__echo"))["pid"] for caller in (mine, other)}
+        assert len(shared) == 1
+        await mine.close()
+        await gateway.theatre.of("one")[0].has_ended()
+        assert not alive(pid)
+        # What was shared with others goes on, and ends when nobody uses it any more.
+        assert told(await other.call("everybody__echo"))["pid"] in shared
+        write({})
+        await gateway.theatre.of("everybody")[0].has_ended()
+
+
+@requirement("hub.pool.scope")
+async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+        pool = pool_of(gateway)
+        for _ in range(5):
+            caller = await gateway.old_caller()
+            await caller.call("one__echo")
+            await caller.close()
+            # A change of the file makes every view look at its members again.
+            write(gateway.theatre.servers("one", scope="session"), tools={"x": True})
+            await gateway.hub.files.read_again()
+        assert not gateway.theatre.alive() or await all_of(one.has_ended() for one in gateway.theatre.alive())
+        # One for those that have no session.
+        assert len(pool) <= 1
+
+
+def pool_of(gateway: Gateway) -> Pool:
+    return gateway.hub._pool
+
+
+@requirement("hub.config.invalid", "hub.pool.reuse")
+async def test_a_changed_file_ends_what_it_no_longer_defines_renews_what_it_changed_and_leaves_the_rest() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("gone", "other", "same")) as gateway:
+        caller = await gateway.old_caller()
+        await caller.tools()
+        await caller.listen()
+        before = {one.name: one for one in gateway.theatre.all}
+        theatre = gateway.theatre
+        changed = {"same": theatre.server("same", idle=600), "other": theatre.server("other", None, "-x")}
+        write(changed, tools={"nothing": False})
+        await all_of(before[name].has_ended() for name in ("gone", "other"))
+        await caller.hears("notifications/tools/list_changed")
+        listed = await caller.tools()
+        assert "gone__echo" not in listed and {"same__echo", "other__echo"} <= set(listed)
+        assert told(await caller.call("other__echo"))["pid"] == (await gateway.theatre.comes("other", 2)).pid
+        assert told(await caller.call("same__echo"))["pid"] == before["same"].pid
+        assert (await gateway.theatre.comes("other", 2)).words == ["-x"]
+
+
+@requirement("hub.pool.dispose")
+async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", "two", "three")) as gateway:
+        await (await gateway.caller()).tools()
+        marionettes: list[Marionette] = list(gateway.theatre.all)
+        server = await gateway.server("two")
+        closing = server.close
+
+        async def fail() -> None:
+            await closing()
+            raise OSError("no")
+
+        server.close = fail
+    assert len(marionettes) == 3
+    assert not [one for one in marionettes if alive(one.pid)]
+    assert "two was not closed properly" in caplog.text
+
+
+@requirement("hub.pool.dispose")
+async def test_the_end_comes_soon_while_servers_start_hang_and_are_deaf() -> None:
+    async with a_gateway() as gateway:
+        theatre = gateway.theatre
+        mute = theatre.server("mute", Play(held={"initialize", "server/discover"}))
+        write({"mute": mute, "one": theatre.server("one")})
+        caller = await gateway.caller()
+        running = caller.begin("one__hold")
+        await (await theatre.comes("one")).called("hold")
+        (await theatre.comes("mute")).order(deaf=True)
+        running.cancel()
+    assert not [one for one in theatre.all if alive(one.pid)]
