@@ -1,6 +1,6 @@
 """The routes about MCP servers. `?workspace=` names a workspace by its path or as `<project>/<name>`, else app-wide."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from starlette.routing import Route
 
 from rookery.api.answers import answer, body_of
 from rookery.gateway.switches import Level
+from rookery.guard.terminal import require_person
+from rookery.system.errors import RookeryError
+from rookery.upstreams.fleet import Record
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.showing import shown
 
@@ -49,7 +52,7 @@ def routes(mcp: Mcp) -> list[Route]:
     ]
 
 
-_VERBS = ("connect", "disconnect", "enable", "disable")
+_VERBS = ("connect", "disconnect", "enable", "disable", "debug")
 
 
 class McpRoutes:
@@ -64,6 +67,7 @@ class McpRoutes:
     async def add(self, request: Request) -> Response:
         """Define a server until Rookery stops, and connect it; answers the updated record of all servers."""
         asked = await body_of(request, Add)
+        await _require_outsider(request)
         directory = await self._workspace(asked.workspace) if asked.workspace is not None else None
         await self._hub.add(directory, asked.session, asked.name, asked.config)
         return answer(await self._record_of_all(directory, asked.session), status=201)
@@ -73,12 +77,12 @@ class McpRoutes:
         where, session, name = await self._asked(request)
         fleet = await self._hub.fleet(where)
         slot = fleet.find(name, session)
-        record = next(one for one in fleet.records(session) if one.name == name)
-        return answer(msgspec.to_builtins(record) | {"definition": shown(slot.definition)})
+        return answer(await self._record(where, session, name) | {"definition": shown(slot.definition)})
 
     async def remove(self, request: Request) -> Response:
         """Remove a server: one that was added while running, or its entry in the file that defines it."""
         where, session, name = await self._asked(request)
+        await _require_outsider(request)
         definition = await self._hub.remove(where, session, name)
         return answer({"removed": name, "source": str(definition.source)})
 
@@ -102,6 +106,10 @@ class McpRoutes:
         """Switch a server off, or those of its tools that match `tool`; kept over restarts."""
         return await self._switch(request, enabled=False)
 
+    async def debug(self, request: Request) -> Response:
+        """Try a server on a connection of its own; answers each step with its time, without any secret."""
+        return answer(await self._hub.debug(*await self._asked(request)))
+
     async def tools(self, request: Request) -> Response:
         """The tools of all servers, or of `?server=`, with what each costs a model to read; waits for all."""
         where, session = await self._where(request), _session(request)
@@ -118,6 +126,7 @@ class McpRoutes:
     async def _switch(self, request: Request, *, enabled: bool) -> Response:
         where, session, name = await self._asked(request)
         asked = await body_of(request, Change)
+        await _require_outsider(request)
         level = asked.level or ("session" if session else "workspace" if where else "app")
         await self._hub.switch(where, session, name, tool=asked.tool, level=level, enabled=enabled)
         return answer(await self._record(where, session, name))
@@ -129,12 +138,36 @@ class McpRoutes:
         given = request.query_params.get("workspace")
         return await self._workspace(given) if given is not None else None
 
-    async def _record(self, where: Path | None, session: str | None, name: str) -> Any:
-        return (await self._record_of_all(where, session))[name]
+    async def _record(self, where: Path | None, session: str | None, name: str) -> dict[str, Any]:
+        fleet = await self._hub.fleet(where)
+        fleet.find(name, session)
+        return _by_name(fleet.records(session))[name]
 
     async def _record_of_all(self, where: Path | None, session: str | None) -> Mapping[str, Any]:
-        return {one.name: one for one in await self._hub.records(where, session) if not one.shadowed}
+        return _by_name(await self._hub.records(where, session))
+
+
+def _by_name(records: Iterable[Record]) -> dict[str, dict[str, Any]]:
+    """`shadows` are the places of those that a server stands before."""
+    found: dict[str, dict[str, Any]] = {}
+    shadows: dict[str, list[str]] = {}
+    for one in records:
+        if one.shadowed:
+            shadows.setdefault(one.name, []).append(one.source)
+        else:
+            found[one.name] = msgspec.to_builtins(one)
+    return {name: {**record, "shadows": shadows.get(name, [])} for name, record in found.items()}
 
 
 def _session(request: Request) -> str | None:
     return request.query_params.get("session")
+
+
+async def _require_outsider(request: Request) -> None:
+    """What Rookery started must not give itself other tools. On the port the owner's token keeps it out."""
+    principal = request.state.principal
+    if principal.local:
+        try:
+            await require_person(principal, request.scope["state"].get("peer"), at_terminal=False)
+        except RookeryError as error:
+            raise RookeryError(error.code, error.message, "do it yourself, outside of what Rookery runs") from None

@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rookery.cli.failure import Failure
@@ -31,17 +31,27 @@ class Link:
             raise
         self._file = self._socket.makefile("rb")
 
-    def request(self, method: str, path: str, body: bytes | None = None, *, seconds: float = _SECONDS) -> int:
-        """Send a request and read the head of its answer; answers the status."""
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        seconds: float | None = _SECONDS,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Send a request and read the head of its answer; answers the status. None for seconds: wait for ever."""
         self._socket.settimeout(seconds)
         head = f"{method} {path} HTTP/1.1\r\nhost: rookery\r\nconnection: close\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         if body is not None:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
         status = int(self._file.readline().split()[1])
-        self._chunked = False
-        while (line := self._file.readline()) not in (b"\r\n", b""):
-            self._chunked |= line.lower().startswith(b"transfer-encoding: chunked")
+        self._chunked = self.streams = False
+        while (line := self._file.readline().lower()) not in (b"\r\n", b""):
+            self._chunked |= line.startswith(b"transfer-encoding: chunked")
+            self.streams |= line.startswith(b"content-type: text/event-stream")
         return status
 
     def read(self) -> bytes:
@@ -97,8 +107,13 @@ def runtime() -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def call(method: str, path: str, body: object = None, *, start: bool = True) -> bytes:
+def call(method: str, path: str, body: object = None, *, start: bool = True, seconds: float = _SECONDS) -> bytes:
     """One call to the daemon, which is started first if need be; the answer's bytes, or a `Failure`."""
+    return exchange(reach(start=start), method, path, body, seconds=seconds)
+
+
+def reach(*, start: bool) -> Link:
+    """A link to the daemon, which is started first if need be."""
     link = connect()
     if link is None:
         if not start:
@@ -109,7 +124,7 @@ def call(method: str, path: str, body: object = None, *, start: bool = True) -> 
         link = connect()
         if link is None:
             raise Failure("daemon-unreachable", "the daemon started and is gone again", "see `rookery logs`")
-    return exchange(link, method, path, body)
+    return link
 
 
 def exchange(link: Link, method: str, path: str, body: object = None, *, seconds: float = _SECONDS) -> bytes:

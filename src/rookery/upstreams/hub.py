@@ -12,6 +12,7 @@ from rookery.gateway.names import face_name
 from rookery.gateway.switches import Level, Switch, Switches
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
+from rookery.upstreams.debugging import Examination, examine
 from rookery.upstreams.definition import Definition, sealed
 from rookery.upstreams.dialects import define_entry
 from rookery.upstreams.fleet import Added, Fleet, Record
@@ -151,6 +152,14 @@ class Hub:
 
     async def disconnect(self, directory: Path | None, session: str | None, name: str) -> None:
         await (await self.fleet(directory)).server(name, session).disconnect()
+
+    async def debug(self, directory: Path | None, session: str | None, name: str) -> Examination:
+        """Try a server beside the one that may be running, and tell each step."""
+        fleet = await self.fleet(directory)
+        definition = fleet.find(name, session).definition
+        found = await examine(definition, fleet.where(definition), directory, self._pool.connector)
+        found.problems = [str(problem) for problem in fleet.found.problems if problem.server == name]
+        return found
 
     async def switch(
         self, directory: Path | None, session: str | None, name: str, *, tool: str | None, level: Level, enabled: bool

@@ -31,7 +31,7 @@ from rookery.wire.writing import Identity
 logger = logging.getLogger("rookery.upstreams")
 
 # Whoever may be behind us is spoken for, so that a server can ask; who cannot be asked is answered for.
-_IDENTITY = Identity(
+IDENTITY = Identity(
     {"name": "rookery", "version": rookery.__version__},
     {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
 )
@@ -193,7 +193,7 @@ class Server:
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
         def make(channel: Channel) -> Client:
-            return Client(channel, _IDENTITY, self.definition.timeouts, answerer=self._answer, notified=self._heard)
+            return Client(channel, IDENTITY, self.definition.timeouts, answerer=self._answer, notified=self._heard)
 
         # Asked again right before: a script may be another one by now than the one that was approved.
         self._unapproved = not await self._connector.approved(self.definition, self._checkout)

@@ -1,0 +1,304 @@
+"""The routes about MCP servers, over the real daemon."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from rookery.system.processes import MARKER
+from tests.support.checkouts import make_checkout
+from tests.support.clients import PROGRAMS
+from tests.support.event_reader import Reader
+from tests.support.house import Answer, House, quiet_port, rookery, up
+from tests.support.requirements import requirement
+
+ODD = [sys.executable, str(PROGRAMS / "odd_server.py")]
+SECRET = "hush-hush-0123456789"
+VERBS = ("connect", "disconnect", "enable", "disable", "debug")
+
+# Sends one request over the socket from the process that runs it, and tells the status and the answer.
+ASK = """
+import json, sys
+from rookery.cli.link import connect
+link = connect()
+status = link.request(sys.argv[1], sys.argv[2], sys.argv[3].encode())
+print(json.dumps([status, json.loads(link.read())]))
+"""
+
+
+def ask(house: House, method: str, path: str, body: Any = None) -> Answer:
+    data = json.dumps(body).encode() if body is not None else None
+    return house.http(method, path, data, headers={"Content-Type": "application/json"} if data else None)
+
+
+def add(house: House, name: str, **config: Any) -> Answer:
+    return ask(house, "POST", "/api/mcp", {"name": name, "config": config})
+
+
+def defined(**servers: Any) -> Path:
+    """The user's own file, with these servers."""
+    file = Path(os.environ["HOME"]) / ".config" / "rookery" / "mcp.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"servers": servers}))
+    return file
+
+
+def code_of(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.json()["error"]["code"]
+
+
+@requirement("hub.api.add", "hub.api.list")
+def test_a_server_is_added_and_connected_at_run_time_and_the_updated_record_is_the_answer(house: House) -> None:
+    assert ask(house, "GET", "/api/mcp").json() == {}
+    added = add(house, "odd", command=ODD)
+    assert added.status == 201
+    assert added.json()["odd"]["status"] == "connected"
+    assert added.json()["odd"]["tools"] == 3
+    assert ask(house, "GET", "/api/mcp").json() == added.json()
+
+
+@requirement("hub.api.add", "hub.status.failed")
+def test_a_server_that_does_not_connect_is_in_the_record_with_its_error(house: House) -> None:
+    added = add(house, "dead", type="local", command=["/nowhere/at-all"])
+    assert added.status == 201
+    assert added.json()["dead"]["status"] == "failed"
+    assert "/nowhere/at-all was not found" in added.json()["dead"]["error"]
+
+
+@requirement("hub.api.add")
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("x", {}, "neither a command nor a url"),
+        ("x", {"url": "ftp://example.com/"}, "http:// or https://"),
+        ("x", {"url": "http://"}, "http:// or https://"),
+        ("x", {"command": []}, "a program"),
+        ("a/b", {"command": ["true"]}, "control character"),
+        ("", {"command": ["true"]}, "is empty"),
+        ("a\x1b[2Jb", {"command": ["true"]}, "control character"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_is_added(
+    house: House, name: str, config: dict[str, Any], said: str
+) -> None:
+    refused = add(house, name, **config)
+    assert code_of(refused) == (400, "invalid-input")
+    assert said in refused.json()["error"]["message"]
+    assert ask(house, "GET", "/api/mcp").json() == {}
+
+
+@requirement("hub.api.list", "hub.status.directory", "hub.status.values")
+def test_the_record_is_of_the_workspace_that_is_named_or_else_app_wide(house: House, tmp_path: Path) -> None:
+    app = make_checkout(tmp_path / "app")
+    project = json.loads(rookery("project", "add", str(app), "--json").stdout)["id"]
+    assert add(house, "everywhere", command=ODD).status == 201
+    assert ask(house, "GET", "/api/mcp").json().keys() == {"everywhere"}
+    for named in (str(app), f"{project}/@main"):
+        found = ask(house, "GET", f"/api/mcp?workspace={quote(named, safe='')}").json()
+        assert {name: one["status"] for name, one in found.items()} == {
+            "tools": "needs_approval",
+            "everywhere": "pending",
+        }
+        assert found["tools"]["workspace"] == str(app)
+    assert code_of(ask(house, "GET", "/api/mcp?workspace=/nowhere")) == (404, "workspace-not-found")
+
+
+@requirement("hub.api.list")
+def test_the_path_mcp_itself_speaks_mcp_only(house: House) -> None:
+    listed = ask(house, "GET", "/mcp")
+    assert listed.status in (400, 405, 406)
+    assert "jsonrpc" in listed.json()
+    assert ask(house, "POST", "/mcp", {"name": "odd", "config": {"command": ODD}}).status == 400
+    assert ask(house, "GET", "/api/mcp").json() == {}
+
+
+@requirement("hub.api.control")
+def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change_is_an_event(house: House) -> None:
+    news = Reader(house, "/api/events")
+    defined(odd={"command": ODD})
+    assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "pending"
+    for verb, status in (
+        ("connect", "connected"),
+        ("disconnect", "stopped"),
+        ("connect", "connected"),
+        ("disable", "disabled"),
+        ("enable", "pending"),
+    ):
+        done = ask(house, "POST", f"/api/mcp/odd/{verb}")
+        assert (done.status, done.json()["status"]) == (200, status), verb
+    seen: list[str] = []
+    while "enabled" not in seen:
+        event = news.next()
+        assert event is not None
+        if event["event"] == "mcp.status":
+            seen.append(event["data"]["status"])
+        elif event["event"] == "mcp.switched":
+            seen.append("enabled" if event["data"]["enabled"] else "disabled")
+    news.close()
+    assert seen[:5] == ["pending", "connected", "stopped", "pending", "connected"]
+    assert "disabled" in seen[5:]
+
+
+@requirement("hub.api.control")
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_name_is_not_found(house: House, verb: str) -> None:
+    assert code_of(ask(house, "POST", f"/api/mcp/nobody/{verb}")) == (404, "server-not-found")
+    assert code_of(ask(house, "GET", "/api/mcp/nobody")) == (404, "server-not-found")
+    assert code_of(ask(house, "DELETE", "/api/mcp/nobody")) == (404, "server-not-found")
+
+
+@requirement("hub.api.control")
+def test_what_was_added_at_run_time_is_removed_with_its_process(house: House) -> None:
+    add(house, "odd", command=ODD)
+    assert ask(house, "DELETE", "/api/mcp/odd").json()["removed"] == "odd"
+    assert ask(house, "GET", "/api/mcp").json() == {}
+    assert code_of(ask(house, "DELETE", "/api/mcp/odd")) == (404, "server-not-found")
+
+
+@requirement("hub.filter.switch")
+def test_switches_of_servers_and_tools_survive_a_restart(house: House) -> None:
+    defined(odd={"command": ODD}, other={"command": ODD})
+    assert ask(house, "POST", "/api/mcp/odd/disable", {}).json()["status"] == "disabled"
+    assert ask(house, "POST", "/api/mcp/other/disable", {"tool": "[ab]"}).status == 200
+    assert ask(house, "POST", "/api/mcp/other/disable", {"tool": "a", "level": "app"}).status == 200
+    assert code_of(ask(house, "POST", "/api/mcp/other/disable", {"level": "workspace"})) == (400, "invalid-input")
+    assert rookery("down").returncode == 0
+    again = up()
+    found = ask(again, "GET", "/api/mcp").json()
+    assert found["odd"]["status"] == "disabled"
+    assert found["other"]["status"] == "pending"
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
+    listed = again.http("POST", "/mcp", json.dumps(body).encode(), headers=headers).json()
+    names = {tool["name"] for tool in listed["result"]["tools"]}
+    assert {"other__b", "other__c"} <= names
+    assert not {"other__a", "odd__a"} & names
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+
+
+def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_cleaned_of_them(house: House) -> None:
+    code = "import os, sys; sys.exit('I got ' + os.environ['MY_TOKEN'])"
+    defined(
+        teller={
+            "command": [sys.executable, "-c", code, "--api-key", SECRET, f"--token={SECRET}", "{env:HOME}"],
+            "environment": {"MY_TOKEN": SECRET, "WHERE": "{env:HOME}"},
+        },
+        far={"url": f"http://me:{SECRET}@127.0.0.1:{quiet_port()}/mcp?key={SECRET}", "headers": {"X-Auth": SECRET}},
+    )
+    ask(house, "POST", "/api/mcp/teller/connect")
+    for path in ("/api/mcp/teller", "/api/mcp/far", "/api/mcp", "/api/status"):
+        assert SECRET not in ask(house, "GET", path).body.decode(), path
+    teller = ask(house, "GET", "/api/mcp/teller").json()
+    assert set(teller["stderr"]) == {"I got [secret]"}
+    written = teller["definition"]["written"]
+    assert written["environment"] == {"MY_TOKEN": "(hidden)", "WHERE": "{env:HOME}"}
+    assert written["command"][3:] == ["--api-key", "(hidden)", "--token=(hidden)", "{env:HOME}"]
+    far = ask(house, "GET", "/api/mcp/far").json()["definition"]["written"]
+    assert far["headers"] == {"X-Auth": "(hidden)"}
+    assert far["url"].startswith("http://(hidden)@127.0.0.1:")
+    assert far["url"].endswith("/mcp?key=(hidden)")
+
+
+@requirement("hub.cli.verbs")
+def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without_secrets(house: House) -> None:
+    defined(odd={"command": ODD, "environment": {"MY_TOKEN": SECRET, "UNSET": "{env:NO_SUCH_VARIABLE}"}})
+    assert ask(house, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
+    done = ask(house, "POST", "/api/mcp/odd/debug")
+    found = done.json()
+    assert SECRET not in done.body.decode()
+    assert [step["what"] for step in found["steps"]] == [
+        "resolve",
+        "open process",
+        "server/discover",
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+        "close process",
+    ]
+    assert "MY_TOKEN, UNSET" in found["steps"][0]["told"]
+    assert found["steps"][2]["told"] == "refused: what? (-32601)"
+    assert (found["connected"], found["era"], found["counts"]) == (True, "2025-11-25", {"tools": 3})
+    assert found["info"] == {"name": "odd"}
+    assert all(step["took_ms"] >= 0 for step in found["steps"])
+    assert "NO_SUCH_VARIABLE is not set" in found["problems"][0]
+    assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "connected"
+
+
+@pytest.mark.parametrize(
+    ("config", "failing", "said"),
+    [
+        ({"command": ["/nowhere/at-all"]}, "open process", "was not found"),
+        ({"command": [*ODD, "--exit", "3", f"no luck with {SECRET}"]}, "initialize", "it ended with code 3"),
+        ({"command": [*ODD, "--list", "silent"], "timeouts": {"catalog": 0.2}}, "tools/list", "given up"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "server/discover", "Cannot connect"),
+    ],
+    ids=["no program", "ends", "no list", "no host"],
+)
+def test_debug_names_the_step_that_failed_and_why(
+    house: House, config: dict[str, Any], failing: str, said: str
+) -> None:
+    defined(odd=config | ({"environment": {"TOKEN": SECRET}} if "command" in config else {}))
+    done = ask(house, "POST", "/api/mcp/odd/debug")
+    assert SECRET not in done.body.decode()
+    found = done.json()
+    assert not found["connected"]
+    assert found["error"]
+    failed = [step for step in found["steps"] if not step["ok"] and step["what"] == failing]
+    assert failed
+    assert said in failed[0]["told"]
+
+
+def test_debug_starts_nothing_that_waits_for_approval(house: House, tmp_path: Path) -> None:
+    app = make_checkout(tmp_path / "app")
+    assert rookery("project", "add", str(app)).returncode == 0
+    refused = ask(house, "POST", f"/api/mcp/tools/debug?workspace={quote(str(app), safe='')}")
+    assert code_of(refused) == (409, "needs-approval")
+    assert not (app / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/mcp", {"name": "mine", "config": {"command": ["true"]}}),
+        ("POST", "/api/mcp/odd/enable", {}),
+        ("DELETE", "/api/mcp/odd", {}),
+    ],
+)
+def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_socket(
+    house: House, method: str, path: str, body: Any
+) -> None:
+    defined(odd={"command": ODD, "enabled": False})
+    argv = [sys.executable, "-c", ASK, method, path, json.dumps(body)]
+    env = os.environ | {MARKER: os.environ[MARKER]}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+    status, told = json.loads(done.stdout)
+    assert (status, told["error"]["code"]) == (403, "approval-refused")
+    assert "started by Rookery" in told["error"]["message"]
+    found = ask(house, "GET", "/api/mcp").json()
+    assert {name: one["status"] for name, one in found.items()} == {"odd": "disabled"}
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/api/mcp"), ("DELETE", "/api/mcp/odd")])
+def test_s8_no_route_that_changes_servers_works_without_the_owners_token(house: House, method: str, path: str) -> None:
+    body = json.dumps({"name": "mine", "config": {"command": ["true"]}}).encode()
+    kind = {"Content-Type": "application/json"}
+    assert house.http(method, path, body, token=None, headers=kind).status == 401
+    assert house.http(method, path, body, token="rk_guess", headers=kind).status == 401
+
+
+def test_problems_are_told_with_file_and_line(house: House) -> None:
+    file = defined()
+    file.write_text('{"servers": {\n  "x": {"comand": ["true"]}\n}}')
+    told = ask(house, "GET", "/api/problems").json()
+    assert [(one["file"], one["line"], one["server"]) for one in told][:1] == [(str(file), 2, "x")]
