@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rookery.upstreams.fleet import Record
+from rookery.upstreams.slots import Record
 from rookery.workspaces.projects import Project
 
 

@@ -23,11 +23,11 @@ from rookery.system.store import Store
 from rookery.toolsets.hub import hub as hub_toolset
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
-from rookery.upstreams.fleet import Record
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.permissions import Permissions, Written
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
+from rookery.upstreams.slots import Record
 from rookery.workspaces.projects import Projects
 
 if TYPE_CHECKING:

@@ -3,10 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-
-import msgspec
 
 from rookery.gateway.switches import Subjects, Switches
 from rookery.system.errors import RookeryError
@@ -14,57 +11,10 @@ from rookery.upstreams.connector import Approved
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server, needs_approval
-from rookery.upstreams.showing import redactor_for
+from rookery.upstreams.slots import Added, Record, Slot, record_of, shadowed
 from rookery.upstreams.sources import Found
 
 logger = logging.getLogger("rookery.upstreams")
-
-
-class Record(msgspec.Struct):
-    """One server as status, REST and `hub_list_servers` show it."""
-
-    name: str
-    workspace: str | None
-    status: str
-    error: str | None
-    tools: int
-    source: str
-    shadowed: bool
-    scope: str
-    era: str | None
-    kind: str
-    stderr: list[str]
-
-
-@dataclass
-class Slot:
-    """One definition that counts, and the server that was made of it, unless something holds it back."""
-
-    definition: Definition
-    held_back: str | None = None
-    servers: dict[str | None, Server] = field(default_factory=dict[str | None, Server])
-
-    @property
-    def waits(self) -> bool:
-        """For approval: from the beginning, or because a script of it was another one when it was to be started."""
-        refused = any(server.status == "needs_approval" for server in self.servers.values())
-        return refused or self.held_back == "needs_approval"
-
-
-@dataclass
-class Added:
-    """Servers that were added while running, by the session they were added for; None is for all."""
-
-    by_session: dict[str | None, dict[str, Definition]] = field(default_factory=dict[str | None, dict[str, Definition]])
-
-    def of(self, session: str | None) -> dict[str, Definition]:
-        return self.by_session.get(session, {})
-
-    def put(self, definition: Definition, session: str | None) -> None:
-        self.by_session.setdefault(session, {})[definition.name] = definition
-
-    def drop(self, name: str, session: str | None) -> bool:
-        return self.by_session.get(session, {}).pop(name, None) is not None
 
 
 class Fleet:
@@ -120,12 +70,11 @@ class Fleet:
 
     def records(self, session: str | None = None) -> list[Record]:
         """Every known server, those that others stand before too."""
-        own = [self._record(slot, session) for slot in self._for(session).values()]
-        behind = [
-            Record(one.name, self.workspace, "disabled", None, 0, str(one.source), True, one.scope, None, one.kind, [])
-            for one in self.found.shadowed
+        own = [
+            record_of(slot, self._server(slot, session) if slot.held_back is None else None, self.workspace)
+            for slot in self._for(session).values()
         ]
-        return own + behind
+        return own + [shadowed(one, self.workspace) for one in self.found.shadowed]
 
     def waiting(self) -> list[Definition]:
         """What waits for approval."""
@@ -235,22 +184,3 @@ class Fleet:
     def where(self, definition: Definition) -> Path:
         """The folder that a server of this fleet runs in."""
         return Path.home() if definition.scope == "app" or self.directory is None else self.directory
-
-    def _record(self, slot: Slot, session: str | None) -> Record:
-        one = slot.definition
-        server = self._server(slot, session) if slot.held_back is None else None
-        catalog = server.catalog if server is not None else None
-        clean = redactor_for(one).clean
-        return Record(
-            name=one.name,
-            workspace=None if one.scope == "app" else self.workspace,
-            status=slot.held_back or (server.status if server is not None else "pending"),
-            error=clean(server.error) if server is not None and server.error is not None else None,
-            tools=len(catalog.tools) if catalog is not None else 0,
-            source=str(one.source),
-            shadowed=False,
-            scope=one.scope,
-            era=server.client.revision if server is not None and server.client is not None else None,
-            kind=one.kind,
-            stderr=clean(server.stderr.text()).splitlines()[-20:] if server is not None else [],
-        )
