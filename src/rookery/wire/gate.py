@@ -81,9 +81,10 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
             return Refusal(421, "wrong-host", f"this is 127.0.0.1:{port}; the Host header names another place")
         if b"origin" in head.names and any(origin.lower() not in origins for origin in head.all(b"origin")):
             return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
-        if method in _WITH_BODY and (refusal := _judge_content(head)):
-            return refusal
-        if (method, path) in OPEN:
+        if method in _WITH_BODY:
+            if refusal := _judge_content(head):
+                return refusal
+        elif (method, path) in OPEN:
             return ANYBODY
         if not require_token:
             return OWNER

@@ -32,6 +32,10 @@ class Head(list[tuple[bytes, bytes]]):
             return []
         return [self.names[name]] if self._unique else [value for key, value in self if key == name]
 
+    def first(self, name: bytes) -> bytes | None:
+        """The first value of a header."""
+        return self.names.get(name) if self._unique else next((value for key, value in self if key == name), None)
+
     def only(self, name: bytes) -> bytes | None:
         """The value of a header that is given exactly once."""
         if self._unique:
