@@ -13,31 +13,15 @@ class Deadline:
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
-        self._held = self._moved = False
-        self._wanted: float | None = None
 
     def set(self, seconds: float | None) -> None:
         """From now on; None: no limit."""
-        if self._held:
-            self._wanted, self._moved = seconds, True
-            return
         self._due = self._loop.time() + seconds if seconds is not None else None
         if self._due is not None and (self._timer is None or self._rings_at > self._due):
             self._start(self._due)
 
-    def hold(self) -> None:
-        """Of all that is set until the release, only the last is to count."""
-        self._held = True
-
-    def release(self) -> None:
-        self._held = False
-        if self._moved:
-            self._moved = False
-            self.set(self._wanted)
-
     def cancel(self) -> None:
         self._due = None
-        self._moved = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -9,36 +9,40 @@ from starlette.types import ASGIApp, Message, Scope
 
 from rookery.system import metrics
 from rookery.wire.carrier import Connection
+from rookery.wire.framing import NO_BODY, Framing
 from rookery.wire.head import answer_lines, usual_lines
 
 logger = logging.getLogger("rookery.http")
 REQUESTS = metrics.counter("rookery_http_requests_total", "Answers by status.", "status")
 
 _BUFFER_BYTES = 65_536
-_NO_BODY = frozenset({204, 304})
 _FAILURE = {"code": "internal-error", "message": "something went wrong here; the daemon's log tells what"}
 
 
 class Exchange:
     __slots__ = (
         *("complete", "keep_alive", "lost", "request_complete", "scope", "started", "taken_over"),
-        *("_body", "_chunked", "_connection", "_expects_continue", "_head", "_left", "_new", "_news", "_on_lost"),
+        *("_body", "_connection", "_expects_continue", "_framing", "_head", "_new", "_news", "_on_lost"),
     )
 
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
-        self.request_complete = self.started = self.complete = self.lost = self.taken_over = False
+        self.request_complete = self.started = self.complete = self.lost = self.taken_over = self._new = False
         self._connection = connection
         self._expects_continue = expects_continue
         self._body = bytearray()
-        self._new = self._chunked = False
         self._news: asyncio.Event | None = None
         self._on_lost: Callable[[], None] | None = None
         self._head: Message | None = None
-        self._left: int | None = None
-        # Ours: to be told that the client has gone, without a task that listens; to give a whole answer in one call.
-        scope["extensions"] = {"rookery.on_lost": self._set_on_lost, "rookery.answer": self.answer}
+        self._framing: Framing | None = None
+        # Ours: to be told that the client has gone, without a task that listens; to take a body that is there, and to
+        # give a whole answer, in one plain call.
+        scope["extensions"] = {
+            "rookery.on_lost": self._set_on_lost,
+            "rookery.whole_body": self.whole_body,
+            "rookery.answer": self.answer,
+        }
 
     def _set_on_lost(self, call: Callable[[], None]) -> None:
         self._on_lost = call
@@ -98,7 +102,7 @@ class Exchange:
                 self._connection.abort()
             return
         self._head = None
-        self._chunked = self.keep_alive = False
+        self.keep_alive = False
         self.answer(500, ((b"content-type", b"application/json"),), msgspec.json.encode({"error": _FAILURE}))
 
     # ---- called by the app
@@ -111,14 +115,22 @@ class Exchange:
             if not self._new:  # seldom: most requests are there as a whole before the app asks
                 self._news = self._news or asyncio.Event()
                 await self._news.wait()
-            self._new = False
         if self.lost or self.complete:
             return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": self._taken(), "more_body": not self.request_complete}
+
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it is there and the client waits for no word of ours; else it is to be received."""
+        here = self._new and self.request_complete and not (self._expects_continue or self.lost or self.complete)
+        return self._taken() if here else None
+
+    def _taken(self) -> bytes:
         body = bytes(self._body)
         self._body.clear()
+        self._new = False
         if len(body) > _BUFFER_BYTES:
             self._connection.want_body(True)
-        return {"type": "http.request", "body": body, "more_body": not self.request_complete}
+        return body
 
     async def send(self, message: Message) -> None:
         if self.lost:
@@ -133,10 +145,10 @@ class Exchange:
         body: bytes = message.get("body", b"")
         last = not message.get("more_body", False)
         status: int = self._head["status"]
-        length = len(body) if last else None
-        headers = self._head.get("headers", ())
-        head = b"" if self.started else self._head_of(status, answer_lines(status, headers), length)
-        self._write(status, head, body, last)
+        if self._framing is None:
+            self._begin(status, answer_lines(status, self._head.get("headers", ())), body, last)
+        else:
+            self._go_on(self._framing.framed(body, last), last)
         if not last:
             await self._connection.drain()
 
@@ -146,14 +158,26 @@ class Exchange:
             return
         if self._head is not None or self.started:
             raise RuntimeError("an answer was started twice")
-        self._write(status, self._head_of(status, usual_lines(status, headers), len(body)), body, True)
+        lines, length = usual_lines(status, headers)
+        if length is not None or not self.keep_alive or status in NO_BODY or self.scope["method"] == "HEAD":
+            self._begin(status, (lines, length), body, True)
+            return
+        self.started = True
+        REQUESTS.add(str(status))
+        self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body))
+        self._finish()
 
-    def _write(self, status: int, data: bytes, body: bytes, last: bool) -> None:
-        if self.scope["method"] != "HEAD" and status not in _NO_BODY:
-            data += self._frame(body, last)
-        if not self.started:
-            self.started = True
-            REQUESTS.add(str(status))
+    def _begin(self, status: int, found: tuple[bytes, int | None], body: bytes, last: bool) -> None:
+        lines, announced = found
+        self._framing = framing = Framing(self.scope, status, announced, len(body) if last else None)
+        self.keep_alive = self.keep_alive and not framing.until_close
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        data = b"".join((lines, framing.line, end, framing.framed(body, last)))
+        self.started = True
+        REQUESTS.add(str(status))
+        self._go_on(data, last)
+
+    def _go_on(self, data: bytes, last: bool) -> None:
         if data:
             self._connection.write(data)
         if last:
@@ -172,29 +196,3 @@ class Exchange:
         # Else each would hold the other until the collector comes by.
         self.scope["extensions"] = {}
         self._connection.exchange_done(self)
-
-    def _head_of(self, status: int, found: tuple[bytes, int | None], length: int | None) -> bytes:
-        """The whole head; `length` is known when the whole answer came in one piece."""
-        lines, self._left = found
-        if self._left is None and status not in _NO_BODY and self.scope["method"] != "HEAD":
-            if length is not None:
-                self._left = length
-                lines += b"content-length: %d\r\n" % length
-            elif self.scope["http_version"] == "1.1":
-                self._chunked = True
-                lines += b"transfer-encoding: chunked\r\n"
-            else:
-                self.keep_alive = False
-        if not self.keep_alive:
-            lines += b"connection: close\r\n"
-        return lines + b"\r\n"
-
-    def _frame(self, body: bytes, last: bool) -> bytes:
-        if self._chunked:
-            framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            return framed + b"0\r\n\r\n" if last else framed
-        if self._left is not None:
-            self._left -= len(body)
-            if self._left < 0 or (last and self._left > 0):
-                raise RuntimeError("the answer does not have the length it announced")
-        return body

@@ -11,10 +11,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Literal, cast
-from urllib.parse import unquote
 
 import httptools
-import msgspec
 from starlette.types import Scope
 
 from rookery.system import metrics
@@ -22,7 +20,8 @@ from rookery.wire.deadline import Deadline
 from rookery.wire.door import Door, Limits
 from rookery.wire.exchange import REQUESTS, Exchange
 from rookery.wire.gate import ANYBODY, Refusal
-from rookery.wire.head import STATUS_LINES, Head
+from rookery.wire.head import Head
+from rookery.wire.scope import scope_of
 
 logger = logging.getLogger("rookery.http")
 REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connections refused or cut off.", "reason")
@@ -30,7 +29,6 @@ REFUSED = metrics.counter("rookery_http_refused_total", "Requests and connection
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1_048_576
 _PIPELINE = 32
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 # What the connection is waiting for; each has a time limit, but for an answer that is being worked on. What comes in
 # after a refusal ("refused", while earlier answers are under way) or on the way out ("closing") is not listened to.
@@ -49,8 +47,8 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._begun = self._deaf = self._asks_upgrade = False
-        self._bare_bytes = self._body_bytes = 0
+        self._begun = self._deaf = self._asks_upgrade = self._proven = self._paused = False
+        self._bare_bytes = self._body_bytes = self._unheard_bytes = 0
         # The most that the head can have had so far, and what came last, in which it may have begun.
         self._head_bytes = self._fed_bytes = 0
         self._reading: Exchange | None = None
@@ -59,7 +57,9 @@ class Front(asyncio.Protocol):
         self._refusal: Refusal | None = None
         self._phase: Phase = "head"
         self._deadline = Deadline(self._too_late)
-        self._unheard_bytes = 0
+        # While bytes are parsed, time limits are only noted: most requests come as a whole, and the last one counts.
+        self._parsing = self._moved = False
+        self._seconds: float | None = None
         self._feed: Callable[[bytes], None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -74,6 +74,7 @@ class Front(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.forget(self)
+        self._moved = False
         self._deadline.cancel()
         if self._stall is not None:
             self._stall.cancel()
@@ -104,8 +105,7 @@ class Front(asyncio.Protocol):
         # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
         self._bare_bytes += len(data)
         self._head_bytes, self._fed_bytes = self._head_bytes + len(data), len(data)
-        # Most requests come as a whole: limits on the time of their parts would be set in vain.
-        self._deadline.hold()
+        self._parsing = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -114,7 +114,10 @@ class Front(asyncio.Protocol):
             if not self._deaf:
                 self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
         finally:
-            self._deadline.release()
+            self._parsing = False
+            if self._moved:
+                self._moved = False
+                self._deadline.set(self._seconds)
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
             self.refuse(self.limits.too_large_head())
 
@@ -161,10 +164,15 @@ class Front(asyncio.Protocol):
         if isinstance(verdict, Refusal):
             self.refuse(verdict)
             return
-        if verdict["state"]["principal"] is not ANYBODY:
+        if not self._proven and verdict["state"]["principal"] is not ANYBODY:
+            self._proven = True
             self.door.prove(self)
         self._enter("body", self.limits.body_seconds)
-        expects = verdict["http_version"] == "1.1" and b"100-continue" in map(bytes.lower, head.all(b"expect"))
+        expects = (
+            b"expect" in head.names
+            and verdict["http_version"] == "1.1"
+            and b"100-continue" in map(bytes.lower, head.all(b"expect"))
+        )
         exchange = Exchange(self, verdict, keep_alive=self._parser.should_keep_alive(), expects_continue=expects)
         if self._asks_upgrade:
             verdict["extensions"]["rookery.take_over"] = exchange.take_over
@@ -192,21 +200,7 @@ class Front(asyncio.Protocol):
         for length in head.all(b"content-length"):
             if length.isdigit() and int(length) > self.limits.body_bytes:
                 return self.limits.too_large_body()
-        return {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": self._parser.get_http_version(),
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "root_path": "",
-            "headers": head,
-            "client": None,
-            "server": None,
-            "state": {"principal": verdict},
-        }
+        return scope_of(method, self._parser.get_http_version(), path, raw_path, query, head, verdict)
 
     def on_body(self, body: bytes) -> None:
         if self._deaf or self._reading is None:
@@ -238,12 +232,18 @@ class Front(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if wanted:
-            self.transport.resume_reading()
+            self._listen()
         else:
+            self._paused = True
             self.transport.pause_reading()
         if self._phase == "body":
             # The time in which we do not listen is not the client's.
             self._enter("body", self.limits.body_seconds if wanted else None)
+
+    def _listen(self) -> None:
+        if self._paused:
+            self.transport.resume_reading()
+        self._paused = False
 
     def take_over(self, feed: Callable[[bytes], None]) -> None:
         self._feed = feed
@@ -271,12 +271,12 @@ class Front(asyncio.Protocol):
             self._leave(self.limits.write_seconds)
             self.transport.close()
         elif self._queue:
-            self.transport.resume_reading()
+            self._listen()
             self._start(self._queue[0])
         elif self._refusal is not None:
             self._answer(self._refusal)
         else:
-            self.transport.resume_reading()
+            self._listen()
             if self._begun:
                 self._enter("head", self.limits.header_seconds)
             else:
@@ -319,17 +319,14 @@ class Front(asyncio.Protocol):
 
     def _answer(self, refusal: Refusal) -> None:
         REQUESTS.add(str(refusal.status))
-        body = msgspec.json.encode({"error": {"code": refusal.code, "message": refusal.message}})
-        lines = [b"%b: %b\r\n" % header for header in refusal.headers]
-        lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
-        self.transport.write(b"".join((STATUS_LINES[refusal.status], *lines, b"connection: close\r\n\r\n", body)))
+        self.transport.write(refusal.encoded())
         self._linger()
 
     def _linger(self) -> None:
         """Close our side and read on for a little while: a reset would take the answer from the client."""
         unread = self.transport.get_write_buffer_size()
         self._leave(self.limits.write_seconds if unread else _LINGER_SECONDS)
-        self.transport.resume_reading()
+        self._listen()
         with contextlib.suppress(OSError):  # the client has gone this very moment
             self.transport.write_eof()
 
@@ -350,7 +347,10 @@ class Front(asyncio.Protocol):
     def _enter(self, phase: Phase, seconds: float | None) -> None:
         self._phase = phase
         self._deaf = phase in ("refused", "closing")
-        self._deadline.set(seconds)
+        if self._parsing:
+            self._seconds, self._moved = seconds, True
+        else:
+            self._deadline.set(seconds)
 
     def _too_late(self) -> None:
         if self._phase in ("head", "body"):

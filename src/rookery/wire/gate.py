@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rookery.wire.head import Head, Headers
+import msgspec
+
+from rookery.wire.head import STATUS_LINES, Head, Headers
 
 # The only thing to be had without a token: that somebody is at home.
 OPEN = frozenset({("GET", "/api/health"), ("HEAD", "/api/health")})
@@ -40,6 +42,12 @@ class Refusal:
     message: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
+    def encoded(self) -> bytes:
+        body = msgspec.json.encode({"error": {"code": self.code, "message": self.message}})
+        lines = [b"%b: %b\r\n" % header for header in self.headers]
+        lines.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+        return b"".join((STATUS_LINES[self.status], *lines, b"connection: close\r\n\r\n", body))
+
 
 OWNER = Principal("owner")
 OWNER_LOCAL = Principal("owner", local=True)
@@ -69,13 +77,14 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
     def judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
         head = Head.of(headers)
         host = head.only(b"host")
-        if host is None or (host not in hosts and host.lower() not in hosts):
+        if host not in hosts and (host is None or host.lower() not in hosts):
             return Refusal(421, "wrong-host", f"this is 127.0.0.1:{port}; the Host header names another place")
-        if (sent := head.all(b"origin")) and any(origin.lower() not in origins for origin in sent):
+        if b"origin" in head.names and any(origin.lower() not in origins for origin in head.all(b"origin")):
             return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
-        if method in _WITH_BODY and (refusal := _judge_content(head)):
-            return refusal
-        if (method, path) in OPEN:
+        if method in _WITH_BODY:
+            if refusal := _judge_content(head):
+                return refusal
+        elif (method, path) in OPEN:
             return ANYBODY
         if not require_token:
             return OWNER

@@ -14,12 +14,13 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 class Head(list[tuple[bytes, bytes]]):
     """The headers of a request, which are looked up by name more than once: names in lower case, values stripped."""
 
-    __slots__ = ("_by_name", "_unique")
+    __slots__ = ("_unique", "names")
 
     def __init__(self, pairs: Headers) -> None:
         super().__init__(pairs)
-        self._by_name = dict(pairs)
-        self._unique = len(self._by_name) == len(pairs)
+        # For a look whether a header is there at all; of one that is given twice, this has only the last value.
+        self.names = dict(pairs)
+        self._unique = len(self.names) == len(pairs)
 
     @classmethod
     def of(cls, headers: Headers) -> "Head":
@@ -27,14 +28,18 @@ class Head(list[tuple[bytes, bytes]]):
 
     def all(self, name: bytes) -> list[bytes]:
         """Every value that a header has."""
-        if name not in self._by_name:
+        if name not in self.names:
             return []
-        return [self._by_name[name]] if self._unique else [value for key, value in self if key == name]
+        return [self.names[name]] if self._unique else [value for key, value in self if key == name]
+
+    def first(self, name: bytes) -> bytes | None:
+        """The first value of a header."""
+        return self.names.get(name) if self._unique else next((value for key, value in self if key == name), None)
 
     def only(self, name: bytes) -> bytes | None:
         """The value of a header that is given exactly once."""
         if self._unique:
-            return self._by_name.get(name)
+            return self.names.get(name)
         found = self.all(name)
         return found[0] if len(found) == 1 else None
 

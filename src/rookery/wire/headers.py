@@ -51,15 +51,17 @@ def _values(head: Head, name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for value in head.all(name)]
 
 
-def check_routing(head: Head, request: Request, params: Params, version: str) -> None:
-    """Refuse a request whose headers and body disagree on version, method or name."""
-    name: Any = None
+def check_routing(head: Head, request: Request, params: Params, version: str) -> str | None:
+    """Refuse a request whose headers and body disagree on version, method or name. Answers the name, if it has one."""
+    name: str | None = None
     named_by = revisions.NAMED_BY.get(request.method)
     if named_by is not None and named_by in params:
-        name = value_of(params[named_by], named_by)
+        found = value_of(params[named_by], named_by)
+        name = found if isinstance(found, str) else None
     _check_one(head, b"mcp-protocol-version", version)
     _check_one(head, b"mcp-method", request.method)
-    _check_one(head, b"mcp-name", name if isinstance(name, str) else None)
+    _check_one(head, b"mcp-name", name)
+    return name
 
 
 def _check_one(head: Head, header: bytes, expected: str | None) -> None:

@@ -16,6 +16,7 @@ _SSE = [
     (b"x-accel-buffering", b"no"),
 ]
 _JSON = (b"content-type", b"application/json")
+_ONLY_JSON = (_JSON,)
 KEEP_ALIVE_SECONDS = 15.0
 _RESUME_SECONDS = 60.0
 _WITH_PRIMING = frozenset({"2025-11-25"})
@@ -24,7 +25,7 @@ _WITH_PRIMING = frozenset({"2025-11-25"})
 class Http:
     """A request and the means to answer it."""
 
-    __slots__ = ("_answer", "_lost_calls", "_receive", "_send", "headers", "lost", "owner")
+    __slots__ = ("_lost_calls", "_receive", "_send", "answer", "headers", "lost", "owner", "whole_body")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers = Head.of(scope["headers"])
@@ -33,20 +34,23 @@ class Http:
         self.lost = False
         self._receive = receive
         self._send = send
-        self._answer: Callable[[int, tuple[tuple[bytes, bytes], ...], bytes], None] = scope["extensions"][
-            "rookery.answer"
-        ]
+        extensions = scope["extensions"]
+        self.answer: Callable[[int, tuple[tuple[bytes, bytes], ...], bytes], None] = extensions["rookery.answer"]
+        self.whole_body: Callable[[], bytes | None] = extensions["rookery.whole_body"]
         self._lost_calls: list[Callable[[], object]] = []
-        scope["extensions"]["rookery.on_lost"](self._on_lost)
+        extensions["rookery.on_lost"](self._on_lost)
 
     def header(self, name: bytes) -> str | None:
-        found = self.headers.all(name)
-        return found[0].decode("latin-1").strip() if found else None
+        found = self.headers.first(name)
+        return found.decode("latin-1").strip() if found is not None else None
 
     def accepts(self, kind: bytes) -> bool:
         given = self.headers.all(b"accept")
         offered = {part.partition(b";")[0].strip().lower() for value in given for part in value.split(b",")}
         return not given or bool(offered & {kind, kind.partition(b"/")[0] + b"/*", b"*/*"})
+
+    def is_lost(self) -> bool:
+        return self.lost
 
     def on_lost(self, call: Callable[[], object]) -> None:
         """Be told when the client has gone; at once if it has."""
@@ -74,7 +78,7 @@ class Http:
         return b"".join(parts)
 
     async def json(self, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-        self._answer(status, (_JSON, *more), body)
+        self.answer(status, (_JSON, *more), body)
 
     async def empty(self, status: int, *more: tuple[bytes, bytes]) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": list(more)})
@@ -148,7 +152,7 @@ class Outlet:
 
     async def finish(self, message: bytes, status: int) -> None:
         if not self._begun:
-            await self._http.json(status, message)
+            self._http.answer(status, _ONLY_JSON, message)
             return
         await self._end(self._event(message))
 

@@ -1,11 +1,12 @@
 """The stateless era: every request says for itself which revision it speaks and what its client can do."""
 
+import functools
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from rookery.wire import headers as mirrored, revisions
-from rookery.wire.calls import params_of
 from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     INVALID_PARAMS,
@@ -14,6 +15,7 @@ from rookery.wire.jsonrpc import (
     Params,
     Request,
     WireError,
+    object_of,
     value_of,
 )
 from rookery.wire.provider import Client, Provider
@@ -22,36 +24,69 @@ from rookery.wire.session import MAX_SUBSCRIPTIONS
 # The HTTP status that goes with an error; with any other it is 200.
 STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
 
+_NOTHING = Raw(b"{}")
+_REMEMBERED_BYTES = 4096
+
 _text = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 T = TypeVar("T")
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What `_meta` says of a request's client, and what is wrong with that, which is told when its turn comes."""
+
+    version: str
+    client: Client
+    log_level: str | None
+    meta: Params
+    wrong: str | None
+
+
 def classify(
     request: Request, head: Head | None, provider: Provider, declarations: mirrored.Declarations
-) -> tuple[Client, Params, Params]:
+) -> tuple[Told, Params]:
     """Who calls, and the parameters; or the error that the first thing wrong deserves. No headers on stdio."""
-    params, meta = params_of(request.params)
-    if revisions.META_VERSION not in meta or revisions.META_CAPABILITIES not in meta:
-        missing = [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]
-        raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
-    version = _decoded(meta, revisions.META_VERSION, _text)
-    if head is not None:
-        mirrored.check_routing(head, request, params, version)
-    refuse_unknown(version)
+    params = object_of(request.params)
+    written = bytes(params.get("_meta", _NOTHING))
+    told = _told_again(written) if len(written) <= _REMEMBERED_BYTES else _told(written)
+    name = mirrored.check_routing(head, request, params, told.version) if head is not None else None
+    refuse_unknown(told.version)
     if request.method in revisions.ONLY_HANDSHAKE:
-        raise WireError(METHOD_NOT_FOUND, f"{version} has no method {request.method}")
+        raise WireError(METHOD_NOT_FOUND, f"{told.version} has no method {request.method}")
     if head is not None and request.method == "tools/call" and "name" in params:
-        name = _decoded(params, "name", _text)
+        if name is None:
+            raise WireError(INVALID_PARAMS, _wrong_kind("name"))
         schema = provider.input_schema(name)
         if schema is not None and (wanted := declarations.of(name, schema)):
             arguments = params.get("arguments")
             given: Any = value_of(arguments, "arguments") if arguments is not None else {}
             mirrored.check_params(head, wanted, given)
-    capabilities = _decoded(meta, revisions.META_CAPABILITIES, _object)
-    info = _decoded(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
-    return Client(version, capabilities, info), params, meta
+    if told.wrong is not None:
+        raise WireError(INVALID_PARAMS, told.wrong)
+    return told, params
+
+
+def _told(written: bytes) -> Told:
+    meta = object_of(Raw(written), "_meta")
+    if missing := [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]:
+        raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
+    version = _decoded(meta, revisions.META_VERSION, _text)
+    capabilities: dict[str, Any] = {}
+    info: dict[str, Any] = {}
+    level: str | None = None
+    wrong: str | None = None
+    try:
+        capabilities = _decoded(meta, revisions.META_CAPABILITIES, _object)
+        info = _decoded(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
+        level = _log_level(meta)
+    except WireError as error:
+        wrong = error.message
+    return Told(version, Client(version, capabilities, info), level, meta, wrong)
+
+
+# A client says the same with every request. It is kept by a copy, as parts of a message hold the whole of it.
+_told_again = functools.lru_cache(256)(_told)
 
 
 def refuse_unknown(version: str) -> None:
@@ -60,7 +95,7 @@ def refuse_unknown(version: str) -> None:
         raise WireError(UNSUPPORTED_VERSION, f"{version} is not supported", data)
 
 
-def log_level(meta: Params) -> str | None:
+def _log_level(meta: Params) -> str | None:
     """The level that the client opted in to for this request."""
     if revisions.META_LOG_LEVEL not in meta:
         return None
@@ -121,4 +156,8 @@ def _decoded(found: Params, key: str, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(found[key])
     except msgspec.DecodeError:
-        raise WireError(INVALID_PARAMS, f"{key} is not of the right kind") from None
+        raise WireError(INVALID_PARAMS, _wrong_kind(key)) from None
+
+
+def _wrong_kind(key: str) -> str:
+    return f"{key} is not of the right kind"

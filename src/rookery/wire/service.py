@@ -105,19 +105,20 @@ class Service:
         *,
         lost: Callable[[], bool],
         still_here: Beat | None = None,
+        task: asyncio.Task[Any] | None = None,
     ) -> tuple[bytes, int]:
         """The answer to a modern request, and the code of its error, 0 for none. No headers where there are none."""
-        task = current_task()
+        task = task or current_task()
         self._calls.add(task)
         try:
-            client, params, meta = modern.classify(request, head, self.provider, self._declarations)
-            level = modern.log_level(meta)
+            told, params = modern.classify(request, head, self.provider, self._declarations)
             if request.method == "server/discover":
-                return self._finished(request, client, modern.discovered(self.provider))
+                return self._finished(request, told.client, modern.discovered(self.provider))
             if request.method == "subscriptions/listen":
                 self._calls.discard(task)  # it has an end of its own
-                return await self._listen(request, client, params, send, still_here)
-            call = RunningCall(request.id, request.method, params, meta, client, level, send, self._seal, owner)
+                return await self._listen(request, told.client, params, send, still_here)
+            about = told.meta.copy(), told.client, told.log_level  # of which others may have been told the same
+            call = RunningCall(request.id, request.method, params, *about, send, self._seal, owner)
             return await answer(self.provider, call)
         except WireError as error:
             return error.encoded(request.id), error.code

@@ -61,7 +61,8 @@ class StreamableHttp:
     # ---- POST
 
     async def _post(self, http: Http) -> None:
-        messages = decode(await http.body())
+        whole = http.whole_body()
+        messages = decode(whole if whole is not None else await http.body())
         first = messages[0]
         version = http.header(b"mcp-protocol-version")
         if version in revisions.HANDSHAKE or (version is None and not has_envelope(first)):
@@ -79,10 +80,11 @@ class StreamableHttp:
             await http.json(406, _NO_STREAM.encoded(request.id))
             return
         outlet = Outlet(http, None)
+        task = current_task()
         # Closing the connection is how a modern client cancels.
-        http.on_lost(current_task().cancel)
+        http.on_lost(task.cancel)
         message, code = await self.service.modern(
-            request, http.headers, http.owner, outlet.send, lost=lambda: http.lost, still_here=http.still_here
+            request, http.headers, http.owner, outlet.send, lost=http.is_lost, still_here=http.still_here, task=task
         )
         await outlet.finish(message, modern.STATUS.get(code, 200))
 
@@ -124,7 +126,7 @@ class StreamableHttp:
     async def _run(self, http: Http, session: Session, outlet: Outlet, request: Request) -> bytes:
         task = current_task()
         http.on_lost(lambda: outlet.lose(task))
-        return await self.service.handshake(session, request, outlet.send, outlet.ask, lambda: http.lost)
+        return await self.service.handshake(session, request, outlet.send, outlet.ask, http.is_lost)
 
     async def _session(self, http: Http) -> Session | None:
         """The session that a request names; None after a refusal has been sent."""
