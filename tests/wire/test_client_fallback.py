@@ -17,6 +17,7 @@ from tests.support.clients import (
     IDENTITY,
     LIMIT,
     Asked,
+    Handler,
     Handshake,
     Met,
     OldServer,
@@ -98,7 +99,9 @@ async def test_a_session_id_that_comes_with_the_refusal_of_the_probe_is_not_take
 
 async def modern(asked: Asked, out: Out) -> None:
     """A server that speaks only the modern era."""
-    if asked.what == "server/discover":
+    if asked.what == "GET":
+        await out.answer(405)
+    elif asked.what == "server/discover":
         about: dict[str, Any] = {
             "supportedVersions": ["2026-07-28"],
             "capabilities": {"tools": {}},
@@ -198,6 +201,32 @@ async def test_where_both_ways_fail_the_error_tells_of_both(session: aiohttp.Cli
     async with Scripted(handler) as server:
         with pytest.raises(RookeryError, match="over Streamable HTTP: HTTP 404: no post; over HTTP\\+SSE: HTTP 410"):
             async with meeting(HttpChannel(session, server.url), older=SseChannel(session, server.url)):
+                pass
+
+
+@requirement("wire.client.era")
+@pytest.mark.parametrize("handler", [Handshake(), modern], ids=["handshake", "modern"])
+async def test_a_server_that_has_left_the_older_kind_behind_is_asked_anew(
+    handler: Handler, session: aiohttp.ClientSession
+) -> None:
+    async with Scripted(handler) as server:
+        ways = HttpChannel(session, server.url), SseChannel(session, server.url)
+        async with meeting(ways[0], older=ways[1], known="sse") as met:
+            assert met.era == ("modern" if handler is modern else "handshake")
+            assert server.whats()[:2] == ["GET", "server/discover"]
+            assert await call(met) in ("modern", "done")
+
+
+async def test_where_what_was_remembered_and_everything_else_fails_the_error_tells_of_both(
+    session: aiohttp.ClientSession,
+) -> None:
+    async def handler(asked: Asked, out: Out) -> None:
+        await out.answer(404 if asked.method == "POST" else 410, b"no post", "text/plain")
+
+    async with Scripted(handler) as server:
+        ways = HttpChannel(session, server.url), SseChannel(session, server.url)
+        with pytest.raises(RookeryError, match="over HTTP\\+SSE: HTTP 410; over Streamable HTTP: HTTP 404: no post"):
+            async with meeting(ways[0], older=ways[1], known="sse"):
                 pass
 
 
