@@ -8,31 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rookery.upstreams.jsonc import Array, JsoncError, Node, Object, line_of, parse, plain
-
-_scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"]))
-)
-VALUES = st.recursive(
-    _scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
-)
-GAPS = st.sampled_from(["", " ", "\n", "\r\n\t", "/* , ] } */", '// , " ] }\n', "/**/ /*\n*/"])
-
-
-def dressed(value: Any, gap: Any) -> str:
-    """`value` as text, with whatever `gap` gives wherever something may stand between, and trailing commas."""
-    if isinstance(value, dict):
-        parts = [f"{gap()}{json.dumps(k)}{gap()}:{gap()}{dressed(v, gap)}{gap()}" for k, v in value.items()]  # pyright: ignore[reportUnknownVariableType]
-    elif isinstance(value, list):
-        parts = [f"{gap()}{dressed(one, gap)}{gap()}" for one in value]  # pyright: ignore[reportUnknownVariableType]
-    else:
-        return json.dumps(value, ensure_ascii=gap() == "")
-    comma = "," if parts and gap() else ""
-    start, end = "{}" if isinstance(value, dict) else "[]"
-    return start + ",".join(parts) + comma + gap() + end
+from tests.support.jsonc import GAPS, VALUES, dressed
 
 
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())

@@ -45,7 +45,7 @@ def read(file: File, environment: Mapping[str, str]) -> Read:
     """Never raises. A file that is not there says nothing, and that is fine."""
     found = Read(file)
     try:
-        text = _content(file, file.path, LARGEST)
+        text = content(file)
     except (FileNotFoundError, NotADirectoryError):
         return found
     except (OSError, UnicodeDecodeError) as error:
@@ -65,6 +65,11 @@ def read(file: File, environment: Mapping[str, str]) -> Read:
     except JsoncError as error:
         found.failure = Problem(str(file.path), error.line, error.message, "mend it; until then nothing new is taken")
     return found
+
+
+def content(file: File) -> str:
+    """The text of a configuration file; OSError or UnicodeDecodeError if it has none."""
+    return _content(file, file.path, LARGEST)
 
 
 def _content(file: File, path: Path, limit: int) -> str:
