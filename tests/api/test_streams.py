@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -84,8 +85,8 @@ class Stage:
 @asynccontextmanager
 async def staged(*, history: int = 1000, queue: int = 1000, limits: Limits | None = None) -> AsyncGenerator[Stage]:
     events, logs = (Bus(name, history=history, queue=queue) for name in ("events", "logs"))
-    nothing = cast(Any, None)
-    house = House("i", "v", nothing, nothing, events, logs, nothing, nothing)
+    rest = cast(Any, Mock())
+    house = House("i", "v", rest, rest, events, logs, guard=rest, mcp=rest, reload=rest, stop=rest)
     async with serving(build(house), limits) as site:
         yield Stage(site, events, logs)
     assert (events.readers, logs.readers) == (0, 0)

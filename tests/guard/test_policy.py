@@ -5,7 +5,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.guard.policy import FAILED, Action, Policy, Rule, Verdict, denied_text, read_rules
+from rookery.gateway.rules import Action
+from rookery.guard.policy import FAILED, Policy, Rule, Verdict, denied_text, read_rules
 from tests.support.requirements import requirement
 
 pytestmark = requirement("guard.policy.rules")

@@ -4,13 +4,13 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
+from rookery.gateway.rules import Action
 from rookery.gateway.wildcards import matches
 
 logger = logging.getLogger("rookery.guard")
 
-Action = Literal["allow", "ask", "deny"]
 _STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 _LONGEST_SHOWN = 200
 
