@@ -160,6 +160,90 @@ def test_what_was_added_at_run_time_is_removed_with_its_process(house: House) ->
     assert code_of(ask(house, "DELETE", "/api/mcp/odd")) == (404, "server-not-found")
 
 
+COMMENTED = """{
+  // what I use
+  "servers": {
+    "keep": {"command": ["true"]}, // every day
+    /* not sure */ "odd": {"command": ["false"]},
+  },
+}
+"""
+
+
+@requirement("hub.api.control", "hub.cli.add")
+def test_an_entry_is_written_to_and_taken_from_its_file_with_comments_kept(house: House) -> None:
+    file = defined()
+    file.write_text(COMMENTED)
+    taken = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    assert code_of(taken) == (409, "server-exists")
+    assert file.read_text() == COMMENTED
+    put = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}, "force": True})
+    assert put.status == 201
+    assert (put.json()["file"], put.json()["record"]["status"]) == (str(file), "pending")
+    assert ask(house, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
+    assert ask(house, "POST", "/api/mcp/odd/disable").json()["status"] == "disabled"
+    assert ask(house, "DELETE", "/api/mcp/odd").json() == {"removed": "odd", "source": f"{file}:5"}
+    assert ask(house, "GET", "/api/mcp").json().keys() == {"keep"}
+    assert "// what I use" in file.read_text()
+    assert "// every day" in file.read_text()
+    again = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    assert again.json()["record"]["status"] == "pending", "the old switch is gone with the old entry"
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "local", "remote"),
+    [
+        (
+            "opencode",
+            "opencode.json",
+            {"type": "local", "command": ["run", "it"], "environment": {"A": "b"}},
+            {"type": "remote", "url": "http://x.invalid/mcp", "headers": {"K": "v"}},
+        ),
+        (
+            "claude",
+            ".mcp.json",
+            {"command": "run", "args": ["it"], "env": {"A": "b"}},
+            {"type": "http", "url": "http://x.invalid/mcp", "headers": {"K": "v"}},
+        ),
+    ],
+)
+def test_an_entry_has_the_shape_of_the_program_that_the_file_is_for(
+    house: House, tmp_path: Path, client: str, file: str, local: Any, remote: Any
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
+    app = (tmp_path / "app").resolve()
+    assert rookery("project", "add", str(app)).returncode == 0
+    where = f"?workspace={quote(str(app), safe='')}"
+    entries = {
+        "near": {"command": ["run", "it"], "environment": {"A": "b"}},
+        "far": {"url": "http://x.invalid/mcp", "headers": {"K": "v"}},
+    }
+    for name, config in entries.items():
+        body = {"config": config, "place": "project", "client": client}
+        put = ask(house, "PUT", f"/api/mcp/{name}{where}", body)
+        assert put.json()["file"] == str(app / file)
+        assert put.json()["record"]["status"] == "needs_approval"
+    found = json.loads((app / file).read_text())
+    assert (found.get("mcp") or found.get("mcpServers")) == {"near": local, "far": remote}
+
+
+def test_what_cannot_be_written_is_refused_and_the_file_not_touched(house: House) -> None:
+    file = defined()
+    file.write_text("{ broken")
+    refused = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    assert code_of(refused) == (400, "invalid-input")
+    assert f"{file}:1" in refused.json()["error"]["message"]
+    assert file.read_text() == "{ broken"
+    for body in (
+        {"config": {"command": ODD}, "file": "mcp.json"},
+        {"config": {"command": ODD}, "place": "user", "client": "claude"},
+        {"config": {"command": ODD}, "place": "project"},
+        {"config": {"url": "nowhere"}, "file": str(file.with_name("other.json"))},
+    ):
+        assert code_of(ask(house, "PUT", "/api/mcp/odd", body)) == (400, "invalid-input"), body
+    assert not file.with_name("other.json").exists()
+
+
 @requirement("hub.filter.switch")
 def test_switches_of_servers_and_tools_survive_a_restart(house: House) -> None:
     defined(odd={"command": ODD}, other={"command": ODD})
@@ -271,6 +355,7 @@ def test_debug_starts_nothing_that_waits_for_approval(house: House, tmp_path: Pa
     ("method", "path", "body"),
     [
         ("POST", "/api/mcp", {"name": "mine", "config": {"command": ["true"]}}),
+        ("PUT", "/api/mcp/mine", {"config": {"command": ["true"]}}),
         ("POST", "/api/mcp/odd/enable", {}),
         ("DELETE", "/api/mcp/odd", {}),
     ],
@@ -289,7 +374,9 @@ def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_sock
     assert {name: one["status"] for name, one in found.items()} == {"odd": "disabled"}
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/api/mcp"), ("DELETE", "/api/mcp/odd")])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/api/mcp"), ("PUT", "/api/mcp/odd"), ("DELETE", "/api/mcp/odd")]
+)
 def test_s8_no_route_that_changes_servers_works_without_the_owners_token(house: House, method: str, path: str) -> None:
     body = json.dumps({"name": "mine", "config": {"command": ["true"]}}).encode()
     kind = {"Content-Type": "application/json"}

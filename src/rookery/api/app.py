@@ -28,6 +28,7 @@ _STATUSES = {
     "invalid-input": 400,
     "approval-refused": 403,
     "server-busy": 503,
+    "server-exists": 409,
     "server-unavailable": 409,
     "upstream-failed": 502,
     "needs-approval": 409,

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -14,9 +14,11 @@ from rookery.api.answers import answer, body_of
 from rookery.gateway.switches import Level
 from rookery.guard.terminal import require_person
 from rookery.system.errors import RookeryError
-from rookery.upstreams.fleet import Record
+from rookery.upstreams.definition import Place
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.showing import shown
+from rookery.upstreams.slots import Record
+from rookery.upstreams.writing import file_at, file_for
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,16 @@ class Add(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any]
     workspace: str | None = None
     session: str | None = None
+
+
+class Define(msgspec.Struct, forbid_unknown_fields=True):
+    """`file` is any file; without it `place` and `client` choose the one that such a server belongs in."""
+
+    config: dict[str, Any]
+    place: Place = "user"
+    client: Literal["rookery", "opencode", "claude"] = "rookery"
+    file: str | None = None
+    force: bool = False
 
 
 class Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +59,7 @@ def routes(mcp: Mcp) -> list[Route]:
         Route("/api/tools", made.tools),
         Route("/api/problems", made.problems),
         Route("/api/mcp/{name}", made.get),
+        Route("/api/mcp/{name}", made.write, methods=["PUT"]),
         Route("/api/mcp/{name}", made.remove, methods=["DELETE"]),
         *(Route(f"/api/mcp/{{name}}/{verb}", getattr(made, verb), methods=["POST"]) for verb in _VERBS),
     ]
@@ -78,6 +91,19 @@ class McpRoutes:
         fleet = await self._hub.fleet(where)
         slot = fleet.find(name, session)
         return answer(await self._record(where, session, name) | {"definition": shown(slot.definition)})
+
+    async def write(self, request: Request) -> Response:
+        """Define a server in a file, for good; answers which file, and the server's record if that is what counts."""
+        where, _, name = await self._asked(request)
+        asked = await body_of(request, Define)
+        await _require_outsider(request)
+        if asked.file is not None and not Path(asked.file).is_absolute():
+            raise RookeryError("invalid-input", f"{asked.file!r} is not an absolute path", "send the whole path")
+        file = file_at(where, Path(asked.file)) if asked.file else file_for(where, asked.place, asked.client)
+        await self._hub.write(file, name, asked.config, asked.force)
+        counts = (await self._record_of_all(where, None)).get(name)
+        told = {"name": name, "file": str(file.path), "dialect": file.dialect, "place": file.place}
+        return answer(told | {"record": counts}, status=201)
 
     async def remove(self, request: Request) -> Response:
         """Remove a server: one that was added while running, or its entry in the file that defines it."""

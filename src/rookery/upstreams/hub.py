@@ -8,33 +8,24 @@ from typing import Any
 
 import msgspec
 
-from rookery.gateway.names import face_name
+from rookery.gateway.rules import ALLOWED
 from rookery.gateway.switches import Level, Switch, Switches
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
+from rookery.upstreams.costs import Tool, tools_of
 from rookery.upstreams.debugging import Examination, examine
 from rookery.upstreams.definition import Definition, sealed
 from rookery.upstreams.dialects import define_entry
-from rookery.upstreams.fleet import Added, Fleet, Record
+from rookery.upstreams.fleet import Fleet
 from rookery.upstreams.following import Following
+from rookery.upstreams.membership import FleetMembers
 from rookery.upstreams.pool import Pool
+from rookery.upstreams.reading import File
 from rookery.upstreams.server import Server
+from rookery.upstreams.slots import Added, Record
+from rookery.upstreams.writing import remove_from_file, write_to_file
 
 logger = logging.getLogger("rookery.upstreams")
-
-
-# What a model's tokenizer makes of JSON, near enough to compare servers by.
-_BYTES_A_TOKEN = 4
-
-
-class Tool(msgspec.Struct, frozen=True):
-    """One tool of one server. `tokens` is about what its definition costs a model to read."""
-
-    server: str
-    tool: str
-    name: str
-    definition: msgspec.Raw
-    tokens: int
 
 
 class Hub:
@@ -109,18 +100,8 @@ class Hub:
             await asyncio.wait(starting)
         if wanted is not None and servers[0].catalog is None:
             raise servers[0].failure()
-        return [
-            Tool(
-                one.name,
-                entry.name,
-                face_name(one.name, entry.name),
-                entry.raw,
-                -(-len(bytes(entry.raw)) // _BYTES_A_TOKEN),
-            )
-            for one in servers
-            if one.catalog is not None
-            for entry in one.catalog.tools
-        ]
+        rules = FleetMembers(fleet, lambda _: lambda server, tool, public: ALLOWED).rules(session)
+        return list(tools_of(servers, rules))
 
     def waiting(self) -> list[tuple[Definition, Path]]:
         """What waits for approval, and the checkouts that it was found in."""
@@ -139,13 +120,22 @@ class Hub:
             await self._try(fleet.server(name, session))
 
     async def remove(self, directory: Path | None, session: str | None, name: str) -> Definition:
-        """Take away what was added while running; what a file defines is told, for whoever edits that."""
+        """Take away what was added while running, or else its entry in the file that defines it."""
         fleet = await self.fleet(directory)
         definition = fleet.find(name, session).definition
-        if fleet.added.drop(name, session):
-            await self.switches.forget(name, fleet.subjects(session))
-            await self._changed(directory)
+        if definition.source.line:
+            await asyncio.to_thread(remove_from_file, directory, definition)
+            await self.files.read_again()
+        elif not fleet.added.drop(name, session):
+            self._everywhere.drop(name, None)
+        await self.switches.forget(name, fleet.subjects(session))
+        await self._changed(None)
         return definition
+
+    async def write(self, file: File, name: str, config: Mapping[str, Any], force: bool) -> None:
+        """Define a server in a file, from where it counts at once."""
+        await asyncio.to_thread(write_to_file, file, name, config, force=force)
+        await self.files.read_again()
 
     async def connect(self, directory: Path | None, session: str | None, name: str) -> None:
         await self._try((await self.fleet(directory)).server(name, session))
