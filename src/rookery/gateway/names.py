@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,9 @@ Prefix = Literal["always", "conflict", "never"]
 
 LONGEST = 64
 _HASH = 8
+# What looks as if it had been marked is marked too, so that nobody can take a name that was marked for another.
+_LIKE_MARKED = re.compile(rf".*_[0-9a-f]{{{_HASH}}}", re.DOTALL)
+_LIKE_MARKED_SCHEME = re.compile(rf"s-.*-[0-9a-f]{{{_HASH}}}", re.DOTALL)
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _UNFIT_IN_SCHEME = re.compile(r"[^a-zA-Z0-9.-]")
 
@@ -61,7 +64,7 @@ def public_uris(offered: Sequence[Owned], style: Style) -> dict[str, Owned]:
 def scheme_of(owner: str) -> str:
     """What stands in front of the URIs of one server; no two servers have the same."""
     fit = _UNFIT_IN_SCHEME.sub("-", owner)
-    if fit != owner or fit != fit.lower() or not fit[:1].isalpha():
+    if fit != owner or fit != fit.lower() or not fit[:1].isalpha() or _LIKE_MARKED_SCHEME.fullmatch(fit):
         fit = f"s-{fit.lower()}-{_hash(owner)}"
     return f"{fit}+"
 
@@ -86,7 +89,7 @@ def _table(
         if style.prefix == "always" or conflict:
             name, clear = joined(one.owner, one.name)
         if not clear or (longest is not None and len(name) > longest) or name in found:
-            name = _marked(name, one, longest)
+            name = next(marked for marked in _marked(name, one, longest) if marked not in found)
         found[name] = one
     return found
 
@@ -103,7 +106,8 @@ def _joined(owner: str, name: str, separator: str) -> tuple[str, bool]:
     if separator == "_":
         # OpenCode joins like this whatever comes of it; only a real clash is told apart.
         return whole, True
-    return whole, left == owner and right == name and whole.find(separator) == len(left)
+    clear = left == owner and right == name and whole.find(separator) == len(left)
+    return whole, clear and not _LIKE_MARKED.fullmatch(whole)
 
 
 def _bare(name: str) -> tuple[str, bool]:
@@ -115,10 +119,12 @@ def _joined_uri(owner: str, uri: str) -> tuple[str, bool]:
     return scheme_of(owner) + uri, True
 
 
-def _marked(name: str, one: Owned, longest: int | None) -> str:
-    mark = "_" + _hash(f"{one.owner}\0{one.name}")
-    return (name if longest is None else name[: longest - len(mark)]) + mark
+def _marked(name: str, one: Owned, longest: int | None) -> Iterator[str]:
+    """The name with a mark that is made from where it leads to; a longer one for whoever met with the same."""
+    for size in (_HASH, 2 * _HASH, 4 * _HASH):
+        mark = "_" + _hash(f"{one.owner}\0{one.name}", size)
+        yield (name if longest is None else name[: longest - len(mark)]) + mark
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_HASH]
+def _hash(text: str, size: int = _HASH) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:size]

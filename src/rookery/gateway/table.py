@@ -46,7 +46,7 @@ class Table:
     lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
     # By what stands in front of a URI: the server it belongs to.
     schemes: dict[str, Member] = field(default_factory=dict[str, Member])
-    members: dict[str, tuple[Member, Catalog]] = field(default_factory=dict[str, tuple[Member, Catalog]])
+    members: list[tuple[Member, Catalog]] = field(default_factory=list[tuple[Member, Catalog]])
     style: Style = field(default_factory=Style)
     _schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict[str, Mapping[str, Any] | None])
 
@@ -73,7 +73,7 @@ class Table:
         # A result may mention a resource by its server's own URI.
         owners = {id(one.member): one.member for one in self.resources.values() if one.name == uri}
         if not owners:
-            owners = {id(m): m for m, catalog in self.members.values() if catalog.resources or catalog.templates}
+            owners = {id(m): m for m, catalog in self.members if catalog.resources or catalog.templates}
         return (next(iter(owners.values())), uri) if len(owners) == 1 else None
 
     def public_uri(self, member: Member, uri: str) -> str:
@@ -89,19 +89,20 @@ class Table:
 def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:
     """Pure: what these providers, at this moment, look like from outside."""
     made = Table(style=style)
-    by_name = {one.name: (one, catalog) for one in members if (catalog := one.catalog) is not None}
-    made.members = by_name
+    made.members = [(one, catalog) for one in members if (catalog := one.catalog) is not None]
+    # A server may be called as one of our toolsets is.
+    owners = {(one.ours, one.name): one for one in members}
     for kind in LISTS:
         offered = {
             Owned(member.name, entry.name, member.ours): entry
-            for member, catalog in by_name.values()
+            for member, catalog in made.members
             for entry in catalog.of(kind)
         }
         named = (public_names if LISTS[kind][2] == "name" else public_uris)(list(offered), style)
         order = {one: place for place, one in enumerate(offered)}
         shown: list[bytes] = []
         for public, one in sorted(named.items(), key=lambda pair: order[pair[1]]):
-            target = _target(by_name[one.owner][0], offered[one], public, kind, rules)
+            target = _target(owners[one.ours, one.owner], offered[one], public, kind, rules)
             if target is None:
                 continue
             made.of(kind)[public] = target
@@ -110,7 +111,7 @@ def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:
         method, key, _ = LISTS[kind]
         made.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(shown)))
     if not style.bare:
-        made.schemes = {scheme_of(name): member for name, (member, _) in by_name.items() if not member.ours}
+        made.schemes = {scheme_of(member.name): member for member, _ in made.members if not member.ours}
     return made
 
 

@@ -74,7 +74,7 @@ class View:
 
     @property
     def instructions(self) -> str | None:
-        told = [(name, catalog.instructions) for name, (_, catalog) in self._table(None).members.items()]
+        told = [(member.name, catalog.instructions) for member, catalog in self._table(None).members]
         if self._style.bare:
             return next((text for _, text in told if text), None)
         return "\n\n".join(f"# {name}\n{text}" for name, text in told if text) or None
@@ -84,7 +84,7 @@ class View:
 
     def _only(self) -> Catalog | None:
         """The catalog of the one server that a view with bare names shows."""
-        members = self._table(None).members.values() if self._style.bare else ()
+        members = self._table(None).members if self._style.bare else ()
         return next((catalog for _, catalog in members), None)
 
     # ---- answering
@@ -156,7 +156,7 @@ class View:
     async def _complete(self, call: Call) -> Raw | Mapping[str, Any]:
         ref: Params = object_of(call.params.get("ref", EMPTY), "ref")
         found: tuple[Member, str] | None = None
-        key = "uri" if "uri" in ref else "name"
+        key = "uri" if text_of(ref, "type") == "ref/resource" else "name"
         public = text_of(ref, key)
         if key == "name":
             target = self._table(call.session).prompts.get(public) or await self._look(call, "prompts", public)
@@ -179,7 +179,7 @@ class View:
         params: dict[str, Any] = dict(call.params)
         params.pop("_meta", None)
         if name is not None:
-            params["uri" if "uri" in params else "name"] = name
+            params["uri" if call.method == "resources/read" else "name"] = name
         if more:
             params |= more
         return member.handle(call, params)
