@@ -1,6 +1,7 @@
 """Every shape in which a server can be defined, and every way in which a definition can be wrong."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -238,10 +239,10 @@ def test_no_message_repeats_a_value() -> None:
 def test_keys_that_are_not_used_are_told_and_near_misses_named() -> None:
     entry = {"command": ["x"], "enviroment": {"A": "b"}, "comand": [], "autoApprove": [], "headers": {}}
     assert notes(entry) == [
+        '12 the server "it": "headers" is not used for a local server',
         '7 the server "it": "enviroment" is not used did you mean "environment"?',
         '10 the server "it": "comand" is not used did you mean "command"?',
         '11 the server "it": "autoApprove" is not used',
-        '12 the server "it": "headers" is not used for a local server',
     ]
     assert notes({"url": "http://a", "cwd": "b"}) == ['5 the server "it": "cwd" is not used for a remote server']
 
@@ -312,10 +313,29 @@ def test_a_file_without_servers_has_none_and_one_with_the_wrong_word_for_them_sa
 
 
 def test_problems_without_end_are_cut_and_that_is_said() -> None:
-    found = all_of({str(number): 5 for number in range(1000)})
+    found = all_of({str(number): 5 for number in range(100)})
     assert len(found.problems) == 51
     assert "more problems" in found.problems[-1].message
-    assert len(found.failed) == 1000
+    assert len(found.failed) == 100
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {str(number): {"command": "x" * 180} for number in range(4000)},
+        {"a": {"command": ["x"], **{f"enviro{number}": 1 for number in range(9000)}}},
+        {"a": {"command": ["x"], "env": {f"A{number}": "{env:NONE}" * 20 for number in range(3000)}}},
+    ],
+    ids=["servers", "keys", "placeholders"],
+)
+def test_a_file_that_asks_for_endless_work_does_not_get_it(entries: Any) -> None:
+    """In processor time, which no other process takes away."""
+    text = json.dumps({"mcp": entries}, indent=1)
+    start = time.process_time()
+    found = parsed(text, "opencode")
+    assert time.process_time() - start < 1
+    assert len(found.definitions) in (1, 200)
+    assert 0 < len(found.problems) <= 51
 
 
 def test_a_server_defined_while_running_takes_text_as_it_stands() -> None:

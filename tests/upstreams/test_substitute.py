@@ -20,7 +20,7 @@ def no_file(name: str) -> str:
 
 def substituted(
     text: str, dialect: Dialect | None = "rookery", variables: Mapping[str, str] = VARIABLES, *, show_files: bool = True
-) -> tuple[Any, Any, list[tuple[str, int]]]:
+) -> tuple[Any, Any, dict[str, int]]:
     def read(name: str) -> str:
         return FILES[name] if name in FILES else no_file(name)
 
@@ -66,14 +66,14 @@ def test_each_dialect_has_its_own() -> None:
 def test_what_was_put_in_is_not_looked_through_again() -> None:
     assert substituted('"{env:NESTED}"')[0] == VARIABLES["NESTED"]
     assert substituted('"${NONE:-{env:A}"')[0] == "{env:A"
-    assert substituted('"{file:n}"') == ("{env:A}", "{env:A}", [])
+    assert substituted('"{file:n}"') == ("{env:A}", "{env:A}", {})
     assert substituted('"{env:{env:A}}"')[0] == "}"
 
 
 @requirement("hub.config.substitute")
 def test_a_missing_variable_is_empty_and_told_in_opencodes_way() -> None:
-    assert substituted('["x{env:NONE}y"]') == (["xy"], ["x{env:NONE}y"], [("NONE", 1)])
-    assert substituted('"{env:EMPTY}"') == ("", "{env:EMPTY}", [])
+    assert substituted('["x{env:NONE}y"]') == (["xy"], ["x{env:NONE}y"], {"NONE": 1})
+    assert substituted('"{env:EMPTY}"') == ("", "{env:EMPTY}", {})
 
 
 @requirement("hub.config.substitute")
@@ -95,7 +95,7 @@ def test_what_cannot_be_replaced_is_told_with_its_place(text: str, told: str) ->
 
 
 def test_what_a_user_keeps_in_files_is_not_shown() -> None:
-    assert substituted('"{file:f}"', show_files=False) == ("content", "{file:f}", [])
+    assert substituted('"{file:f}"', show_files=False) == ("content", "{file:f}", {})
 
 
 def test_a_few_characters_cannot_stand_for_a_flood() -> None:

@@ -1,6 +1,8 @@
 """The text of one configuration file as the definitions in it, whichever program the file was written for."""
 
+import bisect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +24,8 @@ CONTAINERS: dict[Dialect, str] = {
     "claude": "mcpServers",
 }
 _MOST_PROBLEMS = 50
+# Nobody has as many, and to read more than these would take time in which nothing else is done.
+_MOST_SERVERS = 200
 
 
 @dataclass
@@ -104,6 +108,7 @@ def _holds_servers(node: Object) -> bool:
 class _Reading:
     def __init__(self, text: str, file: Source, substitution: Substitution) -> None:
         self._text, self._file, self._substitution = text, file, substitution
+        self._line_ends = [found.start() for found in re.finditer("\n", text)]
         self._parsed = Parsed()
 
     def all(self, root: Object) -> Parsed:
@@ -113,23 +118,31 @@ class _Reading:
         if dialect != "opencode" and root.get(CONTAINERS[dialect]) is None:
             for other in sorted(set(CONTAINERS.values()) & {member.name for member in root.members}):
                 self._tell(root.start, f'"{other}" is not read in this file', f'call it "{CONTAINERS[dialect]}"')
+        left = _MOST_SERVERS
         for container in containers(self._text, root, dialect):
             for member in container.members:
+                if left == 0:
+                    self._tell(member.start, f"servers after the first {_MOST_SERVERS} are not read", "use fewer")
+                    return self._parsed
+                left -= 1
                 if member.name in seen:
-                    first = line_of(self._text, seen[member.name].start)
-                    message = f'the server "{member.name}" is defined twice in this file, first in line {first}'
+                    first = self._line(seen[member.name].start)
+                    message = f'the server "{member.name[:40]}" is defined twice in this file, first in line {first}'
                     self._tell(member.start, message, "the last one counts; take one out", member.name)
                     self._forget(member.name)
                 seen[member.name] = member
                 self._entry(member, container.timeouts)
         return self._parsed
 
+    def _line(self, at: int) -> int:
+        return bisect.bisect_left(self._line_ends, at) + 1
+
     def _entry(self, member: Member, base: Timeouts) -> None:
         name, parsed = member.name, self._parsed
         if told := wrong_with_name(name):
             self._tell(member.start, f"the name {name[:40]!r} of a server {told}", "give it another name")
             return
-        source = msgspec.structs.replace(self._file, line=line_of(self._text, member.start))
+        source = msgspec.structs.replace(self._file, line=self._line(member.start))
         self._substitution.missing.clear()
         try:
             if not isinstance(member.value, Object):
@@ -145,7 +158,7 @@ class _Reading:
             return
         for message, remedy, at in notes:
             self._tell(at, f'the server "{name}": {message}', remedy, name, note=True)
-        for variable, at in self._substitution.missing:
+        for variable, at in self._substitution.missing.items():
             told = f'the server "{name}": the variable {variable} is not set, and empty text is used for it'
             self._tell(at, told, f"set {variable} where Rookery is started", name, note=True)
 
@@ -155,8 +168,8 @@ class _Reading:
         self._parsed.failed.discard(name)
 
     def _tell(self, at: int, message: str, remedy: str = "", server: str | None = None, *, note: bool = False) -> None:
-        problems, line = self._parsed.problems, line_of(self._text, at)
+        problems, path, line = self._parsed.problems, self._file.path, self._line(at)
         if len(problems) < _MOST_PROBLEMS:
-            problems.append(Problem(self._file.path, line, message, remedy, server, note))
+            problems.append(Problem(path, line, message, remedy, server, note))
         elif len(problems) == _MOST_PROBLEMS:
-            problems.append(Problem(self._file.path, line, "there are more problems from here on", "mend these first"))
+            problems.append(Problem(path, line, "there are more problems from here on", "mend these first"))

@@ -28,6 +28,7 @@ _WITHHELD = ("disabledTools", "disabled_tools", "excludeTools")
 _LIMITS = ("timeout", "timeouts", "scope", "exclusive", "calls", "queue", "idle")
 _KNOWN = ("type", *_OF_LOCAL, *_OF_REMOTE, *_SWITCHES, "tools", *_OFFERED, *_WITHHELD, *_LIMITS)
 _SCOPES = ("app", "project", "workspace", "session")
+_MOST_UNKNOWN = 10
 _LONGEST_TIMEOUT = 86_400.0
 _LONGEST_IDLE = 30 * 86_400.0
 
@@ -166,11 +167,12 @@ def _oauth(fields: Fields) -> Any:
 
 def _notes(node: Object, fields: Fields, *, remote: bool) -> Notes:
     """Keys that nobody knows, that belong to servers of the other kind, or that stand twice."""
-    notes: Notes = [(f'"{one.name}" stands twice; the last one counts', "", one.start) for one in node.repeated()]
-    for key in fields.keys:
-        if key not in _KNOWN:
-            close = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.7)
-            notes.append((f'"{key}" is not used', f'did you mean "{close[0]}"?' if close else "", fields.at(key)))
-        elif key in (_OF_LOCAL if remote else _OF_REMOTE):
-            notes.append((f'"{key}" is not used for a {"remote" if remote else "local"} server', "", fields.at(key)))
+    kind, foreign = ("remote", _OF_LOCAL) if remote else ("local", _OF_REMOTE)
+    notes: Notes = [(f'"{one.name[:40]}" stands twice; the last one counts', "", one.start) for one in node.repeated()]
+    notes += [(f'"{key}" is not used for a {kind} server', "", fields.at(key)) for key in foreign if key in fields]
+    # To look for what was meant takes time, and a file could ask for it without end.
+    for key in [key for key in fields.keys if key not in _KNOWN][:_MOST_UNKNOWN]:
+        close = difflib.get_close_matches(key[:40], _KNOWN, n=1, cutoff=0.7)
+        remedy = f'did you mean "{close[0]}"?' if close else ""
+        notes.append((f'"{key[:40]}" is not used', remedy, fields.at(key)))
     return notes

@@ -32,14 +32,14 @@ class Substitution:
     """The placeholders of one file; without a dialect there are none, and text stands for itself.
 
     `read` gives the content of a file that is named, or raises OSError or ValueError. `missing` gathers the variables
-    that became empty text, with where they stand.
+    that became empty text, with where each stands first.
     """
 
     dialect: Dialect | None
     environment: Mapping[str, str]
     read: Callable[[str], str]
     show_files: bool
-    missing: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    missing: dict[str, int] = field(default_factory=dict[str, int])
     _spent: int = 0
 
     def values(self, node: Node) -> tuple[Any, Any]:
@@ -87,7 +87,7 @@ class Substitution:
         if value is None:
             if kind == "$":
                 raise Unfit(f"the variable {name} is not set", at, f"set it, or write ${{{name}:-default}}")
-            self.missing.append((name, at))
+            self.missing.setdefault(name, at)
             return ""
         try:
             value.encode()
