@@ -37,9 +37,7 @@ LENGTH = 200
 LONGEST = 500
 LONGER = {
     "src/rookery/wire/front.py": 360,
-    "src/rookery/wire/client.py": 394,
-    "src/rookery/wire/client_http.py": 239,
-    "src/rookery/wire/client_stdio.py": 221,
+    "src/rookery/wire/client_http.py": 213,
     "src/rookery/system/store.py": 318,
     "src/rookery/daemon/doctor.py": 242,
     "src/rookery/daemon/running.py": 233,

@@ -387,7 +387,7 @@ async def test_questions_on_the_standing_stream_are_answered_and_it_is_re_made(
 async def test_a_body_beyond_all_measure_is_an_error(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.wire.client_http._BODY_BYTES", 2**20)
+    monkeypatch.setattr("rookery.wire.remote._BODY_BYTES", 2**20)
     monkeypatch.setattr("rookery.wire.sse_parser._LONGEST", 2**20)
     handler = Handshake(_status(200, b"[" * 2**21, "application/json"))
 

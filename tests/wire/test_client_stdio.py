@@ -263,7 +263,7 @@ async def test_c21_an_answer_in_pieces_is_put_together() -> None:
 
 @requirement("wire.client.survives")
 async def test_c21_a_line_beyond_all_measure_ends_that_server_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.client_stdio._LONGEST_LINE", 2**20)
+    monkeypatch.setattr("rookery.wire.incoming._LONGEST_LINE", 2**20)
     async with meeting(odd(), known="handshake") as met, meeting(odd(), known="handshake") as other:
         with pytest.raises(RookeryError, match="longer than 1048576 bytes"):
             await noise(met, b"x" * 8 * 2**20)
@@ -367,7 +367,7 @@ async def test_d21_a_server_that_stops_reading_is_given_up_and_delays_no_other()
 async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.wire.client._CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr("rookery.wire.requester._CANCEL_SECONDS", 0.1)
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.1)
     channel = odd()
     async with meeting(channel, known="handshake", timeouts=limits) as met:

@@ -12,13 +12,12 @@ from rookery.system.tasks import TaskSet
 from rookery.wire import revisions
 from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport, SessionLost
 from rookery.wire.jsonrpc import Id, Message, Response, WireError, decode
+from rookery.wire.remote import Remote, told, whole_body
 from rookery.wire.sse_parser import SseParser
 
 logger = logging.getLogger("rookery.mcp.http")
 
 _ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_BODY_BYTES = 64 * 2**20
-_CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 _RETRY_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
 _RESUMPTIONS = 20
@@ -33,15 +32,8 @@ class _Broken(ChannelClosed):
 
 
 @dataclass
-class HttpChannel:
-    """`session` is made once by the application and shared: making one costs more than a hundred calls."""
-
-    session: aiohttp.ClientSession
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    cancels_by_closing: bool = True
-    uses_headers: bool = True
-    gone: str | None = field(default=None, init=False)
+class HttpChannel(Remote):
+    cancels_by_closing: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         self._id: str | None = None
@@ -75,10 +67,7 @@ class HttpChannel:
         await self._tasks.close()
         if self._id is not None:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
-                async with (
-                    asyncio.timeout(2.0),
-                    self.session.delete(self.url, headers=self._headers({}), allow_redirects=False),
-                ):
+                async with asyncio.timeout(2.0), self.exchange("DELETE", self.url, self._headers({})):
                     self._id = None
 
     async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
@@ -131,13 +120,8 @@ class HttpChannel:
         # Only a handshake comes without headers of its own; it belongs to no session and makes one.
         shaking = id_ is not None and not headers
         try:
-            async with self.session.post(
-                self.url,
-                data=message,
-                headers={**_ACCEPT, **self.headers} if shaking else self._headers(headers),
-                timeout=_CONNECT,
-                allow_redirects=False,
-            ) as response:
+            sent = {**_ACCEPT, **self.headers} if shaking else self._headers(headers)
+            async with self.exchange("POST", self.url, sent, message) as response:
                 if shaking and response.ok:
                     self._id = response.headers.get("Mcp-Session-Id")
                 if response.status == 202 or response.status == 204:
@@ -146,7 +130,7 @@ class HttpChannel:
                     async for found in self._events(response, parser):
                         yield found
                     return
-                body = await _limited(response)
+                body = await whole_body(response)
                 if response.status >= 300:
                     self._refused(response, body, id_, shaking)
                 for found in decode(body):
@@ -154,7 +138,7 @@ class HttpChannel:
         except WireError as error:
             raise ChannelClosed(f"the answer is no message: {error.message}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Broken(f"{type(error).__name__}: {error}") from None
+            raise _Broken(told(error)) from None
         except ValueError as error:
             raise ChannelClosed(str(error)) from None
 
@@ -177,9 +161,7 @@ class HttpChannel:
         more = {"Accept": "text/event-stream"} | ({"Last-Event-ID": parser.last_id} if parser.last_id else {})
         parser.restart()
         try:
-            async with self.session.get(
-                self.url, headers=self._headers(more), timeout=_CONNECT, allow_redirects=False
-            ) as response:
+            async with self.exchange("GET", self.url, self._headers(more)) as response:
                 if response.status >= 500 or response.status in _LATER:
                     raise _Broken(f"HTTP {response.status}")
                 if response.status != 200 or response.content_type != "text/event-stream":
@@ -189,7 +171,7 @@ class HttpChannel:
                 async for found in self._events(response, parser):
                     yield found
         except (aiohttp.ClientError, OSError) as error:
-            raise _Broken(f"{type(error).__name__}: {error}") from None
+            raise _Broken(told(error)) from None
         except ValueError as error:
             raise ChannelClosed(str(error)) from None
 
@@ -229,14 +211,3 @@ class HttpChannel:
         if self._id is not None:
             found["Mcp-Session-Id"] = self._id
         return found
-
-
-async def _limited(response: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > _BODY_BYTES:
-            raise ValueError(f"the answer is larger than {_BODY_BYTES} bytes")
-        parts.append(chunk)
-    return b"".join(parts)

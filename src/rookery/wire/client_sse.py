@@ -11,20 +11,15 @@ from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport
 from rookery.wire.jsonrpc import Id, Response, WireError, decode
 from rookery.wire.pending import Pending
+from rookery.wire.remote import Remote, told
 from rookery.wire.sse_parser import ServerSentEvent, SseParser
 
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 _ENDPOINT_SECONDS = 10.0
 
 
 @dataclass
-class SseChannel:
-    session: aiohttp.ClientSession
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    cancels_by_closing: bool = False
-    uses_headers: bool = True
-    gone: str | None = field(default=None, init=False)
+class SseChannel(Remote):
+    cancels_by_closing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._endpoint: asyncio.Future[str] | None = None
@@ -56,14 +51,12 @@ class SseChannel:
             raise ChannelClosed(self.gone or "not connected")
         sent = {"Content-Type": "application/json", **self.headers, **headers}
         try:
-            async with self.session.post(
-                await self._endpoint, data=message, headers=sent, timeout=_TIMEOUT, allow_redirects=False
-            ) as response:
+            async with self.exchange("POST", await self._endpoint, sent, message) as response:
                 if response.status >= 300:
                     text = (await response.content.read(300)).decode("utf-8", "replace")
                     raise ChannelClosed(f"HTTP {response.status}: {text}")
         except (aiohttp.ClientError, OSError) as error:
-            raise ChannelClosed(f"{type(error).__name__}: {error}") from None
+            raise ChannelClosed(told(error)) from None
 
     async def agreed(self, revision: str) -> None:
         """Nothing changes."""
@@ -79,7 +72,7 @@ class SseChannel:
         parser = SseParser()
         sent = {"Accept": "text/event-stream", **self.headers}
         try:
-            async with self.session.get(self.url, headers=sent, timeout=_TIMEOUT, allow_redirects=False) as response:
+            async with self.exchange("GET", self.url, sent) as response:
                 if response.status != 200 or response.content_type != "text/event-stream":
                     self._fail(f"HTTP {response.status}", NoSuchTransport)
                     return
@@ -88,7 +81,7 @@ class SseChannel:
                         self._take(made)
             self._fail("the stream ended")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            self._fail(f"{type(error).__name__}: {error}")
+            self._fail(told(error))
 
     def _take(self, made: ServerSentEvent) -> None:
         if made.type == "endpoint":

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from rookery.system.buffers import Ring
 from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost
+from rookery.wire.incoming import Framing, Incoming
 from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
 from rookery.wire.outbox import Outbox
 from rookery.wire.pending import Pending
@@ -21,13 +21,9 @@ from rookery.wire.pending import Pending
 logger = logging.getLogger("rookery.mcp.stdio")
 
 _CHUNK = 65_536
-_LONGEST_LINE = 64 * 2**20
-_LONGEST_HEAD = 65_536
 _NOISE_KEPT = 5
 _SHOWN = 200
 _LAST_WORDS_SECONDS = 1.0
-
-Framing = Literal["lines", "content-length"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,8 @@ class StdioChannel:
     program: Program
     errors: Ring = field(default_factory=Ring)
     write_seconds: float = 30.0
-    cancels_by_closing: bool = False
-    uses_headers: bool = False
+    cancels_by_closing: bool = field(default=False, init=False)
+    uses_headers: bool = field(default=False, init=False)
     gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -132,50 +128,15 @@ class StdioChannel:
 
     async def _read(self) -> None:
         assert self._child is not None and self._child.stdout is not None
-        reader, rest = self._child.stdout, bytearray()
-        while data := await reader.read(_CHUNK):
-            rest += data
-            if self.program.framing == "content-length":
-                self._take_frames(rest)
-            elif b"\n" in data:
-                whole, _, left = bytes(rest).rpartition(b"\n")
-                rest = bytearray(left)
-                for line in whole.split(b"\n"):
-                    self._take_line(line.strip())
-            if len(rest) > _LONGEST_LINE:
-                self._fail(f"a message of it is longer than {_LONGEST_LINE} bytes")
-                return
-        self._take_line(bytes(rest).strip())
+        incoming = Incoming(self.program.framing, self._take, self._note)
+        try:
+            while data := await self._child.stdout.read(_CHUNK):
+                incoming.feed(data)
+            incoming.end()
+        except ValueError as error:
+            self._fail(str(error))
+            return
         await self._fail_unless_it_ends("it closed its output")
-
-    def _take_frames(self, data: bytearray) -> None:
-        """Take all whole frames off the front of `data`."""
-        while (end := data.find(b"\r\n\r\n")) >= 0:
-            head = bytes(data[:end])
-            # Noise before the head ends with a line break of its own.
-            lengths = [line for line in head.splitlines() if line.lower().startswith(b"content-length:")]
-            number = lengths[-1].partition(b":")[2].strip() if lengths else b""
-            begin = end + 4
-            if not number.isdigit() or len(number) > len(str(_LONGEST_LINE)):
-                self._note(head)
-                del data[:begin]
-                continue
-            if len(data) < begin + int(number):
-                return
-            self._take(bytes(data[begin : begin + int(number)]))
-            del data[: begin + int(number)]
-        if data.lstrip().startswith(b"{") and b"\n" in data:
-            self._fail('it answers in lines; take framing = "content-length" out of its definition')
-        elif len(data) > _LONGEST_HEAD:
-            self._fail(f"{_LONGEST_HEAD} bytes of it are no Content-Length frame")
-
-    def _take_line(self, line: bytes) -> None:
-        if not line:
-            return
-        if line.lower().startswith(b"content-length:"):
-            self._fail('it answers in Content-Length frames; set framing = "content-length" for it')
-            return
-        self._take(line.removeprefix(b"\xef\xbb\xbf"))
 
     def _take(self, data: bytes) -> None:
         try:

@@ -9,8 +9,9 @@ import msgspec
 
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
+from rookery.wire import revisions
 from rookery.wire.asking import Answer, Notified
-from rookery.wire.jsonrpc import EMPTY, METHOD_NOT_FOUND, Notification, Params, WireError
+from rookery.wire.jsonrpc import EMPTY, METHOD_NOT_FOUND, Id, Notification, Params, WireError, object_of
 from rookery.wire.pauses import pause
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ logger = logging.getLogger("rookery.mcp.client")
 
 # A subscription that ends sooner than this is not opened again at once.
 _STOOD_SECONDS = 10.0
+_TAG = revisions.META_SUBSCRIPTION.encode()
+
+
+def subscription_of(message: Notification) -> Id | None:
+    """The request that opened the subscription on which this comes."""
+    if _TAG not in bytes(message.params):
+        return None
+    meta = object_of(object_of(message.params).get("_meta", EMPTY), "_meta")
+    return msgspec.json.decode(meta.get(revisions.META_SUBSCRIPTION, msgspec.Raw(b"null")), type=int | str | None)
 
 
 class Watch:

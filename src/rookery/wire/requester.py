@@ -1,0 +1,176 @@
+"""Requests over one channel: written, waited for within their time, and given up in the proper way."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rookery.system.errors import RookeryError
+from rookery.wire.asking import Listener, Ourselves
+from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, SessionLost
+from rookery.wire.jsonrpc import INTERNAL_ERROR, Id, WireError, encode_notification
+from rookery.wire.running import InFlight
+from rookery.wire.writing import Identity, Writer
+
+_CANCEL_SECONDS = 2.0
+_SAY_SECONDS = 30.0
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Requester:
+    """What a client is made of that does not know what it asks for."""
+
+    def __init__(self, channel: Channel, identity: Identity, ourselves: Ourselves) -> None:
+        self.channel = channel
+        self.identity = identity
+        # Makes a lost session anew.
+        self.renew: Callable[[], Awaitable[None]] | None = None
+        self._renewing = asyncio.Lock()
+        self._renewals = 0
+        self._numbers = itertools.count(1)
+        self._writer = Writer(identity)
+        self._in_flight = InFlight(ourselves)
+        self._closed = False
+
+    @property
+    def revision(self) -> str:
+        return self._writer.revision
+
+    @revision.setter
+    def revision(self, revision: str) -> None:
+        self._writer.speak(revision)
+
+    @property
+    def modern(self) -> bool:
+        return self._writer.modern
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        seconds: float | None,
+        what: str,
+        listener: Listener | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        left: float | None = None,
+    ) -> Raw:
+        """The result, as it came. Raises WireError for an error answer, RookeryError for anything else that fails.
+
+        `capabilities` is what a modern server is told instead of our own. `left` is what is left of `seconds`.
+        """
+        renewals = self._renewals
+        asked = method, params, seconds, what, listener, capabilities, seconds if left is None else left
+        try:
+            return await self._request(*asked)
+        except SessionLost:
+            # Nothing of it was done, so that it can be said again; anything else that breaks is not repeated.
+            pass
+        await self._make_session_anew(method, renewals)
+        try:
+            return await self._request(*asked)
+        except SessionLost:
+            raise RookeryError("upstream-failed", f"{method}: the server forgets every session at once") from None
+
+    async def _request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        seconds: float | None,
+        what: str,
+        listener: Listener | None,
+        capabilities: Mapping[str, Any] | None,
+        left: float | None,
+    ) -> Raw:
+        if self._closed:
+            raise _closed(method)
+        number = next(self._numbers)
+        writer = self._writer
+        with_progress = listener is not None and bool(listener.caller)
+        message = writer.request(number, method, params, with_progress=with_progress, capabilities=capabilities)
+        headers = writer.headers(method, params) if self.channel.uses_headers else _NO_HEADERS
+        try:
+            with self._in_flight.begin(number, seconds, left, listener):
+                response = await self.channel.request(number, message, headers)
+        except TimeoutError:
+            if self._closed:
+                raise _closed(method) from None
+            await self._give_up(number, method, f"{what} time-out")
+            detail = self.channel.diagnosis()
+            more = f" ({detail})" if detail else ""
+            raise RookeryError(
+                "timeout", f"{method}: no answer within the {what} time-out of {seconds:g} s{more}"
+            ) from None
+        except asyncio.CancelledError:
+            await self._give_up(number, method, "cancelled")
+            raise
+        except ChannelClosed as error:
+            raise RookeryError("upstream-failed", f"{method}: {error}") from None
+        if response.error is not None:
+            raise _wire_error(response.error)
+        return response.result
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self._say(encode_notification(method, msgspec.json.encode(params)), self._writer.headers(method, params))
+
+    async def _reply(self, message: bytes) -> None:
+        await self._say(message, self._writer.headers("", {}))
+
+    async def _say(self, message: bytes, headers: Mapping[str, str]) -> None:
+        """Send what gets no answer. Where it does not arrive, the next request finds out why."""
+        with contextlib.suppress(TimeoutError, ChannelClosed, SessionLost, NoSuchTransport):
+            async with asyncio.timeout(_SAY_SECONDS):
+                await self.channel.send(message, headers)
+
+    async def _give_up(self, number: Id, method: str, reason: str) -> None:
+        """Tell the server that nobody waits any more, but do not wait for long to do so."""
+        # A handshake must not be cancelled.
+        if method == "initialize" or (self.channel.cancels_by_closing and self.modern):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                await self.notify("notifications/cancelled", {"requestId": number, "reason": reason})
+
+    # ---- lost sessions
+
+    async def _make_session_anew(self, method: str, renewals: int) -> None:
+        """Unless another request has tried since `renewals` was read."""
+        async with self._renewing:
+            if self._renewals != renewals:
+                return
+            self._renewals += 1
+            try:
+                if self.renew is None:
+                    raise ChannelClosed("there was no handshake")
+                await self.renew()
+            except (ChannelClosed, NoSuchTransport, WireError, RookeryError) as error:
+                raise RookeryError(
+                    "upstream-failed", f"{method}: the server forgot the session, and there is no new one: {error}"
+                ) from None
+            self._renewed()
+
+    def _renewed(self) -> None:
+        """The server knows nothing any more of what it was told."""
+
+
+class _Error(msgspec.Struct):
+    code: int = INTERNAL_ERROR
+    message: str = "an error without a message"
+    data: Any = None
+
+
+def _wire_error(raw: Raw) -> WireError:
+    """The error of an answer."""
+    try:
+        found = msgspec.json.decode(raw, type=_Error)
+    except msgspec.DecodeError:
+        found = _Error()
+    return WireError(found.code, found.message, found.data)
+
+
+def _closed(method: str) -> RookeryError:
+    return RookeryError("upstream-failed", f"{method}: the connection was closed")
