@@ -11,6 +11,7 @@ from msgspec import Raw
 from rookery.system import metrics
 from rookery.system.tasks import TaskSet
 from rookery.wire import revisions
+from rookery.wire.client import Client as Server
 from rookery.wire.jsonrpc import METHOD_NOT_FOUND, Notification, Params, WireError
 from rookery.wire.provider import Ask, Call, wants_log
 
@@ -21,6 +22,20 @@ DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a
 _tasks = TaskSet("relay")
 _QUESTION = "question"
 _MOST_WAITING = 1000
+
+
+# Members of `_meta` that belong to one leg of the way, and not to the call.
+_OF_THE_LEG = frozenset({"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES})
+
+
+def with_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[str, Any]:
+    """The parameters with what of the caller's `_meta` concerns the server: traces, and the level of log it wants."""
+    meta: dict[str, Any] = {key: value for key, value in call.meta.items() if key not in _OF_THE_LEG}
+    if server.modern and not call.client.modern and call.log_level is not None:
+        meta[revisions.META_LOG_LEVEL] = call.log_level
+    elif not server.modern:
+        meta.pop(revisions.META_LOG_LEVEL, None)
+    return {**params, "_meta": meta} if meta else params
 
 
 class Relay:

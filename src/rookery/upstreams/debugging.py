@@ -13,9 +13,9 @@ from rookery.gateway.catalog import CAPABILITY, LISTS, Kind
 from rookery.system.buffers import Ring
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
+from rookery.upstreams.connecting import IDENTITY, needs_approval
 from rookery.upstreams.connector import Connector, program
 from rookery.upstreams.definition import Definition
-from rookery.upstreams.server import IDENTITY, needs_approval
 from rookery.upstreams.showing import redactor_for, shown
 from rookery.wire.channel import Channel, ChannelClosed, Heard, Lost, NoSuchTransport, SessionLost
 from rookery.wire.client import Client

@@ -1,7 +1,7 @@
 """Fetching what a server offers."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from rookery.gateway.catalog import CAPABILITY, LISTS, Catalog, Entry, Kind, entries
@@ -39,9 +39,3 @@ async def _list(name: str, client: Client, kind: Kind) -> list[Entry]:
     for problem in problems:
         logger.warning("%s: %s", name, problem)
     return good
-
-
-def differing(old: Catalog | None, new: Catalog | None) -> Mapping[Kind, bool]:
-    """Which lists are not the same in both."""
-    empty = Catalog()
-    return {kind: (old or empty).of(kind) != (new or empty).of(kind) for kind in LISTS}

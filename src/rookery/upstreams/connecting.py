@@ -1,0 +1,77 @@
+"""From a definition to a client that speaks with its server."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rookery
+from rookery.system.buffers import Ring
+from rookery.system.errors import RookeryError
+from rookery.upstreams.connector import Connector
+from rookery.upstreams.definition import Definition
+from rookery.wire.asking import Notified
+from rookery.wire.channel import Channel
+from rookery.wire.client import Client
+from rookery.wire.connect import Era, connect
+from rookery.wire.jsonrpc import METHOD_NOT_FOUND, WireError
+from rookery.wire.writing import Identity
+
+logger = logging.getLogger("rookery.upstreams")
+
+# Whoever may be behind us is spoken for, so that a server can ask; who cannot be asked is answered for.
+IDENTITY = Identity(
+    {"name": "rookery", "version": rookery.__version__},
+    {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
+)
+_LOG_SECONDS = 5.0
+
+
+def needs_approval(name: str) -> RookeryError:
+    return RookeryError(
+        "needs-approval",
+        f'MCP server "{name}" is defined inside a repository and waits for approval',
+        f"look at it and approve it: rookery guard approve {name}",
+    )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Opens the connections of one server; `checkout` is where it was defined, `directory` where it works."""
+
+    connector: Connector
+    definition: Definition
+    directory: Path
+    checkout: Path | None
+    errors: Ring
+
+    async def open(self, known: Era | None, notified: Notified) -> tuple[Client, Era]:
+        # Asked right before: a script may be another one by now than the one that was approved.
+        if not await self.connector.approved(self.definition, self.checkout):
+            raise needs_approval(self.definition.name)
+
+        def make(channel: Channel) -> Client:
+            return Client(channel, IDENTITY, self.definition.timeouts, answerer=self._answer, notified=notified)
+
+        newer, older = self.connector.channels(self.definition, self.directory, self.errors)
+        client, era = await connect(make, newer, older=older, known=known)
+        if not client.modern and "logging" in client.capabilities:
+            await self._hear_logs(client)
+        return client, era
+
+    async def _hear_logs(self, client: Client) -> None:
+        """Every caller has a level of its own, so that the server is asked for everything."""
+        try:
+            await client.request("logging/setLevel", {"level": "debug"}, seconds=_LOG_SECONDS, what="start-up")
+        except (WireError, RookeryError) as error:
+            logger.debug("%s: no level of log can be set: %s", self.definition.name, error)
+        except BaseException:
+            await client.close()
+            raise
+
+    async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
+        """A question that belongs to no call."""
+        if method == "roots/list":
+            return {"roots": [{"uri": self.directory.as_uri()}]}
+        raise WireError(METHOD_NOT_FOUND, f"no call is under way that could answer {method}")

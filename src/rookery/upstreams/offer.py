@@ -1,0 +1,89 @@
+"""What a server offers now: listed when it connects, and anew when it says that a list has changed."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rookery.gateway.catalog import LISTS, Catalog, Kind
+from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
+from rookery.upstreams.listing import fetch
+from rookery.wire.client import Client
+from rookery.wire.jsonrpc import Notification
+from rookery.wire.provider import Change, Changes
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+_CHANGE: Mapping[Kind, Change] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resources",
+}
+_RELISTED: Mapping[str, tuple[Kind, ...]] = {
+    f"notifications/{change}/list_changed": tuple(kind for kind in LISTS if _CHANGE[kind] == change)
+    for change in set(_CHANGE.values())
+}
+
+
+class _Updated(msgspec.Struct):
+    uri: str
+
+
+class Offer:
+    """`fail` is called where a server that was connected can no longer be listed."""
+
+    def __init__(self, name: str, tasks: TaskSet, fail: Callable[[RookeryError], Awaitable[None]]) -> None:
+        self.changes = Changes()
+        self.catalog: Catalog | None = None
+        self._name = name
+        self._tasks = tasks
+        self._fail = fail
+        self._client: Client | None = None
+        self._stale: set[Kind] = set()
+        self._relisting: Task[None] | None = None
+
+    async def list_all(self, client: Client) -> None:
+        """A new connection: list everything."""
+        self._client = None
+        self._stale.clear()
+        self.catalog = await fetch(self._name, client)
+
+    def stand(self, client: Client | None) -> None:
+        """The connection counts from now on, or no longer; what it said before that is caught up with."""
+        self._client = client
+        self._begin()
+
+    def heard(self, message: Notification) -> None:
+        """What the server says of its own accord, and of no call."""
+        if message.method == "notifications/resources/updated":
+            self.changes.resource_updated(msgspec.json.decode(message.params, type=_Updated).uri)
+        elif kinds := _RELISTED.get(message.method):
+            self._stale |= set(kinds)
+            self._begin()
+
+    def announce(self, before: Catalog | None, after: Catalog | None) -> None:
+        """Tell the views what has come, gone or become different."""
+        nothing = Catalog()
+        self._tell({kind for kind in LISTS if (before or nothing).of(kind) != (after or nothing).of(kind)})
+
+    def _begin(self) -> None:
+        if self._stale and self._client is not None and (self._relisting is None or self._relisting.done()):
+            self._relisting = self._tasks.start(self._relist(), "list")
+
+    async def _relist(self) -> None:
+        while self._stale and (client := self._client) is not None:
+            kinds, self._stale = self._stale, set()
+            try:
+                self.catalog = await fetch(self._name, client, kinds, self.catalog)
+            except RookeryError as error:
+                await self._fail(error)
+                return
+            self._tell(kinds)
+
+    def _tell(self, kinds: set[Kind]) -> None:
+        changes: set[Change] = {_CHANGE[kind] for kind in kinds}
+        for change in changes:
+            self.changes.list_changed(change)
