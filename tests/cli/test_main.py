@@ -216,6 +216,6 @@ def test_status_for_people_names_daemon_endpoint_and_projects(house: House, tmp_
     shown = rookery("status").stdout
     assert f"pid {house.pid}" in shown
     assert house.runtime["url"] in shown
-    assert "/mcp" not in shown, "nothing is served there yet"
+    assert house.runtime["mcp_url"] in shown
     assert str(tmp_path / "app") in shown
     assert rookery("project", "list").stdout.splitlines()[1].startswith("app-")

@@ -28,7 +28,7 @@ def tree(folder: Path) -> dict[str, int]:
 def test_there_is_a_row_for_everything_and_nothing_is_changed() -> None:
     before = tree(Path.home().parent)
     code, found = checks()
-    assert [*EXPECTED, "modes", "config"] == list(found)
+    assert [*EXPECTED, "modes", "config", "servers"] == list(found)
     assert code == 0
     assert all(set(row) == {"id", "status", "summary", "remedy"} for row in found.values())
     assert all(row["remedy"] for row in found.values() if row["status"] != "ok")
@@ -103,7 +103,7 @@ def test_what_would_keep_a_start_from_working_is_told(state: Path) -> None:
 
 def test_people_see_one_line_a_check() -> None:
     shown = rookery("doctor").stdout.splitlines()
-    assert len(shown) == len(EXPECTED) + 2
+    assert len(shown) == len(EXPECTED) + 3
     assert shown[0].startswith("✓ python")
 
 
@@ -111,3 +111,26 @@ def test_people_see_one_line_a_check() -> None:
 def test_a_terminal_without_unicode_is_no_reason_to_fail(encoding: str) -> None:
     done = rookery("doctor", env={"PYTHONIOENCODING": encoding})
     assert done.returncode == 0, done.stderr
+
+
+@requirement("house.cli.doctor")
+def test_what_is_wrong_in_the_files_that_define_servers_is_told_with_file_and_line(tmp_path: Path) -> None:
+    file = Path.home() / ".config" / "rookery" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"servers": {"good": {"command": ["true"]}}}')
+    assert checks()[1]["servers"] == {
+        "id": "servers",
+        "status": "ok",
+        "summary": "1 defined",
+        "remedy": "",
+    }
+    file.write_text('{"servers": {\n"good": {"command": ["true"], "enviroment": {}},\n"b\\u202ead": {}}}')
+    code, found = checks()
+    assert code == 1
+    assert found["servers"]["status"] == "failed"
+    done = rookery("doctor")
+    told = [line for line in done.stdout.splitlines() if "servers" in line and str(file) in line]
+    assert [line[0] for line in told] == ["!", "✗"]
+    assert f"{file}:2" in told[0] and 'did you mean "environment"?' in told[0]
+    assert f"{file}:3" in told[1]
+    assert "\u202e" not in done.stdout

@@ -36,6 +36,9 @@ def report(failure: Failure) -> int:
         told = {"code": failure.code, "message": failure.message, "remedy": failure.remedy}
         sys.stderr.write(json.dumps({"error": told}) + "\n")
     else:
-        remedy = f" ({failure.remedy})" if failure.remedy else ""
-        sys.stderr.write(f"rookery: {failure.message}{remedy}\n")
+        from rookery.cli.visible import visible
+
+        # What a server said may be in it.
+        remedy = f" ({visible(failure.remedy)})" if failure.remedy else ""
+        sys.stderr.write(f"rookery: {visible(failure.message)}{remedy}\n")
     return failure.exit_code

@@ -17,6 +17,7 @@ COMMANDS = {
     "doctor": ("rookery.cli.handover", "Check this machine, one row a check, changing nothing."),
     "logs": ("rookery.cli.logs", "Show the daemon's log."),
     "project": ("rookery.cli.project", "The repositories that Rookery knows."),
+    "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
     "config": ("rookery.cli.handover", "Show and change settings."),
     "completion": ("rookery.cli.completion", "Print a completion script for a shell."),

@@ -35,7 +35,10 @@ def answer_json(data: bytes) -> None:
     if sys.stdout.isatty():
         import json
 
-        answer(json.dumps(json.loads(data), indent=2, ensure_ascii=False))
+        text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        # What would not be seen, or would be seen where it is not, is left in JSON's own escapes.
+        seen = foreign(text) == text
+        answer(text if seen else json.dumps(json.loads(data), indent=2))
         return
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
@@ -46,11 +49,21 @@ def narrate(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> str:
-    """Columns as wide as their widest cell, the last one ragged; nothing at all without rows."""
+def foreign(text: str, stream: TextIO | None = None) -> str:
+    """Text of strangers, line by line: on a terminal what it could do there is made visible, elsewhere it is data."""
+    from rookery.cli.visible import visible
+
+    if not (stream or sys.stdout).isatty():
+        return text
+    return "\n".join(visible(line.expandtabs()) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def table(rows: Sequence[Sequence[str]], heads: Sequence[str], styles: Sequence[str | None] = ()) -> str:
+    """Columns as wide as their widest cell, the last one ragged; nothing at all without rows. A style is for a row."""
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]]
     text = ["  ".join(line).rstrip() for line in lines]
-    return "\n".join([paint(text[0], "dim"), *text[1:]])
+    chosen = ["dim", *(styles or [None] * len(rows))]
+    return "\n".join(paint(line, style) if style else line for line, style in zip(text, chosen, strict=True))

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from rookery.cli import link, output
+from rookery.cli.visible import visible
 
 EPILOG = """\b
 Examples:
@@ -33,6 +34,7 @@ def render(report: dict[str, Any]) -> str:
     lines = [
         f"{output.paint('daemon', 'bold')}  pid {daemon['pid']}, up {uptime}, version {daemon['version']}",
         f"{output.paint('url', 'bold')}     {daemon['url']}",
+        f"{output.paint('mcp', 'bold')}     {daemon['mcp_url']}",
     ]
     lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
     projects = [[project["name"], project["path"]] for project in report["projects"]]
@@ -50,10 +52,24 @@ def render(report: dict[str, Any]) -> str:
     ]
     if workspaces:
         lines += ["", output.table(workspaces, ["WORKSPACE", "BRANCH", "STATE", "AGENT", "STATUS", ""])]
-    servers = [[one["name"], one["status"], str(one["tools"]), one["error"] or ""] for one in report["servers"]]
-    if servers:
-        lines += ["", output.table(servers, ["SERVER", "STATUS", "TOOLS", ""])]
+    if report["servers"]:
+        lines += ["", output.table(servers(report["servers"]), ["SERVER", "STATUS", "TOOLS", "IN", ""])]
     return "\n".join(lines)
+
+
+def servers(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Each server once: where it is the same in several places they share a row, and where it was used that counts."""
+    same: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in records:
+        if not one["shadowed"]:
+            same.setdefault((one["name"], one["source"]), []).append(one)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for found in same.values():
+        for one in [one for one in found if one["status"] != "pending"] or found[:1]:
+            row = (one["name"], one["status"], str(one["tools"]), one["error"] or "", one["source"])
+            rows.setdefault(row, []).append((one["workspace"] or "").rpartition("/")[2])
+    told = [[*row[:3], ", ".join(filter(None, places)), row[3]] for row, places in rows.items()]
+    return [[visible(cell) for cell in row] for row in told]
 
 
 def duration(seconds: float) -> str:

@@ -3,41 +3,27 @@
 import asyncio
 import json
 import os
-import re
 import shutil
 import socket
 import stat
 import sys
 from collections.abc import Awaitable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import rookery
 from rookery.cli import link, output
+from rookery.cli.visible import visible
 from rookery.daemon import layers
-from rookery.system import environment, places
-from rookery.system.errors import RookeryError
-from rookery.system.ids import new_id
+from rookery.daemon.programs import Check, Programs
+from rookery.system import places
 from rookery.system.lock import FileLock, is_held
-from rookery.system.spawn import Spawner
 from rookery.system.store import newest_version, peek_version
+from rookery.upstreams.sources import find
 
-Verdict = Literal["ok", "warning", "failed"]
-
-_MIN_GIT = (2, 36)
-_MIN_NODE = (22, 0)
 _MIN_INOTIFY = 65_536
 _LOW_DISK = 1_000_000_000
 _SYMBOLS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
-
-
-@dataclass(frozen=True)
-class Check:
-    id: str
-    status: Verdict
-    summary: str
-    remedy: str = ""
 
 
 def run_doctor(*, as_json: bool) -> int:
@@ -48,8 +34,9 @@ def run_doctor(*, as_json: bool) -> int:
         width = max(len(check.id) for check in checks)
         for check in checks:
             symbol, colour = _SYMBOLS[check.status]
-            remedy = f"  -> {check.remedy}" if check.remedy else ""
-            output.answer(f"{output.paint(symbol, colour)} {check.id:<{width}}  {check.summary}{remedy}")
+            # What a file says may be in it.
+            told = visible(f"{check.summary}  -> {check.remedy}" if check.remedy else check.summary)
+            output.answer(f"{output.paint(symbol, colour)} {check.id:<{width}}  {told}")
     return 1 if any(check.status == "failed" for check in checks) else 0
 
 
@@ -77,60 +64,13 @@ async def all_checks() -> list[Check]:
         check_inotify(),
         *check_modes(state),
         *check_config(),
+        *check_servers(),
     ]
 
 
 def check_python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     return Check("python", "ok", f"Python {version}, Rookery {rookery.__version__}")
-
-
-class Programs:
-    """What other programs say of their version."""
-
-    def __init__(self) -> None:
-        self._spawner = Spawner(new_id())
-
-    async def version(self, program: str) -> tuple[str, tuple[int, ...]] | None:
-        """The first line of `--version` and the numbers in it; None if the program is not there."""
-        path = shutil.which(program)
-        if path is None:
-            return None
-        try:
-            ran = await self._spawner.run(
-                [path, "--version"], name=program, cwd=Path("/"), env=environment.allowed(), timeout=20
-            )
-        except RookeryError as error:
-            return error.message, ()
-        line = (ran.stdout or ran.stderr).decode("utf-8", "replace").strip().partition("\n")[0]
-        numbers = re.search(r"\d+(\.\d+)+", line)
-        return line, tuple(int(part) for part in numbers[0].split(".")) if numbers else ()
-
-    async def git(self) -> Check:
-        found = await self.version("git")
-        if found is None:
-            return Check("git", "failed", "git was not found", "install git")
-        if found[1] < _MIN_GIT:
-            return Check("git", "failed", f"{found[0]} is too old", f"install git {_MIN_GIT[0]}.{_MIN_GIT[1]} or later")
-        return Check("git", "ok", found[0])
-
-    async def node(self) -> Check:
-        found = await self.version("node")
-        if found is None:
-            return Check(
-                "node", "warning", "node was not found; many MCP servers need it", "install Node.js 22 or later"
-            )
-        if found[1] < _MIN_NODE:
-            return Check("node", "warning", f"node {found[0]} is old", "install Node.js 22 or later")
-        return Check("node", "ok", f"node {found[0]}")
-
-    async def tool(self, id_: str, program: str, *, needed_for: str, remedy: str = "") -> Check:
-        found = await self.version(program)
-        if found is None:
-            return Check(id_, "warning", f"{program} was not found ({needed_for})", remedy or f"install {program}")
-        if not found[1]:
-            return Check(id_, "warning", f"{program} does not tell its version: {found[0]}", remedy)
-        return Check(id_, "ok", found[0])
 
 
 def check_daemon(state: Path) -> Check:
@@ -240,3 +180,13 @@ def check_config() -> Iterator[Check]:
     if not layered.problems:
         there = [str(path) for path in layered.files if path.exists()]
         yield Check("config", "ok", ", ".join(there) or "defaults only")
+
+
+def check_servers() -> Iterator[Check]:
+    """The files that define MCP servers: what in them is not used as it stands, with file and line."""
+    found = find(layers.checkout_of(Path.cwd()), os.environ)
+    for problem in found.problems:
+        told = f"{problem.file}:{problem.line}: {problem.message}"
+        yield Check("servers", "warning" if problem.note else "failed", told, problem.remedy or "look at that line")
+    if not found.problems:
+        yield Check("servers", "ok", f"{len(found.servers)} defined" if found.servers else "none defined")
