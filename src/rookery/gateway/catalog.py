@@ -52,6 +52,8 @@ class Catalog(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any] = {}
     info: Mapping[str, Any] = {}
     instructions: str | None = None
+    # For how many seconds a list may be kept; what its server tells changes of is kept until it does.
+    lives: Mapping[Kind, float] = {}
 
     def of(self, kind: Kind) -> Sequence[Entry]:
         return getattr(self, kind)

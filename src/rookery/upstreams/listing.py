@@ -17,13 +17,20 @@ _MOST_ENTRIES = 10_000
 async def fetch(name: str, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None) -> Catalog:
     """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`."""
     found: dict[str, Any] = {kind: old.of(kind) for kind in LISTS} if old is not None else {}
+    lives: dict[Kind, float] = dict(old.lives) if old is not None else {}
     for kind in kinds:
-        if CAPABILITY[kind] in client.capabilities:
-            found[kind] = await _list(name, client, kind)
-    return Catalog(**found, capabilities=client.capabilities, info=client.info, instructions=client.instructions)
+        able: Any = client.capabilities.get(CAPABILITY[kind])
+        if able is None:
+            continue
+        found[kind], life = await _list(name, client, kind)
+        if life is not None and not (isinstance(able, dict) and able.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
+            lives[kind] = life
+    return Catalog(
+        **found, capabilities=client.capabilities, info=client.info, instructions=client.instructions, lives=lives
+    )
 
 
-async def _list(name: str, client: Client, kind: Kind) -> list[Entry]:
+async def _list(name: str, client: Client, kind: Kind) -> tuple[list[Entry], float | None]:
     method, key, _ = LISTS[kind]
     try:
         listed = await client.list_all(method, key)
@@ -34,8 +41,8 @@ async def _list(name: str, client: Client, kind: Kind) -> list[Entry]:
             raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None
         # A server is of use without its prompts or resources; some declare what they do not have.
         logger.warning("%s: %s cannot be listed: %s", name, kind, error)
-        return []
+        return [], None
     good, problems = entries(kind, listed)
     for problem in problems:
         logger.warning("%s: %s", name, problem)
-    return good
+    return good, listed.lives

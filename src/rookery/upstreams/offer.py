@@ -1,11 +1,12 @@
 """What a server offers now: listed when it connects, and anew when it says that a list has changed."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from rookery.gateway.catalog import LISTS, Catalog, Kind
+from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.listing import fetch
@@ -43,13 +44,22 @@ class Offer:
         self._fail = fail
         self._client: Client | None = None
         self._stale: set[Kind] = set()
-        self._relisting: Task[None] | None = None
+        self._expires: dict[Kind, float] = {}
+        self._relisting: Task[bool] | None = None
 
     async def list_all(self, client: Client) -> None:
         """A new connection: list everything."""
         self._client = None
         self._stale.clear()
-        self.catalog = await fetch(self._name, client)
+        await self._fetch(client, set(LISTS))
+
+    def refresh(self) -> "Task[bool] | None":
+        """Somebody wants it: list anew what may not be kept any longer. What to wait for, None where all is fresh."""
+        if self._expires:
+            now = SYSTEM_CLOCK.monotonic()
+            self._stale |= {kind for kind, until in self._expires.items() if until <= now}
+            self._begin()
+        return self._relisting if self._relisting is not None and not self._relisting.done() else None
 
     def stand(self, client: Client | None) -> None:
         """The connection counts from now on, or no longer; what it said before that is caught up with."""
@@ -64,24 +74,34 @@ class Offer:
             self._stale |= set(kinds)
             self._begin()
 
-    def announce(self, before: Catalog | None, after: Catalog | None) -> None:
+    def announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
         """Tell the views what has come, gone or become different."""
         nothing = Catalog()
-        self._tell({kind for kind in LISTS if (before or nothing).of(kind) != (after or nothing).of(kind)})
+        self._tell({kind for kind in kinds if (before or nothing).of(kind) != (after or nothing).of(kind)})
 
     def _begin(self) -> None:
         if self._stale and self._client is not None and (self._relisting is None or self._relisting.done()):
             self._relisting = self._tasks.start(self._relist(), "list")
 
-    async def _relist(self) -> None:
+    async def _relist(self) -> bool:
         while self._stale and (client := self._client) is not None:
             kinds, self._stale = self._stale, set()
+            expired = kinds & self._expires.keys()
+            before = self.catalog
             try:
-                self.catalog = await fetch(self._name, client, kinds, self.catalog)
+                await self._fetch(client, kinds)
             except RookeryError as error:
                 await self._fail(error)
-                return
-            self._tell(kinds)
+                return False
+            # What its server did not speak of is only told where it is really another one.
+            self._tell(kinds - expired)
+            self.announce(before, self.catalog, expired)
+        return True
+
+    async def _fetch(self, client: Client, kinds: set[Kind]) -> None:
+        self.catalog = await fetch(self._name, client, kinds, self.catalog if self._client is not None else None)
+        now = SYSTEM_CLOCK.monotonic()
+        self._expires = {kind: now + seconds for kind, seconds in self.catalog.lives.items()}
 
     def _tell(self, kinds: set[Kind]) -> None:
         changes: set[Change] = {_CHANGE[kind] for kind in kinds}

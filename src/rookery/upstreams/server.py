@@ -78,7 +78,9 @@ class Server:
 
     def use(self) -> asyncio.Future[bool] | None:
         self._touch()
-        if self.held or self._lasting.connected is not None or self._lasting.pausing:
+        if self._lasting.connected is not None:
+            return self._offer.refresh()
+        if self.held or self._lasting.pausing:
             return None
         if self._starting is None or self._starting.done():
             self._starting = self._tasks.start(self._start(), "start")
@@ -92,7 +94,7 @@ class Server:
         await self.turnstile.enter(call.caller)
         try:
             client = self._lasting.connected or await self._lasting.client()
-            relay = Relay(call, str(self.directory))
+            relay = Relay(call, self.directory)
             work = client.call(
                 call.method,
                 with_meta(call, params, client),

@@ -12,7 +12,7 @@ from rookery.system.errors import RookeryError
 from rookery.wire.asking import CALL_BOUND, CONNECTION_WIDE, Answerer, Listener, Notified, Ourselves
 from rookery.wire.channel import Channel
 from rookery.wire.jsonrpc import METHOD_NOT_FOUND, Id, Notification, Params, Request, WireError, object_of
-from rookery.wire.listing import all_pages
+from rookery.wire.listing import Listed, all_pages
 from rookery.wire.questions import Questions, answer_inputs
 from rookery.wire.requester import Requester
 from rookery.wire.watching import Watch, subscription_of
@@ -135,7 +135,7 @@ class Client(Requester):
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | Raw, listener: Listener | None = None) -> Raw:
         return await self.call("tools/call", {"name": name, "arguments": arguments}, listener)
 
-    async def list_all(self, method: str, key: str) -> list[Raw]:
+    async def list_all(self, method: str, key: str) -> Listed:
         """All pages of a list, within the catalog time-out."""
         seconds = self.timeouts.catalog
 
@@ -143,7 +143,9 @@ class Client(Requester):
             return self.request(method, params, seconds=seconds, what="catalog", left=left)
 
         found = await all_pages(ask, method, key, seconds)
-        return self._writer.usable(found) if method == "tools/list" else found
+        if method == "tools/list":
+            found[:] = self._writer.usable(found)
+        return found
 
     async def watch(self, resources: Collection[str]) -> None:
         """Have `notified` told when these resources or any list change, or may have changed while nobody told us."""

@@ -15,9 +15,15 @@ _PAGES = 1000
 Asks = Callable[[Mapping[str, Any], float], Awaitable[Raw]]
 
 
-async def all_pages(ask: Asks, method: str, key: str, seconds: float) -> list[Raw]:
+class Listed(list[Raw]):
+    """`lives` is for how many seconds the server lets it be kept; None where it does not say."""
+
+    lives: float | None = None
+
+
+async def all_pages(ask: Asks, method: str, key: str, seconds: float) -> Listed:
     """All that a list has; a cursor that comes again, or never ends, is an error. `seconds` are for all pages."""
-    found: list[Raw] = []
+    found = Listed()
     seen: set[str] = set()
     params: dict[str, Any] = {}
     loop = asyncio.get_running_loop()
@@ -28,8 +34,11 @@ async def all_pages(ask: Asks, method: str, key: str, seconds: float) -> list[Ra
             page = msgspec.json.decode(result, type=dict[str, Raw])
             found += msgspec.json.decode(page.get(key, Raw(b"[]")), type=list[Raw])
             cursor = msgspec.json.decode(page.get("nextCursor", Raw(b"null")), type=str | None)
+            ttl = msgspec.json.decode(page.get("ttlMs", Raw(b"null")), type=int | float | None)
         except msgspec.DecodeError as error:
             raise RookeryError("upstream-failed", f"{method}: the answer does not fit: {error}") from None
+        if ttl is not None:
+            found.lives = min(ttl / 1000, found.lives if found.lives is not None else ttl / 1000)
         if cursor is None:
             return found
         if cursor in seen:
