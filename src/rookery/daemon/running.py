@@ -5,15 +5,12 @@ import contextlib
 import functools
 import logging
 import os
-import resource
 import signal
 import threading
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 import rookery
 from rookery.api import app as api
@@ -22,13 +19,14 @@ from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon import layers
 from rookery.daemon.gateway import GatewayService
+from rookery.daemon.gauges import register_gauges
 from rookery.daemon.options import Options, Starter
 from rookery.daemon.parts import ChildrenService, HttpService, StoreService
 from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
 from rookery.daemon.services import Runner, Service
 from rookery.daemon.settings import known_settings
 from rookery.guard.approvals import Approvals
-from rookery.system import log, metrics, places
+from rookery.system import log, places
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, iso
 from rookery.system.errors import RookeryError
@@ -96,7 +94,7 @@ class RunningDaemon:
             gateway,
             self._http,
         ]
-        self._register_metrics()
+        register_gauges(self._began, self._spawner, self._events)
         self._catch_signals()
         runner = Runner(services, settings.daemon.stop_seconds)
         try:
@@ -228,18 +226,3 @@ class RunningDaemon:
                 loop.call_soon_threadsafe(lambda: logs.publish("log", **record))
 
         logging.getLogger().addHandler(log.TapHandler(give))
-
-    def _register_metrics(self) -> None:
-        me = psutil.Process()
-        metrics.gauge(
-            "rookery_uptime_seconds", "Since the daemon started.", lambda: SYSTEM_CLOCK.monotonic() - self._began
-        )
-        metrics.gauge("rookery_children", "Processes of ours that run.", lambda: len(self._spawner.children))
-        metrics.gauge("rookery_event_readers", "Readers of the event stream.", lambda: self._events.readers)
-        metrics.gauge("rookery_resident_bytes", "Memory of the daemon itself.", lambda: me.memory_info().rss)
-        metrics.gauge("rookery_open_files", "File descriptors in use.", me.num_fds)
-        metrics.gauge(
-            "rookery_open_files_limit",
-            "File descriptors allowed.",
-            lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        )

@@ -17,15 +17,7 @@ from rookery.gateway.table import Target
 from rookery.gateway.waiting import wait_for_most
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import (
-    EMPTY,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    Params,
-    WireError,
-    object_of,
-    text_of,
-)
+from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, Params, WireError, object_of, text_of
 from rookery.wire.provider import Call, Changes
 
 CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
@@ -125,13 +117,8 @@ class View:
         return result
 
     async def _hooked(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
-        seen = ToolCall(
-            target.member.name,
-            target.name,
-            target.public,
-            call.params.get("arguments", EMPTY),
-            self._membership.workspace,
-        )
+        given, workspace = call.params.get("arguments", EMPTY), self._membership.workspace
+        seen = ToolCall(target.member.name, target.name, target.public, given, workspace)
         seen = await self._hooks.run_before(seen)
         result = await self._pass(call, target.member, target.name, arguments=seen.arguments)
         raw = result if isinstance(result, Raw) else Raw(msgspec.json.encode(result))
