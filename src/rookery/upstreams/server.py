@@ -111,10 +111,8 @@ class Server:
 
     def failure(self) -> RookeryError:
         """Why nothing can be had of it now."""
-        told = self.error or self.status
-        return RookeryError(
-            "upstream-failed", f'MCP server "{self.name}" failed: {told}', f"rookery mcp get {self.name}"
-        )
+        told = f'MCP server "{self.name}" failed: {self.error or self.status}'
+        return RookeryError("upstream-failed", told, f"rookery mcp get {self.name}")
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
         if uris:
