@@ -3,7 +3,7 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
 from rookery.gateway.names import BARE, Style
+from rookery.gateway.nowhere import Nowhere
 from rookery.gateway.rules import Judge
 from rookery.gateway.view import View
 from rookery.system.errors import RookeryError
@@ -32,6 +33,8 @@ _ENDS = frozenset({"mcp", "sse", "messages", "ws"})
 _HEADER = b"x-workspace-path"
 _LONGEST_PATH = 4096
 _MOST_ENDPOINTS = 1000
+# Fewer, so that they are forgotten first: what is asked for after that is known to be in use.
+_MOST_CHOICES = 500
 _STYLES = {"prefix": ("always", "conflict", "never"), "names": ("rookery", "opencode")}
 
 
@@ -41,8 +44,12 @@ class Choice:
 
     directory: Path | None
     server: str | None
-    style: Style
-    toolsets: frozenset[str] | None
+    style: Style = field(default_factory=Style)
+    toolsets: frozenset[str] | None = None
+
+
+# A workspace that was named, but is not registered.
+_NOWHERE = Choice(None, "")
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class Doors:
         self._rooms = rooms
         self._rest = rest
         # Most of them are asked for again and again; the one used longest ago first.
-        self._endpoints: OrderedDict[tuple[Choice, str], tuple[Endpoint, View]] = OrderedDict()
+        self._endpoints: OrderedDict[tuple[Choice, str], tuple[Endpoint, View | Nowhere]] = OrderedDict()
         # What was chosen before, by all that chooses: path, query and header.
         self._chosen: dict[tuple[bytes, ...], Endpoint] = {}
 
@@ -80,14 +87,17 @@ class Doors:
                 await self._rest(scope, receive, send)
                 return
             try:
-                endpoint = await self._endpoint(scope, beside)
+                choice = await self._choose(scope, beside)
+                endpoint = await self._endpoint(choice, beside)
             except RookeryError as error:
                 status = 404 if error.code.endswith("-not-found") else 400
                 await Http(scope, receive, send).refuse(status, WireError(INVALID_REQUEST, error.message))
                 return
-            if len(self._chosen) >= _MOST_ENDPOINTS:
+            if len(self._chosen) >= _MOST_CHOICES:
                 self.forget_choices()
-            self._chosen[chosen] = endpoint
+            # What is nowhere now may be somewhere the next time.
+            if choice is not _NOWHERE:
+                self._chosen[chosen] = endpoint
         await endpoint(scope, receive, send)
 
     def forget_choices(self) -> None:
@@ -100,21 +110,24 @@ class Doors:
             endpoint.close()
             view.close()
 
-    async def _endpoint(self, scope: Scope, beside: str) -> Endpoint:
-        choice = await self._choose(scope, beside)
+    async def _endpoint(self, choice: Choice, beside: str) -> Endpoint:
         key = choice, beside
-        found = self._endpoints.get(key)
-        if found is None:
+        if key not in self._endpoints:
             fleet = await self._rooms.hub.fleet(choice.directory)
-            if choice.server is not None:
+            if choice.server:
                 fleet.find(choice.server)
-            found = self._endpoints[key] = self._make(choice, beside, fleet)
-            self._forget_oldest()
+            # Others may have come for the same one meanwhile.
+            if key not in self._endpoints:
+                self._endpoints[key] = self._make(choice, beside, fleet)
+                self._forget_oldest()
         self._endpoints.move_to_end(key)
-        return found[0]
+        return self._endpoints[key][0]
 
-    def _make(self, choice: Choice, beside: str, fleet: Fleet) -> tuple[Endpoint, View]:
+    def _make(self, choice: Choice, beside: str, fleet: Fleet) -> tuple[Endpoint, View | Nowhere]:
         rooms = self._rooms
+        if choice is _NOWHERE:
+            nowhere = Nowhere(rooms.toolsets(None), rooms.info)
+            return Endpoint(nowhere, f"{beside}/mcp"), nowhere
         toolsets: Sequence[Member] = () if choice.server is not None else rooms.toolsets(choice.directory)
         if choice.toolsets is not None:
             toolsets = [one for one in toolsets if one.name in choice.toolsets]
@@ -136,13 +149,19 @@ class Doors:
 
     async def _choose(self, scope: Scope, beside: str) -> Choice:
         style, toolsets = _asked(scope["query_string"])
+        if toolsets is not None:
+            toolsets &= {one.name for one in self._rooms.toolsets(None)}
         if not beside:
-            return Choice(await self._selected(scope), None, style, toolsets)
+            given = _path_in(Head.of(scope["headers"]).all(_HEADER))
+            if given is None:
+                return Choice(None, None, style, toolsets)
+            directory = await self._rooms.at(given) or await self._rooms.at(unquote(given))
+            return Choice(directory, None, style, toolsets) if directory is not None else _NOWHERE
         # Every name is one percent-encoded segment.
         match beside.split("/")[2:]:
             case [project, workspace]:
                 server = None
-            case [project, workspace, "s", server]:
+            case [project, workspace, "s", server] if server:
                 server, style = unquote(server), BARE
             case _:
                 raise RookeryError("route-not-found", "there is no endpoint at this path")
@@ -151,21 +170,21 @@ class Doors:
             raise RookeryError("workspace-not-found", f"there is no workspace {project}/{workspace}")
         return Choice(directory, server, style, toolsets)
 
-    async def _selected(self, scope: Scope) -> Path | None:
-        """What `X-Workspace-Path` selects. It authorises nothing."""
-        sent = Head.of(scope["headers"]).all(_HEADER)
-        if not sent:
-            return None
-        if len(sent) > 1 or len(sent[0]) > _LONGEST_PATH:
-            raise RookeryError("invalid-input", f"send X-Workspace-Path once, with at most {_LONGEST_PATH} bytes")
-        try:
-            given = sent[0].decode()
-            decoded = unquote(given, errors="strict")
-        except UnicodeDecodeError:
-            raise RookeryError("invalid-input", "X-Workspace-Path is not valid UTF-8") from None
-        if not decoded.startswith("/") or "\0" in decoded:
-            raise RookeryError("invalid-input", "X-Workspace-Path must be an absolute path")
-        return await self._rooms.at(given) or await self._rooms.at(decoded)
+
+def _path_in(sent: Sequence[bytes]) -> str | None:
+    """What `X-Workspace-Path` selects, which may be percent-encoded. It authorises nothing."""
+    if not sent:
+        return None
+    if len(sent) > 1 or len(sent[0]) > _LONGEST_PATH:
+        raise RookeryError("invalid-input", f"send X-Workspace-Path once, with at most {_LONGEST_PATH} bytes")
+    try:
+        given = sent[0].decode()
+        decoded = unquote(given, errors="strict")
+    except UnicodeDecodeError:
+        raise RookeryError("invalid-input", "X-Workspace-Path is not valid UTF-8") from None
+    if not decoded.startswith("/") or "\0" in decoded:
+        raise RookeryError("invalid-input", "X-Workspace-Path must be an absolute path")
+    return given
 
 
 def _asked(query: bytes) -> tuple[Style, frozenset[str] | None]:

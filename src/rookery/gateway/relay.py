@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,7 +44,7 @@ class Relay:
 
     __slots__ = ("_call", "_root", "_sending", "_waiting", "caller")
 
-    def __init__(self, call: Call, root: str | None) -> None:
+    def __init__(self, call: Call, root: Path) -> None:
         self.caller = call.caller
         self._call = call
         self._root = root
@@ -73,7 +74,7 @@ class Relay:
 
     def _answer_for(self, method: str) -> Mapping[str, Any]:
         if method == "roots/list":
-            return {"roots": [{"uri": f"file://{self._root}"}] if self._root else []}
+            return {"roots": [{"uri": self._root.as_uri()}]}
         if method == "elicitation/create":
             return {"action": "cancel"}
         raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")

@@ -35,9 +35,11 @@ class HttpSse:
         elif not http.accepts(b"text/event-stream"):
             await http.refuse(406, _NO_STREAM)
         else:
-            await self._serve(http)
+            # What chose this endpoint is to choose it again.
+            query = scope["query_string"].decode("latin-1")
+            await self._serve(http, f"{query}&" if query else "")
 
-    async def _serve(self, http: Http) -> None:
+    async def _serve(self, http: Http, asked: str) -> None:
         id_ = secrets.token_urlsafe(24)
         ending = asyncio.Event()
 
@@ -48,7 +50,7 @@ class HttpSse:
         http.on_lost(ending.set)
         self._service.on_close.add(ending.set)
         try:
-            await http.start_stream(event(f"{self._messages_path}?session_id={id_}".encode(), kind=b"endpoint"))
+            await http.start_stream(event(f"{self._messages_path}?{asked}session_id={id_}".encode(), kind=b"endpoint"))
             while not ending.is_set():
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_SECONDS):
