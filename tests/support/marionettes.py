@@ -36,7 +36,7 @@ def text(value: Any) -> Message:
 class Play:
     """What a marionette says of its own accord. It leaves to the test: methods that are `held`, and tools `hold*`.
 
-    Other tools answer what stands in `results`, or else who was called how.
+    Other tools answer what stands in `results`, or else who was called how; methods in `replies` what is made there.
     """
 
     tools: list[Any] = field(default_factory=lambda: [tool("echo"), tool("hold")])
@@ -47,6 +47,7 @@ class Play:
     era: str = revisions.LATEST_HANDSHAKE
     held: set[str] = field(default_factory=set[str])
     results: dict[str, Any] = field(default_factory=dict[str, Any])
+    replies: dict[str, Callable[[Message], Any]] = field(default_factory=dict[str, Callable[[Message], Any]])
     instructions: str | None = None
 
     @property
@@ -163,7 +164,9 @@ class Marionette:
         if "id" not in message or not method or method in play.held:
             return
         modern = play.era in revisions.MODERN
-        if method in _LISTS:
+        if method in play.replies:
+            self.answer(message, play.replies[method](message.get("params", {})))
+        elif method in _LISTS:
             kind = _LISTS[method]
             listed = play.templates if kind == "resourceTemplates" else getattr(play, kind)
             self.answer(message, {kind: listed})

@@ -10,6 +10,7 @@ from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.listing import fetch
+from rookery.upstreams.pace import Pace
 from rookery.wire.client import Client
 from rookery.wire.jsonrpc import Notification
 from rookery.wire.provider import Change, Changes
@@ -42,10 +43,13 @@ class Offer:
         self._name = name
         self._tasks = tasks
         self._fail = fail
+        # What the views were last told of.
+        self._shown: Catalog | None = None
         self._client: Client | None = None
         self._stale: set[Kind] = set()
         self._expires: dict[Kind, float] = {}
         self._relisting: Task[bool] | None = None
+        self._pace = Pace(self._begin)
 
     async def list_all(self, client: Client) -> None:
         """A new connection: list everything."""
@@ -64,7 +68,10 @@ class Offer:
     def stand(self, client: Client | None) -> None:
         """The connection counts from now on, or no longer; what it said before that is caught up with."""
         self._client = client
-        self._begin()
+        if client is None:
+            self._pace.close()
+        elif self._stale:
+            self._pace.ask()
 
     def heard(self, message: Notification) -> None:
         """What the server says of its own accord, and of no call."""
@@ -72,36 +79,45 @@ class Offer:
             self.changes.resource_updated(msgspec.json.decode(message.params, type=_Updated).uri)
         elif kinds := _RELISTED.get(message.method):
             self._stale |= set(kinds)
-            self._begin()
+            self._pace.ask()
 
-    def announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
-        """Tell the views what has come, gone or become different."""
+    def show(self, *, visible: bool) -> None:
+        """Tell the views what has come, gone or become different since they were last told."""
+        before, self._shown = self._shown, self.catalog if visible else None
+        self._announce(before, self._shown)
+
+    def _announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
         nothing = Catalog()
         self._tell({kind for kind in kinds if (before or nothing).of(kind) != (after or nothing).of(kind)})
 
     def _begin(self) -> None:
         if self._stale and self._client is not None and (self._relisting is None or self._relisting.done()):
-            self._relisting = self._tasks.start(self._relist(), "list")
+            self._relisting = self._tasks.start(self._relist(self._client), "list")
+            self._relisting.add_done_callback(lambda _: self._stale and self._pace.ask())
 
-    async def _relist(self) -> bool:
-        while self._stale and (client := self._client) is not None:
-            kinds, self._stale = self._stale, set()
-            expired = kinds & self._expires.keys()
-            before = self.catalog
-            try:
-                await self._fetch(client, kinds)
-            except RookeryError as error:
-                await self._fail(error)
-                return False
-            # What its server did not speak of is only told where it is really another one.
-            self._tell(kinds - expired)
-            self.announce(before, self.catalog, expired)
+    async def _relist(self, client: Client) -> bool:
+        kinds, self._stale = self._stale, set()
+        expired = kinds & self._expires.keys()
+        before = self.catalog
+        try:
+            await self._fetch(client, kinds)
+        except RookeryError as error:
+            await self._fail(error)
+            return False
+        if self._shown is not None:
+            self._shown = self.catalog
+        # What its server did not speak of is only told where it is really another one.
+        self._tell(kinds - expired)
+        self._announce(before, self.catalog, expired)
         return True
 
     async def _fetch(self, client: Client, kinds: set[Kind]) -> None:
-        self.catalog = await fetch(self._name, client, kinds, self.catalog if self._client is not None else None)
+        catalog = await fetch(self._name, client, kinds, self.catalog if self._client is not None else None)
         now = SYSTEM_CLOCK.monotonic()
-        self._expires = {kind: now + seconds for kind, seconds in self.catalog.lives.items()}
+        self._expires = {
+            kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lives.items()
+        }
+        self.catalog = catalog
 
     def _tell(self, kinds: set[Kind]) -> None:
         changes: set[Change] = {_CHANGE[kind] for kind in kinds}

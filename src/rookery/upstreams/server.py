@@ -52,6 +52,8 @@ class Server:
         self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
         self._opening = Opening(connector, definition, directory, checkout, self.stderr)
         self._unapproved = False
+        # Whether it is of no use, as far as is known.
+        self._hidden = False
         self._told = told
         self._tasks = TaskSet(f"server {definition.name}")
         self._lasting = Lasting(self._connect, self._state_changed)
@@ -70,7 +72,7 @@ class Server:
 
     @property
     def catalog(self) -> Catalog | None:
-        return None if self.held or self.status in _HIDDEN else self._offer.catalog
+        return None if self.held or self._hidden else self._offer.catalog
 
     @property
     def client(self) -> Client | None:
@@ -135,7 +137,7 @@ class Server:
         """Stop it, and leave it so until it is connected again."""
         self.held = True
         await self._lasting.stop()
-        self._offer.announce(self._offer.catalog, None)
+        self._offer.show(visible=False)
 
     async def close(self) -> None:
         self._idleness.close()
@@ -159,13 +161,11 @@ class Server:
             self._unapproved = error.code == "needs-approval"
             raise
         try:
-            before = self._offer.catalog
             await self._offer.list_all(client)
             await self._watch(client)
         except BaseException:
             await client.close()
             raise
-        self._offer.announce(before, self._offer.catalog)
         return client, era
 
     async def _watch(self, client: Client) -> None:
@@ -175,14 +175,15 @@ class Server:
             logger.warning("%s: changes are not heard of: %s", self.name, error)
 
     def _state_changed(self, state: State, error: str | None) -> None:
-        before = self.catalog
         # One failure is a failure; who fails again and again is left alone for a while.
         self.status = "failed" if state == "backoff" and self._lasting.failures < 2 else state
         if self._unapproved and self.status in _HIDDEN:
             self.status = "needs_approval"
         self.error = error
-        if before is not None and self.catalog is None:
-            self._offer.announce(before, None)
+        if state != "pending":
+            # While it is tried again, it is what came of it before.
+            self._hidden = self.status in _HIDDEN
+            self._offer.show(visible=self.catalog is not None)
         self._offer.stand(self._lasting.connected)
         if state == "connected":
             # It may have taken longer to start than it may be idle.

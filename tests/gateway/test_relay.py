@@ -1,0 +1,498 @@
+"""What a server says while it works: it reaches the client that called, and no other."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
+from tests.support.gateway import Gateway, a_gateway, checkout, view_of
+from tests.support.marionettes import Marionette, Message, Play, text
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+QUESTIONS: dict[str, tuple[Message, Message]] = {
+    "roots/list": ({}, {"roots": [{"uri": "file:///mine", "name": "mine", "x": 1}]}),
+    "sampling/createMessage": (
+        {
+            "messages": [{"role": "user", "content": {"type": "text", "text": "a poem"}}],
+            "maxTokens": 10,
+            "x-unknown": 1,
+        },
+        {"role": "assistant", "content": {"type": "text", "text": "no"}, "model": "m", "x-unknown": [1]},
+    ),
+    "elicitation/create": (
+        {"message": "name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        {"action": "accept", "content": {"name": "Ada"}},
+    ),
+}
+
+
+async def held(gateway: Gateway, caller: Caller, name: str = "one", count: int = 1, **meta: Any) -> Any:
+    """A call under way: its task, its server, and the request as the server got it."""
+    running = caller.begin(f"{name}__hold", **meta)
+    server = await gateway.theatre.comes(name)
+    return running, server, await server.called("hold", count)
+
+
+# ---- progress
+
+
+@requirement("hub.call.route")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_progress_reaches_the_caller_under_its_own_token_and_before_the_answer(era: str, server_era: str) -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+        caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
+        running, one, request = await held(gateway, caller, progressToken="mine")
+        waiting, _, second = await held(gateway, other, count=2, progressToken="mine")
+        token = request["params"]["_meta"]["progressToken"]
+        assert token != second["params"]["_meta"]["progressToken"]
+        for number in range(50):
+            one.tell("notifications/progress", progressToken=token, progress=number, total=50, message="ü", x=[1])
+        one.answer(request, text("done"))
+        assert words(await running) == "done"
+        progress = [message["params"] for message in caller.all("notifications/progress")]
+        assert [params["progress"] for params in progress] == list(range(50))
+        assert progress[0] == {"progressToken": "mine", "progress": 0, "total": 50, "message": "ü", "x": [1]}
+        assert other.all("notifications/progress") == []
+        one.answer(second, text("too"))
+        assert words(await waiting) == "too"
+
+
+@requirement("hub.call.hang")
+async def test_progress_resets_the_time_out_also_for_a_caller_that_does_not_want_to_hear_of_it() -> None:
+    limits = {"timeouts": {"execution": 0.4}}
+    async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
+        caller = await gateway.caller()
+        running, one, request = await held(gateway, caller)
+        token = request["params"]["_meta"]["progressToken"]
+        for number in range(4):
+            await asyncio.sleep(0.2)  # what is tested is that time passes
+            one.tell("notifications/progress", progressToken=token, progress=number)
+        one.answer(request, text("at last"))
+        assert words(await running) == "at last"
+        assert caller.heard == []
+        running, one, _ = await held(gateway, caller, count=2)
+        assert failure(await running) == "timeout"
+
+
+# ---- logs
+
+
+@requirement("hub.catalog.primitives")
+async def test_logs_reach_only_the_caller_whose_call_it_is_and_only_from_the_level_it_wants() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        wants, quiet = await gateway.old_caller(), await gateway.old_caller()
+        await wants.ask("logging/setLevel", {"level": "warning"})
+        await quiet.ask("logging/setLevel", {"level": "emergency"})
+        running, one, request = await held(gateway, wants)
+        assert (await one.hears("logging/setLevel"))["params"] == {"level": "debug"}
+        for level in ("debug", "info", "warning", "error", "strange"):
+            one.tell("notifications/message", level=level, data={"z": 1, "a": 12345678901234567890}, logger="x")
+        one.answer(request, text("done"))
+        await running
+        heard = wants.all("notifications/message")
+        assert [message["params"]["level"] for message in heard] == ["warning", "error"]
+        assert heard[0]["params"]["data"] == {"z": 1, "a": 12345678901234567890}
+        running, one, request = await held(gateway, quiet, count=2)
+        one.tell("notifications/message", level="error", data="x")
+        one.answer(request, text("done"))
+        await running
+        assert quiet.all("notifications/message") == []
+
+
+async def test_a_log_that_could_be_of_two_clients_calls_reaches_neither() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        callers = [await gateway.old_caller() for _ in range(2)]
+        first, one, a = await held(gateway, callers[0])
+        second, _, b = await held(gateway, callers[1], count=2)
+        one.tell("notifications/message", level="emergency", data="whose?")
+        one.answer(a, text("a"))
+        one.answer(b, text("b"))
+        await first
+        await second
+        assert callers[0].heard == callers[1].heard == []
+
+
+@requirement("hub.catalog.primitives")
+async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() -> None:
+    level = "io.modelcontextprotocol/logLevel"
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.caller()
+        for count, meta in ((1, {}), (2, {level: "info"})):
+            running, one, request = await held(gateway, caller, count=count, **meta)
+            assert level not in request["params"].get("_meta", {})
+            one.tell("notifications/message", level="info", data=count)
+            one.answer(request, text("done"))
+            await running
+        assert [message["params"]["data"] for message in caller.all("notifications/message")] == [2]
+
+
+# ---- questions
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+async def test_c20_a_question_reaches_the_calling_client_alone_and_its_answer_the_server(method: str) -> None:
+    asked, answer = QUESTIONS[method]
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller, other = await gateway.old_caller(), await gateway.old_caller()
+        await caller.listen()
+        await other.listen()
+
+        async def answering(params: Message) -> Message:
+            return answer
+
+        caller.answers[method] = other.answers[method] = answering
+        running, one, request = await held(gateway, caller)
+        one.say({"id": "q", "method": method, "params": asked})
+        assert (await one.hears(None))["result"] == answer
+        one.answer(request, text("done"))
+        assert words(await running) == "done"
+        assert [(question["method"], question["params"]) for question in caller.asked] == [(method, asked)]
+        assert other.asked == []
+
+
+async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_nobody() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        callers = [await gateway.old_caller() for _ in range(2)]
+        first, one, a = await held(gateway, callers[0])
+        second, _, b = await held(gateway, callers[1], count=2)
+        one.say({"id": "q", "method": "elicitation/create", "params": {"message": "password?"}})
+        answer = await one.hears(None)
+        assert "several clients" in answer["error"]["message"]
+        one.answer(a, text("a"))
+        one.answer(b, text("b"))
+        assert [words(await first), words(await second)] == ["a", "b"]
+        assert callers[0].asked == callers[1].asked == []
+        server = await gateway.server("one")
+        assert server.client is not None and "elicitation/create 1 times" in server.client.diagnosis()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_c20_a_client_that_cannot_be_asked_is_answered_for(era: str) -> None:
+    folder = checkout("with space é")
+    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+        caller = await gateway.caller(view_of(folder), era, able={})
+        running, one, request = await held(gateway, caller)
+        for number, method in enumerate(QUESTIONS):
+            one.say({"id": number, "method": method, "params": QUESTIONS[method][0]})
+        await one.hears(None, 3)
+        answers = {answer["id"]: answer for answer in one.all(None)}
+        assert answers[0]["result"] == {"roots": [{"uri": folder.resolve().as_uri()}]}
+        assert answers[1]["error"]["code"] == -32601
+        assert answers[2]["result"] == {"action": "cancel"}
+        one.answer(request, text("done"))
+        assert words(await running) == "done"
+        assert caller.asked == []
+
+
+async def test_c20_a_client_that_refuses_is_passed_on_as_it_refused() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.old_caller()
+        running, one, request = await held(gateway, caller)
+        one.say({"id": 7, "method": "sampling/createMessage", "params": {}})
+        answer = await one.hears(None)
+        assert answer["error"] == {"code": -1, "message": "this client does not know"}
+        one.answer(request, text("done"))
+        await running
+
+
+async def test_c20_a_call_that_ends_takes_its_question_back() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.old_caller()
+        asked = asyncio.Event()
+
+        async def never(params: Message) -> Message:
+            asked.set()
+            return await asyncio.Event().wait()  # pyright: ignore[reportReturnType]
+
+        caller.answers["elicitation/create"] = never
+        running, one, request = await held(gateway, caller, id_="c")
+        one.say({"id": 7, "method": "elicitation/create", "params": {"message": "?"}})
+        await asyncio.wait_for(asked.wait(), 10)
+        await caller.cancel("c")
+        assert "error" in await running
+        assert (await one.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
+        assert told(await caller.call("one__echo"))["server"] == "one"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_modern_server_that_needs_input_gets_it_from_the_calling_client(era: str) -> None:
+    """A modern client answers by calling again, a handshake client is asked by us on its behalf."""
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        question, answer = QUESTIONS["elicitation/create"]
+
+        async def answering(params: Message) -> Message:
+            return answer
+
+        caller.answers["elicitation/create"] = answering
+        running, one, request = await held(gateway, caller)
+        inputs = {"name": {"method": "elicitation/create", "params": question}}
+        needed = {"resultType": "input_required", "inputRequests": inputs, "requestState": "sealed by the server"}
+        one.answer(request, needed)
+        if era == MODERN:
+            found = (await running)["result"]
+            assert {key: found[key] for key in needed} == needed
+            params = {"name": "one__hold", "inputResponses": {"name": answer}, "requestState": found["requestState"]}
+            running = asyncio.create_task(caller.ask("tools/call", params))
+        again = await one.called("hold", 2)
+        assert again["params"]["inputResponses"] == {"name": answer}
+        assert again["params"]["requestState"] == "sealed by the server"
+        one.answer(again, text("hello Ada") | {"resultType": "complete"})
+        assert words(await running) == "hello Ada"
+        assert len(caller.asked) == (1 if era == HANDSHAKE else 0)
+
+
+async def test_a_server_is_told_what_this_caller_can_do() -> None:
+    key = "io.modelcontextprotocol/clientCapabilities"
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:
+        some: list[Message] = [{}, {"sampling": {}}, {"elicitation": {"form": {}}, "x-future": {"y": 1}}]
+        for able in some:
+            for era in ERAS:
+                caller = await gateway.caller("/mcp", era, able=able)
+                await caller.call("one__echo")
+                (one,) = gateway.theatre.of("one")
+                assert one.calls("echo")[-1]["params"]["_meta"][key] == able
+
+
+async def test_s2_no_client_learns_of_another_from_what_a_server_is_told() -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:
+        await (await gateway.caller()).call("one__echo")
+        (one,) = gateway.theatre.of("one")
+        info = one.calls("echo")[0]["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]
+        assert info["name"] == "rookery"
+
+
+# ---- what else there is to be had
+
+
+def library(**more: Any) -> Play:
+    return Play(
+        resources=[{"uri": "note://one", "name": "n", "x": 12345678901234567890}, {"uri": "note://two", "name": "m"}],
+        templates=[{"uriTemplate": "note://{name}/text", "name": "t"}],
+        prompts=[{"name": "greet", "arguments": [{"name": "who"}]}],
+        held={"resources/read", "prompts/get", "completion/complete"},
+        **more,
+    )
+
+
+async def asked(caller: Caller, server: Marionette, method: str, params: Message, result: Message) -> tuple[Any, Any]:
+    """What the server was asked, and what the caller got."""
+    count = len(server.all(method)) + 1
+    asking = asyncio.create_task(caller.ask(method, params))
+    request = await server.hears(method, count)
+    server.answer(request, result)
+    return request["params"], await asking
+
+
+@requirement("hub.catalog.primitives", "hub.name.unique")
+@pytest.mark.parametrize("era", ERAS)
+async def test_resources_prompts_and_completion_work_under_public_names(era: str) -> None:
+    async with a_gateway(lambda theatre: {name: theatre.server(name, library()) for name in ("one", "two")}) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        uris = [resource["uri"] for resource in await caller.listed("resources")]
+        assert uris == ["one+note://one", "one+note://two", "two+note://one", "two+note://two"]
+        assert (await caller.listed("resources"))[0]["x"] == 12345678901234567890
+        templates = [one["uriTemplate"] for one in await caller.listed("resourceTemplates")]
+        assert templates == ["one+note://{name}/text", "two+note://{name}/text"]
+        assert [one["name"] for one in await caller.listed("prompts")] == ["one__greet", "two__greet"]
+        (two,) = gateway.theatre.of("two")
+        for own in ("note://one", "note://ada/text", "note://never/listed"):
+            content = {"uri": own, "text": "x", "y": 12345678901234567890}
+            params, found = await asked(
+                caller, two, "resources/read", {"uri": f"two+{own}"}, {"contents": [content], "z": 1}
+            )
+            assert params["uri"] == own
+            assert found["result"]["contents"] == [{**content, "uri": f"two+{own}"}]
+        result = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}
+        params, found = await asked(
+            caller, two, "prompts/get", {"name": "two__greet", "arguments": {"who": "Ada"}}, result
+        )
+        assert params["name"] == "greet" and params["arguments"] == {"who": "Ada"}
+        assert found["result"]["messages"] == result["messages"]
+        argument = {"name": "who", "value": "A"}
+        for public, own in (
+            ({"type": "ref/prompt", "name": "two__greet"}, {"type": "ref/prompt", "name": "greet"}),
+            (
+                {"type": "ref/resource", "uri": "two+note://{name}/text"},
+                {"type": "ref/resource", "uri": "note://{name}/text"},
+            ),
+        ):
+            params, found = await asked(
+                caller,
+                two,
+                "completion/complete",
+                {"ref": public, "argument": argument},
+                {"completion": {"values": ["Ada"]}},
+            )
+            assert params["ref"] == own and params["argument"] == argument
+            assert found["result"]["completion"] == {"values": ["Ada"]}
+        (one,) = gateway.theatre.of("one")
+        assert not [message for message in one.heard if message.get("method") in one.play.held]
+
+
+@requirement("hub.catalog.primitives")
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
+    async with a_gateway(lambda theatre: {name: theatre.server(name, library()) for name in ("one", "two")}) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        assert (await caller.ask("prompts/get", {"name": "one__no"}))["error"]["code"] == -32602
+        ref = {"type": "ref/prompt", "name": "no"}
+        params = {"ref": ref, "argument": {"name": "x", "value": ""}}
+        assert (await caller.ask("completion/complete", params))["error"]["code"] == -32602
+        assert (await caller.ask("completion/complete", {"argument": {}}))["error"]["code"] == -32602
+        assert (await caller.ask("tools/list", {"cursor": "x"}))["error"]["code"] == -32602
+        missing = await caller.ask("resources/read", {"uri": "three+note://one"})
+        assert missing["error"]["code"] == (-32602 if era == MODERN else -32002)
+
+
+@requirement("hub.call.hang")
+async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", library())}) as gateway:
+        caller = await gateway.caller()
+        await caller.listed("resources")
+        asking = asyncio.create_task(caller.ask("resources/read", {"uri": "one+note://one"}))
+        (one,) = gateway.theatre.of("one")
+        await one.hears("resources/read")
+        one.order(exit=3)
+        error = (await asking)["error"]
+        assert error["data"]["code"] == "upstream-failed" and "ended with code 3" in error["message"]
+
+
+# ---- changes
+
+
+@requirement("hub.catalog.changed")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_others(era: str, server_era: str) -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}, left, right) as gateway:
+        paths = [view_of(left), view_of(left, "one"), view_of(right), "/mcp"]
+        callers = [await gateway.caller(path, era) for path in paths]
+        for caller in callers:
+            await caller.listen()
+            await caller.tools()
+        for caller in callers:
+            await caller.hears("notifications/tools/list_changed")
+        one = next(one for one in gateway.theatre.all if one.cwd == left.resolve())
+        kept = [entry for entry in one.play.tools if entry["name"] == "hold"]
+        one.play = Play(tools=[*kept, {"name": "fresh", "inputSchema": {}}], era=server_era)
+        if server_era == MODERN:
+            subscribed = await one.hears("subscriptions/listen")
+            meta = {"io.modelcontextprotocol/subscriptionId": subscribed["id"]}
+            one.tell("notifications/tools/list_changed", _meta=meta)
+        else:
+            one.tell("notifications/tools/list_changed")
+        for caller in callers[:2]:
+            await caller.hears("notifications/tools/list_changed", 2)
+        assert set(await callers[0].tools()) == {"hub_list_servers", "one__hold", "one__fresh"}
+        assert await callers[1].tools() == ["hold", "fresh"]
+        assert "error" in await callers[0].call("one__echo")
+        for caller in callers[2:]:
+            assert "one__echo" in await caller.tools()
+            assert len(caller.all("notifications/tools/list_changed")) == 1
+
+
+@requirement("hub.catalog.primitives")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_watched_resource_is_told_of_under_its_public_uri(era: str, server_era: str) -> None:
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", library(era=server_era))}) as gateway:
+        caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
+        await caller.listed("resources")
+        await caller.listen("one+note://one")
+        await other.listen("one+note://two")
+        (one,) = gateway.theatre.of("one")
+        meta: Message = {}
+        if server_era == MODERN:
+            while True:
+                subscribed = one.all("subscriptions/listen")[-1]
+                if set(subscribed["params"]["notifications"].get("resourceSubscriptions", [])) >= {
+                    "note://one",
+                    "note://two",
+                }:
+                    break
+                await one.hears("subscriptions/listen", len(one.all("subscriptions/listen")) + 1)
+            meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": subscribed["id"]}}
+        else:
+            await one.hears("resources/subscribe", 2)
+        one.tell("notifications/resources/updated", uri="note://one", **meta)
+        heard = await caller.hears("notifications/resources/updated")
+        assert heard["params"]["uri"] == "one+note://one"
+        one.tell("notifications/resources/updated", uri="note://two", **meta)
+        heard = await other.hears("notifications/resources/updated")
+        assert heard["params"]["uri"] == "one+note://two"
+        assert len(caller.all("notifications/resources/updated")) == 1
+        if era == HANDSHAKE and server_era == HANDSHAKE:
+            await caller.ask("resources/unsubscribe", {"uri": "one+note://one"})
+            assert (await one.hears("resources/unsubscribe"))["params"]["uri"] == "note://one"
+            await other.close()
+            assert (await one.hears("resources/unsubscribe", 2))["params"]["uri"] == "note://two"
+
+
+@requirement("hub.catalog.changed")
+async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_ever() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.old_caller()
+        await caller.tools()
+        await caller.listen()
+        one = await gateway.theatre.comes("one")
+        play = one._play
+
+        def and_again(message: Message) -> None:
+            play(message)
+            if message.get("method") == "tools/list":
+                one.tell("notifications/tools/list_changed")
+
+        one._play = and_again
+        one.tell("notifications/tools/list_changed")
+        await one.hears("tools/list", 3)
+        before = len(one.all("tools/list"))
+        await asyncio.sleep(1)  # what is tested is how much happens in this time
+        assert len(one.all("tools/list")) - before < 6
+        assert told(await caller.call("one__echo"))["server"] == "one"
+
+
+@requirement("hub.catalog.changed")
+async def test_a_list_that_changes_while_it_is_fetched_for_the_first_time_is_fetched_again() -> None:
+    play = Play(held={"tools/list"})
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.old_caller()
+        await caller.listen()
+        listing = asyncio.create_task(caller.tools())
+        one = await gateway.theatre.comes("one")
+        request = await one.hears("tools/list")
+        one.tell("notifications/tools/list_changed")
+        one.answer(request, {"tools": [{"name": "old", "inputSchema": {}}]})
+        assert "one__old" in await listing
+        changes = len(caller.all("notifications/tools/list_changed"))
+        one.answer(await one.hears("tools/list", 2), {"tools": [{"name": "new", "inputSchema": {}}]})
+        await caller.hears("notifications/tools/list_changed", changes + 1)
+        assert "one__new" in await caller.tools()
+
+
+async def test_the_instructions_of_servers_are_told_each_under_its_name() -> None:
+    folder = checkout()
+
+    def servers(theatre: Any) -> Message:
+        return {name: theatre.server(name, Play(instructions=f"use {name} well")) for name in ("one", "two")}
+
+    async with a_gateway(servers, folder) as gateway:
+        await (await gateway.caller(view_of(folder))).tools()
+        hello = await (await gateway.old_caller(view_of(folder))).ask("ping")
+        assert hello["result"] == {}
+        caller = Caller(gateway.http, gateway.url(view_of(folder)), HANDSHAKE)
+        about = await caller.open()
+        assert about["instructions"] == "# one\nuse one well\n\n# two\nuse two well"
+        assert about["serverInfo"]["name"] == "rookery"
+        await caller.close()
+        bare = Caller(gateway.http, gateway.url(view_of(folder, "two")), HANDSHAKE)
+        about = await bare.open()
+        assert about["instructions"] == "use two well" and about["serverInfo"]["name"] == "two"
+        await bare.close()
+    assert Path.home().is_dir()
