@@ -1,16 +1,13 @@
 """`server-everything` of the protocol's authors gives the same through our client as through the SDK's."""
 
 import asyncio
-import fcntl
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
@@ -22,20 +19,14 @@ from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_stdio import Program, StdioChannel
 from rookery.wire.jsonrpc import WireError
 from rookery.wire.writing import Identity
-from tests.conformance.suite import NODE, with_node
+from tests.conformance.suite import NODE
 from tests.support.clients import IDENTITY, PROGRAMS, Met, meeting, read, soon
-from tests.support.house import quiet_port
+from tests.support.npm_servers import OFFLINE, SECONDS, everything_at_a_port, folder_of, installed
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]
 
-VERSION = "2026.8.31"
-FOLDER = Path(sys.prefix) / "everything"
-SERVER = FOLDER / "node_modules" / "@modelcontextprotocol" / "server-everything"
-SECONDS = 300
-
-# Without this one tool would fetch a page from the internet.
-ENVIRONMENT = {"PATH": os.environ["PATH"], "GZIP_ALLOWED_DOMAINS": "nowhere.invalid"}
+ENVIRONMENT = {"PATH": os.environ["PATH"], **OFFLINE}
 # The server offers more tools to clients that can do more.
 LIKE_THE_SDK = Identity(IDENTITY.info, {**IDENTITY.capabilities, "elicitation": {"form": {}, "url": {}}})
 LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
@@ -61,38 +52,14 @@ def anyio_backend() -> Any:
 
 @pytest.fixture(scope="module")
 def node() -> list[str]:
-    """The command that starts the server, installed once, whoever else wants it at the same time."""
-    FOLDER.mkdir(exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (SERVER / f".installed-{VERSION}").exists():
-            npm = [str(NODE / "bin" / "node"), str(NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
-            quiet = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
-            package = f"@modelcontextprotocol/server-everything@{VERSION}"
-            command = [*npm, "install", *quiet, "--prefix", str(FOLDER), package]
-            subprocess.run(command, check=True, timeout=SECONDS, env=with_node())
-            (SERVER / f".installed-{VERSION}").touch()
-    return [str(NODE / "bin" / "node"), str(SERVER / "dist" / "index.js")]
+    """The command that starts the server."""
+    return [str(NODE / "bin" / "node"), str(installed("everything") / "dist" / "index.js")]
 
 
 @pytest.fixture(scope="module")
-def url(node: list[str]) -> Iterator[str]:
-    """The server over Streamable HTTP."""
-    port = quiet_port()
-    process = subprocess.Popen(
-        [*node, "streamableHttp"],
-        env=ENVIRONMENT | {"PORT": str(port)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    with process:
-        try:
-            ready, _, _ = select.select([process.stderr], [], [], SECONDS)
-            assert ready and b"listening" in process.stderr.readline()
-            yield f"http://127.0.0.1:{port}/mcp"
-        finally:
-            process.kill()
+def url() -> Iterator[str]:
+    with everything_at_a_port() as address:
+        yield address
 
 
 @asynccontextmanager
@@ -101,7 +68,7 @@ async def ours(server: str | list[str]) -> AsyncGenerator[Met]:
         channel = (
             HttpChannel(session, server)
             if isinstance(server, str)
-            else StdioChannel(Spawner(new_id()), Program("everything", server, FOLDER, ENVIRONMENT))
+            else StdioChannel(Spawner(new_id()), Program("everything", server, folder_of("everything"), ENVIRONMENT))
         )
         async with meeting(channel, identity=LIKE_THE_SDK) as met:
             yield met
