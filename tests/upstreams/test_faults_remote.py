@@ -1,0 +1,266 @@
+"""Remote servers that fail, and what is sent to those that do not: nothing of a client's own credentials."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure, told, words
+from tests.support.clients import Asked, Out, Scripted
+from tests.support.gateway import a_gateway
+from tests.support.marionettes import Message, Play, text, tool
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+class Remote:
+    """A server over Streamable HTTP, in either era, that answers calls as a test says."""
+
+    def __init__(self, era: str = HANDSHAKE) -> None:
+        self.play = Play(era=era, tools=[tool("echo"), tool("hold")])
+        self.era = era
+        self.sessions: set[str] = set()
+        self.on_call: Any = None
+        self.left = asyncio.Event()
+
+    async def __call__(self, asked: Asked, out: Out) -> None:
+        if asked.method != "POST":
+            await out.answer(405)
+            return
+        message = asked.message
+        method = message.get("method", "")
+        session = asked.headers.get("mcp-session-id")
+        if "id" not in message:
+            await out.answer(202)
+        elif method == "server/discover" and self.era == MODERN:
+            await out.json(asked.result(self.play.about("remote")))
+        elif method == "initialize" and self.era == HANDSHAKE:
+            made = f"s{len(self.sessions)}"
+            self.sessions.add(made)
+            await out.json(asked.result(self.play.about("remote")), headers={"Mcp-Session-Id": made})
+        elif self.era == HANDSHAKE and session not in self.sessions:
+            await out.json(asked.error(-32600, "who?"), status=400 if session is None else 404)
+        elif method == "tools/list":
+            await out.json(asked.result({"tools": self.play.tools}))
+        elif method == "logging/setLevel":
+            await out.json(asked.result({}))
+        elif method == "tools/call" and self.on_call is not None:
+            await self.on_call(asked, out)
+        elif method == "tools/call" and message["params"]["name"] == "echo":
+            await out.json(asked.result(text({"arguments": message["params"].get("arguments")})))
+        elif method == "tools/call":
+            await out.left()
+            self.left.set()
+        else:
+            await out.json(asked.error(-32601, f"what is {method}?"))
+
+
+def calls(server: Scripted) -> list[Message]:
+    return [asked.message for asked in server.of("tools/call")]
+
+
+@requirement("hub.config.remote")
+@pytest.mark.parametrize("era", ERAS)
+async def test_c17_s2_only_the_configured_headers_are_sent_and_nothing_of_the_callers(era: str) -> None:
+    secret = {
+        "Authorization": "Bearer the-callers-own",
+        "Cookie": "session=the-callers-own",
+        "X-Api-Key": "the-callers-own",
+        "Proxy-Authorization": "Basic the-callers-own",
+        "X-Forwarded-For": "the-callers-own",
+        "Origin": "http://127.0.0.1:1",
+        "Traceparent": "the-callers-own",
+    }
+    async with Scripted(Remote(era)) as server:
+        headers = {"Authorization": "Bearer configured", "X-Extra": "yes"}
+        async with a_gateway({"far": {"url": server.url, "headers": headers}}) as gateway:
+            for mine in ERAS:
+                caller = await gateway.caller("/mcp", mine, headers=secret)
+                assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
+        assert len(server.of("tools/call")) == 2
+        for asked in server.asked:
+            assert asked.headers["authorization"] == "Bearer configured" and asked.headers["x-extra"] == "yes"
+            assert "the-callers-own" not in json.dumps(asked.headers) + asked.body.decode()
+            assert "cookie" not in asked.headers and "origin" not in asked.headers
+
+
+async def test_s2_what_a_server_sets_as_cookie_comes_back_to_nobody() -> None:
+    remote = Remote()
+
+    async def setting(asked: Asked, out: Out) -> None:
+        await out.json(asked.result(text("x")), headers={"Set-Cookie": "tracking=1; Path=/"})
+
+    remote.on_call = setting
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        for _ in range(2):
+            assert "result" in await caller.call("far__echo")
+        assert not [asked for asked in server.asked if "cookie" in asked.headers]
+
+
+@requirement("hub.call.abort")
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("mine", ERAS)
+async def test_an_aborted_call_is_cancelled_over_http_as_the_servers_era_has_it(era: str, mine: str) -> None:
+    remote = Remote(era)
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller("/mcp", mine)
+        running = caller.begin("far__hold", id_="x")
+        request = await server.wait_for("tools/call")
+        if mine == MODERN:
+            running.cancel()
+        else:
+            await caller.cancel("x")
+            assert "error" in await running
+        # The connection of the call is closed; a handshake server is told in words as well.
+        await asyncio.wait_for(remote.left.wait(), 10)
+        if era == HANDSHAKE:
+            cancelled = await server.wait_for("notifications/cancelled")
+            assert cancelled.message["params"]["requestId"] == request.message["id"]
+        assert told(await caller.call("far__echo", {"n": 1}))["arguments"] == {"n": 1}
+
+
+@requirement("hub.call.hang")
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("502", "502"),
+        ("503", "503"),
+        ("429", "429"),
+        ("500", "500"),
+        ("reset", ""),
+        ("half", ""),
+        ("nonsense", "no message"),
+    ],
+)
+async def test_d20_a_call_that_fails_on_its_way_fails_typed_and_is_not_made_twice(fault: str, why: str) -> None:
+    remote = Remote()
+
+    async def failing(asked: Asked, out: Out) -> None:
+        if fault.isdigit():
+            await out.answer(int(fault), b"<html>sorry</html>", "text/html", {"Retry-After": "1"})
+        elif fault == "reset":
+            out.reset()
+        elif fault == "half":
+            await out.raw(
+                b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"jsonrpc":'
+            )
+            out.reset()
+        else:
+            await out.answer(200, b"<html>hello</html>")
+
+    remote.on_call = failing
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        found = await caller.call("far__echo", {"transfer": "all my money"})
+        assert failure(found) == "upstream-failed" and why in words(found)
+        assert len(calls(server)) == 1
+        remote.on_call = None
+        assert told(await caller.call("far__echo", {"n": 2}))["arguments"] == {"n": 2}
+        assert len(calls(server)) == 2
+
+
+@requirement("hub.call.hang")
+async def test_d20_a_server_that_restarts_under_a_call_fails_it_and_the_next_gets_a_new_session() -> None:
+    remote = Remote()
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        running = caller.begin("far__hold", {"once": True})
+        await server.wait_for("tools/call")
+        await server.stop()
+        found = await running
+        assert failure(found) == "upstream-failed"
+        remote.sessions = {"s-other"}
+        await server.start()
+        assert told(await caller.call("far__echo", {"n": 2}))["arguments"] == {"n": 2}
+        # Two of the second call: the session that it named was unknown, so that nothing of the first try was done.
+        assert [one["params"]["arguments"] for one in calls(server)] == [{"once": True}, {"n": 2}, {"n": 2}]
+        assert len(server.of("initialize")) == 2
+
+
+@requirement("hub.status.failed")
+async def test_d20_a_server_that_is_not_there_is_failed_with_what_every_transport_said() -> None:
+    async with Scripted(Remote()) as server:
+        url = server.url
+    async with a_gateway({"far": {"url": url}, "nowhere": {"url": "http://no.such.host.invalid/mcp"}}) as gateway:
+        assert await (await gateway.caller()).tools() == ["hub_list_servers"]
+        records = {one.name: one for one in await gateway.hub.records(None)}
+        assert records["far"].status == records["nowhere"].status == "failed"
+        assert "127.0.0.1" in str(records["far"].error) and "no.such.host.invalid" in str(records["nowhere"].error)
+
+
+@requirement("hub.status.failed")
+async def test_a_server_that_speaks_neither_transport_is_failed_with_both_named() -> None:
+    async def deny(asked: Asked, out: Out) -> None:
+        await out.answer(404, b"no")
+
+    async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        await (await gateway.caller()).tools()
+        error = await gateway.becomes("far", "failed", "backoff")
+        assert error is not None and "Streamable HTTP" in error and "HTTP+SSE" in error
+
+
+async def test_d20_an_answer_without_end_is_cut_off() -> None:
+    remote = Remote()
+
+    async def flooding(asked: Asked, out: Out) -> None:
+        await out.stream()
+        await out.chunk(b"data: ")
+        for _ in range(200):
+            await out.chunk(b"x" * 1_000_000)
+
+    remote.on_call = flooding
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        found = await caller.call("far__echo")
+        assert failure(found) == "upstream-failed" and "longer than" in words(found)
+        remote.on_call = None
+        assert "result" in await caller.call("far__echo")
+
+
+async def test_a_redirect_leads_nowhere_and_takes_no_credential_along() -> None:
+    stolen: list[Asked] = []
+
+    async def thief(asked: Asked, out: Out) -> None:
+        stolen.append(asked)
+        await out.answer(200, b"{}")
+
+    async with Scripted(thief) as elsewhere:
+
+        async def redirecting(asked: Asked, out: Out) -> None:
+            await out.answer(307, b"", headers={"Location": elsewhere.url})
+
+        async with Scripted(redirecting) as server:
+            config = {"url": server.url, "headers": {"Authorization": "Bearer configured"}}
+            async with a_gateway({"far": config}) as gateway:
+                await (await gateway.caller()).tools()
+                assert await gateway.becomes("far", "failed", "backoff")
+    assert stolen == []
+
+
+@requirement("hub.catalog.cached")
+async def test_c15_s11_a_reference_in_a_schema_is_fetched_by_nobody() -> None:
+    async def never(asked: Asked, out: Out) -> None:
+        await out.answer(200, b'{"type":"object"}')
+
+    async with Scripted(never) as listener:
+        away = listener.url
+        schemas: list[Message] = [
+            {"$ref": away},
+            {"type": "object", "properties": {"a": {"$ref": away}, "b": {"$ref": "file:///etc/passwd"}}},
+            {"$schema": away, "$id": away, "$dynamicRef": away, "allOf": [{"$ref": away + "#/x"}]},
+            {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
+        ]
+        tools = [tool(f"t{number}", outputSchema=one) | {"inputSchema": one} for number, one in enumerate(schemas)]
+        play = Play(tools=tools)
+        async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+            for era in ERAS:
+                caller = await gateway.caller("/mcp", era)
+                listed = {one["name"]: one for one in await caller.listed("tools")}
+                for number, schema in enumerate(schemas):
+                    assert listed[f"one__t{number}"]["inputSchema"] == schema
+                    assert told(await caller.call(f"one__t{number}", {"a": 1, "b": 2}))["arguments"] == {"a": 1, "b": 2}
+            assert (await gateway.rest("GET", "/api/tools"))[0] == 200
+        assert listener.asked == []
