@@ -1,20 +1,14 @@
 """How long our client waits, for what, and what is left when a server or the client ends."""
 
 import asyncio
-import gc
-import threading
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.wire.client import Timeouts
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_sse import SseChannel
 from rookery.wire.jsonrpc import WireError
-from tests.support.clients import LIMIT, Ear, Handshake, Met, OldServer, Scripted, meeting, odd, read, soon, text
+from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
 
@@ -171,43 +165,3 @@ async def test_an_error_answer_comes_as_it_was_said() -> None:
         with pytest.raises(WireError, match="unknown tool nope") as caught:
             await call(met, "nope")
         assert (caught.value.code, caught.value.data) == (-32602, {"name": "nope"})
-
-
-# ---- D14: nothing stays behind
-
-
-def resources() -> tuple[int, int, int]:
-    """Descriptors, threads and tasks of this process."""
-    gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(asyncio.all_tasks())
-
-
-@requirement("wire.client.survives")
-@pytest.mark.parametrize(("kind", "cycles"), [("stdio", 60), ("http", 300), ("sse", 300)])
-async def test_d14_cycles_of_opening_and_closing_leave_nothing_behind(kind: str, cycles: int) -> None:
-    async with (
-        aiohttp.ClientSession() as session,
-        Scripted(Handshake()) as handshake,
-        Scripted(OldServer()) as old,
-    ):
-
-        async def cycle(number: int) -> None:
-            if kind == "stdio":
-                async with meeting(odd(), known="handshake") as met:
-                    assert await call(met, "echo", n=number) == {"n": number}
-            elif kind == "http":
-                async with meeting(HttpChannel(session, handshake.url), known="handshake") as met:
-                    await soon(met.client.call_tool("echo", {}))
-            else:
-                async with meeting(SseChannel(session, old.url), known="sse") as met:
-                    await soon(met.client.call_tool("echo", {}))
-
-        async def many(count: int) -> tuple[int, int, int]:
-            for first in range(0, count, 10):
-                await asyncio.gather(*(cycle(first + number) for number in range(10)))
-            return resources()
-
-        before = await many(20)
-        after = await many(cycles)
-        # Connections and threads that are kept for re-use may be some more.
-        assert all(now <= then + 8 for now, then in zip(after, before, strict=True)), (before, after)

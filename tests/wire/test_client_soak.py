@@ -1,0 +1,123 @@
+"""D14: a thousand connections of each kind, made and closed, leave nothing behind."""
+
+import asyncio
+import gc
+import logging
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+from rookery.wire.channel import Channel
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.client_sse import SseChannel
+from rookery.wire.client_stdio import Program, StdioChannel
+from rookery.wire.connect import Era
+from tests.support.clients import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+CYCLES = 1000
+A_ROUND = 200
+AT_ONCE = 8
+SECONDS = 240
+TABLE = 2 * 2**20
+
+# The cheapest server there is: a shell that reads three lines, and answers the first and the last.
+SCRIPT = 'read -r _; echo "$0"; read -r _; read -r _; echo "$1"; read -r _'
+ANSWERS = [
+    '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh"}}}',
+    '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"1"}]}}',
+]
+SHELL = Program("sh", ["/bin/sh", "-c", SCRIPT, *ANSWERS], Path("/"), {"PATH": os.environ["PATH"]})
+
+
+async def cycle(channel: Channel, known: Era, said: object) -> None:
+    async with meeting(channel, known=known) as met:
+        assert text(await soon(met.client.call_tool("echo", {}))) == said
+
+
+async def over_stdio(count: int) -> None:
+    await repeat(count, lambda: cycle(StdioChannel(Spawner(new_id()), SHELL), "handshake", 1))
+
+
+async def over_http(count: int) -> None:
+    async with aiohttp.ClientSession() as session, Scripted(Handshake()) as server:
+        await repeat(count, lambda: cycle(HttpChannel(session, server.url), "handshake", "done"))
+        assert len(server.of("DELETE")) == count
+
+
+async def over_sse(count: int) -> None:
+    async with aiohttp.ClientSession() as session, Scripted(OldServer()) as server:
+        await repeat(count, lambda: cycle(SseChannel(session, server.url), "sse", "old"))
+        assert len(server.of("initialize")) == count
+
+
+async def repeat(count: int, once: Callable[[], Awaitable[None]]) -> None:
+    async def some() -> None:
+        for _ in range(count // AT_ONCE):
+            await once()
+
+    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+
+def held() -> dict[str, int]:
+    """What this process holds that could be lost."""
+    gc.collect()
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+        "objects": len(gc.get_objects()),
+        "blocks": sys.getallocatedblocks(),
+        "memory": psutil.Process().memory_info().rss,
+    }
+
+
+async def settled(before: dict[str, int]) -> dict[str, int]:
+    """The same a little later: a socket is closed after whoever used it, and nothing tells when."""
+    for _ in range(100):
+        after = held()
+        if after["descriptors"] <= before["descriptors"] and after["tasks"] <= before["tasks"]:
+            break
+        await asyncio.sleep(0.05)
+    return held()
+
+
+async def start_all_threads() -> None:
+    """The loop's own pool grows to its cap whenever there is much to do; from here on it does not grow any more."""
+    cap = min(32, (os.cpu_count() or 1) + 4)
+    together = threading.Barrier(cap)
+    await soon(asyncio.gather(*(asyncio.to_thread(together.wait, LIMIT) for _ in range(cap))))
+
+
+@pytest.mark.timeout(SECONDS)
+@requirement("wire.client.survives")
+@pytest.mark.parametrize("way", [over_stdio, over_http, over_sse], ids=["stdio", "http", "sse"])
+async def test_d14_a_thousand_connections_leave_nothing_behind(
+    way: Callable[[int], Awaitable[None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)  # what is logged is kept until the end of the test
+    await start_all_threads()
+    # What one round takes from the system and keeps is no loss.
+    await way(A_ROUND)
+    before = held()
+    for _ in range(CYCLES // A_ROUND):
+        await way(A_ROUND)
+        gc.collect()  # how long cycles lie about is the collector's business
+    after = await settled(before)
+    for kind in ("descriptors", "threads", "tasks"):
+        assert after[kind] <= before[kind], (kind, before, after)
+    # Less than one thing for each connection, whether the collector knows it or not.
+    for kind in ("objects", "blocks"):
+        assert after[kind] - before[kind] < CYCLES, (kind, before, after)
+    # In each thread's share of the heap the interpreter's table of strings, of 2 MB, may have been and be gone again.
+    assert after["memory"] - before["memory"] < after["threads"] * 2 * TABLE, (before, after)
