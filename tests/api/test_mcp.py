@@ -296,7 +296,8 @@ def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_
 
 @requirement("hub.cli.verbs")
 def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without_secrets(house: House) -> None:
-    defined(odd={"command": ODD, "environment": {"MY_TOKEN": SECRET, "UNSET": "{env:NO_SUCH_VARIABLE}"}})
+    showy = [sys.executable, str(PROGRAMS / "showy_server.py")]
+    defined(odd={"command": showy, "environment": {"MY_TOKEN": SECRET, "UNSET": "{env:NO_SUCH_VARIABLE}"}})
     assert ask(house, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
     done = ask(house, "POST", "/api/mcp/odd/debug")
     found = done.json()
@@ -311,9 +312,9 @@ def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without
         "close process",
     ]
     assert "MY_TOKEN, UNSET" in found["steps"][0]["told"]
-    assert found["steps"][2]["told"] == "refused: what? (-32601)"
-    assert (found["connected"], found["era"], found["counts"]) == (True, "2025-11-25", {"tools": 3})
-    assert found["info"] == {"name": "odd"}
+    assert found["steps"][2]["told"] == "refused: no such method (-32601)"
+    assert (found["connected"], found["era"], found["counts"]) == (True, "2025-11-25", {"tools": 7})
+    assert found["info"]["version"] == "1"
     assert all(step["took_ms"] >= 0 for step in found["steps"])
     assert "NO_SUCH_VARIABLE is not set" in found["problems"][0]
     assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "connected"

@@ -179,7 +179,8 @@ def test_several_servers_are_summed_up(house: House) -> None:
 
 def test_debug_shows_each_step_for_local_and_remote_servers(house: House) -> None:
     with everything_at_a_port() as url:
-        define(showy={"command": SHOWY, "environment": {"TOKEN": SECRET}}, far={"url": url})
+        dies = {"command": [*SHOWY, "--dies"]}
+        define(showy={"command": SHOWY, "environment": {"TOKEN": SECRET}}, far={"url": url}, dead=dies)
         near, far = user("mcp", "debug", "showy"), user("mcp", "debug", "far")
     assert (near.returncode, far.returncode) == (0, 0), near.stderr + far.stderr
     assert SECRET not in near.stdout
@@ -188,7 +189,6 @@ def test_debug_shows_each_step_for_local_and_remote_servers(house: House) -> Non
     assert "speaks   2025-11-25" in near.stdout
     assert "offers   7 tools" in near.stdout
     assert "open Streamable HTTP" in far.stdout
-    define(dead={"command": [*SHOWY, "--dies"]})
     dead = user("mcp", "debug", "dead")
     assert dead.returncode == 1
     assert "✗" in dead.stdout and "dying" in dead.stdout
