@@ -265,7 +265,8 @@ class Theatre:
 @asynccontextmanager
 async def a_theatre() -> AsyncGenerator[Theatre]:
     folder = Path(os.environ["HOME"]).parent / "theatre"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
+    (folder / "strings").unlink(missing_ok=True)
     made = Theatre(folder)
     await made.open()
     try:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Raw
 
+from rookery.wire.jsonrpc import object_of
+
 logger = logging.getLogger("rookery.hooks")
 
 
@@ -38,18 +40,23 @@ class Hooks:
         """The call with the arguments that the hooks made of it."""
         for hook in list(self.before):
             try:
-                given = await hook(call)
+                call = replace(call, arguments=_replaced(call.arguments, await hook(call)))
             except Exception:
                 logger.exception("a hook failed before %s, and is ignored", call.public)
-                continue
-            if given is not None:
-                call = replace(call, arguments=given)
         return call
 
     async def run_after(self, call: ToolCall, result: Raw) -> Raw:
         for hook in list(self.after):
             try:
-                result = await hook(call, result) or result
+                result = _replaced(result, await hook(call, result))
             except Exception:
                 logger.exception("a hook failed after %s, and is ignored", call.public)
         return result
+
+
+def _replaced(old: Raw, given: Raw | None) -> Raw:
+    """What a hook gives instead, which must be an object as well."""
+    if given is None:
+        return old
+    object_of(given, "what a hook gives")
+    return given

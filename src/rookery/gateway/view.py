@@ -120,7 +120,8 @@ class View:
         given, workspace = call.params.get("arguments", EMPTY), self._membership.workspace
         seen = ToolCall(target.member.name, target.name, target.public, given, workspace)
         seen = await self._hooks.run_before(seen)
-        result = await self._pass(call, target.member, target.name, arguments=seen.arguments)
+        replaced = {"arguments": seen.arguments} if seen.arguments is not given else {}
+        result = await self._pass(call, target.member, target.name, **replaced)
         raw = result if isinstance(result, Raw) else Raw(msgspec.json.encode(result))
         return await self._hooks.run_after(seen, raw)
 
