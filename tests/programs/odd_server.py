@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 words = argparse.ArgumentParser()
@@ -99,6 +100,10 @@ def call(id_: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -
         os._exit(0)
     elif name == "deaf":
         os.close(1)
+    elif name == "aloof":
+        os.close(0)
+        text(id_, "I do not listen any more")
+        time.sleep(600)
     elif name == "grandchildren":
         code = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
         made = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]

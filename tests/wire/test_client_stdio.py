@@ -344,6 +344,39 @@ async def test_endless_noise_where_a_frame_should_be_ends_that_server() -> None:
             await noise(met, b"x" * 2**20)
 
 
+# ---- writing
+
+
+async def test_what_is_said_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = odd()
+    async with meeting(channel, known="handshake") as met:
+        await call(met, "echo")
+        assert channel._child is not None and channel._child.stdin is not None
+        write, written = channel._child.stdin.write, list[bytes]()
+
+        def kept(data: bytes) -> None:
+            written.append(data)
+            write(data)
+
+        monkeypatch.setattr(channel._child.stdin, "write", kept)
+        calls = await asyncio.gather(*(call(met, "echo", n=number) for number in range(16)))
+        assert calls == [{"n": number} for number in range(16)]
+        assert [data.count(b"\n") for data in written] == [16]
+
+
+@requirement("wire.client.survives")
+async def test_a_server_that_closes_its_input_and_lives_on_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.wire.client_stdio._LAST_WORDS_SECONDS", 0.1)
+    async with meeting(odd(), known="handshake") as met:
+        assert await call(met, "aloof") == "I do not listen any more"
+        gone = asyncio.Event()
+        met.client.on_gone = lambda reason: gone.set()
+        with pytest.raises(RookeryError, match="closed its input"):
+            await call(met, "echo")
+        await soon(gone.wait())
+        assert met.client.gone == "it closed its input"
+
+
 # ---- D21: a server that does not read
 
 
