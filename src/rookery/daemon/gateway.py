@@ -55,6 +55,9 @@ class GatewayService:
         rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, self._named, self._at, info)
         return Doors(rooms, rest)
 
+    def bound(self, port: int) -> None:
+        self.hub.own_port = port
+
     async def start(self) -> None:
         await self.hub.start()
 

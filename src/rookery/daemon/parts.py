@@ -90,6 +90,8 @@ class HttpService:
     app: ASGIApp
     # Called when it stops, while clients can still be told so.
     closing: Sequence[Callable[[], None]]
+    # Told the port, before the first request.
+    bound: Callable[[int], None]
     name: str = "http"
     needs: Sequence[str] = ("gateway",)
     port: int = 0
@@ -117,6 +119,7 @@ class HttpService:
         tokens.add(self.token, OWNER)
         tcp = await self._bind()
         self.port = tcp.getsockname()[1]
+        self.bound(self.port)
         judge = tcp_judge(self.port, tokens, require_token=self.settings.auth == "token")
         self._listeners.append(Listener(tcp, self.app, judge, limits))
         self.socket_file = socket_path(self.state, lambda: _short_folder(self.state))

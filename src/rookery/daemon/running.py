@@ -87,7 +87,7 @@ class RunningDaemon:
         )
         doors = gateway.doors(api.build(house))
         closing = [doors.close, *(functools.partial(bus.end_all, "shutdown") for bus in (self._events, logs))]
-        self._http = HttpService(self.state, settings, self._store, token, doors, closing)
+        self._http = HttpService(self.state, settings, self._store, token, doors, closing, gateway.bound)
         services: list[Service] = [
             ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
             StoreService(self._store),

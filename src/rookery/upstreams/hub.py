@@ -19,6 +19,7 @@ from rookery.upstreams.dialects import define_entry
 from rookery.upstreams.fleet import Fleet
 from rookery.upstreams.following import Following
 from rookery.upstreams.membership import FleetMembers
+from rookery.upstreams.ourselves import without_ourselves
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.reading import File
 from rookery.upstreams.server import Server
@@ -39,6 +40,8 @@ class Hub:
         self._fleets: dict[Path | None, Fleet] = {}
         self._opening = asyncio.Lock()
         self.files = Following(self._file_changed)
+        # Where Rookery itself is served, once that is known.
+        self.own_port: int | None = None
 
     async def fleet(self, directory: Path | None) -> Fleet:
         found = self._fleets.get(directory)
@@ -74,7 +77,7 @@ class Hub:
             pool=self._pool,
             switches=self.switches,
             added=added,
-            load=lambda: self.files.read(directory),
+            load=lambda: without_ourselves(self.files.read(directory), self.own_port),
             approved=self._pool.connector.approved,
         )
 

@@ -1,0 +1,28 @@
+"""Rookery is no server of its own: its clients keep its address in the very files that it reads servers from."""
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rookery.upstreams.definition import Definition, Problem
+from rookery.upstreams.sources import Found
+
+_HERE = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def without_ourselves(found: Found, port: int | None) -> Found:
+    """What was found, without those that lead back here: each of them would wait for itself."""
+    ours = [one for one in found.servers if port is not None and _leads_to(one, port)]
+    if not ours:
+        return found
+    notes = [
+        Problem(one.source.path, one.source.line, f'the server "{one.name}" is Rookery itself, and left out', note=True)
+        for one in ours
+    ]
+    others = [one for one in found.servers if one not in ours]
+    return msgspec.structs.replace(found, servers=others, problems=[*found.problems, *notes])
+
+
+def _leads_to(definition: Definition, port: int) -> bool:
+    parts = urlsplit(definition.url)
+    return parts.hostname in _HERE and parts.port == port

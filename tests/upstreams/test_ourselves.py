@@ -1,0 +1,26 @@
+"""A client's entry for Rookery does not make Rookery a server of its own."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.house import House
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_an_entry_that_leads_back_to_rookery_is_left_out_with_a_note(house: House, host: str) -> None:
+    file = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
+    file.parent.mkdir(parents=True)
+    port = house.port
+    entries = {
+        "rookery": {"type": "remote", "url": f"http://{host}:{port}/mcp"},
+        "one": {"type": "remote", "url": f"http://{host}:{port}/w/app-1/@main/s/x/mcp"},
+        "other": {"type": "remote", "url": f"http://{host}:9/mcp"},
+        "away": {"type": "remote", "url": f"http://example.invalid:{port}/mcp"},
+    }
+    file.write_text(json.dumps({"mcp": entries}))
+    assert house.http("GET", "/api/mcp").json().keys() == {"other", "away"}
+    told = [one["message"] for one in house.http("GET", "/api/problems").json() if one["note"]]
+    assert told == [f'the server "{name}" is Rookery itself, and left out' for name in ("rookery", "one")]
