@@ -54,9 +54,16 @@ class Gateway:
     """A running gateway, with marionettes for servers and callers for clients."""
 
     def __init__(
-        self, service: GatewayService, events: Events, theatre: Theatre, site: Site, http: aiohttp.ClientSession
+        self,
+        service: GatewayService,
+        approvals: Approvals,
+        events: Events,
+        theatre: Theatre,
+        site: Site,
+        http: aiohttp.ClientSession,
     ) -> None:
         self.service = service
+        self.approvals = approvals
         self.events = events
         self.theatre = theatre
         self.site = site
@@ -170,7 +177,7 @@ async def a_gateway(
         site = await stack.enter_async_context(serving(doors))
         stack.callback(doors.close)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        made = Gateway(service, events, theatre, site, http)
+        made = Gateway(service, approvals, events, theatre, site, http)
         yield made
         for caller in made.callers:
             await caller.close()

@@ -52,7 +52,6 @@ class Server:
         self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
         self._opening = Opening(connector, definition, directory, checkout, self.stderr)
         self._unapproved = False
-        # Whether it is of no use, as far as is known.
         self._hidden = False
         self._told = told
         self._tasks = TaskSet(f"server {definition.name}")

@@ -1,0 +1,285 @@
+"""What the files of a directory define: what runs of it, with which environment, and only with the user's approval."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rookery.system.processes import MARKER
+from tests.support.callers import told
+from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
+from tests.support.marionettes import Message, Play, Theatre, all_of
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def approve(gateway: Gateway, folder: Path) -> int:
+    """As a person does who has looked at all that waits there; how many it was."""
+    waiting = [one for one in await gateway.service.waiting() if one.place == str(folder.resolve())]
+    for subject in waiting:
+        await gateway.approvals.approve(subject, subject.digest)
+        await gateway.service.approvals_changed(subject.key)
+    return len(waiting)
+
+
+# ---- the environment
+
+
+@requirement("hub.child.env")
+async def test_c18_a_child_sees_the_allow_list_and_what_it_was_given_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "ROOKERY_TOKEN", "SSH_AUTH_SOCK", "X"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("MINE", "value")
+    given = {"GIVEN": "{env:MINE}", "PATH": os.environ["PATH"]}
+    async with a_gateway(lambda theatre: theatre.servers("one", environment=given)) as gateway:
+        await (await gateway.caller()).tools()
+        (one,) = gateway.theatre.of("one")
+        allowed = {"HOME", "LOGNAME", "USER", "SHELL", "PATH", "TMPDIR", "TERM", "LANG", "TZ", "LC_ALL", "LC_CTYPE"}
+        assert "secret" not in one.env.values()
+        assert set(one.env) - allowed - {"GIVEN", MARKER, "COLORTERM", "LANGUAGE"} <= {
+            name for name in one.env if name.startswith(("XDG_", "SSL_", "NODE_EXTRA"))
+        }
+        assert one.env["GIVEN"] == "value" and one.env["HOME"] == os.environ["HOME"]
+
+
+@requirement("hub.child.env")
+async def test_c18_a_child_that_inherits_sees_all_but_what_is_the_daemons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "chosen")
+    monkeypatch.setenv("ROOKERY_TOKEN", "the daemon's")
+    async with a_gateway(lambda theatre: theatre.servers("one", inherit=True, environment={"X": "1"})) as gateway:
+        await (await gateway.caller()).tools()
+        (one,) = gateway.theatre.of("one")
+        assert one.env["OPENAI_API_KEY"] == "chosen" and one.env["X"] == "1"
+        assert "ROOKERY_TOKEN" not in one.env
+
+
+@requirement("hub.child.bun")
+async def test_a_server_whose_command_is_opencode_is_told_to_be_bun() -> None:
+    async with a_gateway() as gateway:
+        folder = Path.home() / "bin"
+        folder.mkdir()
+        command = gateway.theatre.server("one")["command"]
+        (folder / "opencode").write_text(f'#!/bin/sh\nexec {" ".join(command[:-1])} "$@"\n')
+        (folder / "opencode").chmod(0o755)
+        named = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        servers = {
+            "by-path": {"command": [str(folder / "opencode"), "by-path"]},
+            "by-name": {"command": ["opencode", "by-name"], "environment": named},
+            "given": {"command": [str(folder / "opencode"), "given"], "environment": {"BUN_BE_BUN": "0"}},
+        }
+        write({**servers, "other": gateway.theatre.server("other")})
+        await (await gateway.caller()).tools()
+        bun = {one.name: one.env.get("BUN_BE_BUN") for one in gateway.theatre.all}
+        assert bun == {"by-path": "1", "by-name": "1", "given": "0", "other": None}
+
+
+async def test_a_server_runs_in_its_workspace_or_where_its_definition_says() -> None:
+    folder = checkout()
+    (folder / "sub").mkdir()
+    async with a_gateway(None, folder) as gateway:
+        theatre = gateway.theatre
+        write(theatre.servers("one") | theatre.servers("two", cwd="sub") | theatre.servers("app", scope="app"))
+        await (await gateway.caller(view_of(folder))).tools()
+        where = {one.name: one.cwd for one in gateway.theatre.all}
+        assert where == {"one": folder.resolve(), "two": folder.resolve() / "sub", "app": Path.home().resolve()}
+
+
+# ---- approval
+
+
+# Each file that a repository may bring along, the way to the servers in it, and whether a command is one list there.
+FILES = {
+    ".rookery/mcp.json": ("servers", True),
+    ".dispatch/mcp.json": ("servers", False),
+    "opencode.json": ("mcp", True),
+    ".opencode/opencode.jsonc": ("mcp", True),
+    ".mcp.json": ("mcpServers", False),
+}
+
+
+def bring(folder: Path, name: str, entry: Message) -> None:
+    """Put a definition into a file of a repository, as it is written there."""
+    key, whole = FILES[name]
+    program, *words = entry["command"]
+    written = entry if whole else {**entry, "command": program, "args": words}
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps({key: {"repo": written | ({"type": "local"} if key == "mcp" else {})}}))
+
+
+@requirement("guard.approve.config")
+@pytest.mark.parametrize("name", FILES)
+async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(name: str) -> None:
+    folder = checkout()
+    async with a_gateway(None, folder) as gateway:
+        bring(folder, name, gateway.theatre.server("repo"))
+        for era_path in (view_of(folder), view_of(folder, "repo"), "/mcp"):
+            caller = await gateway.caller(era_path)
+            await caller.tools()
+            found = await caller.call("repo__echo" if "/s/" not in era_path else "echo")
+            assert "error" in found
+        _, found = await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
+        assert found["error"]["code"] == "needs-approval"
+        assert (await gateway.rest("GET", f"/api/tools?workspace={folder}"))[1] == []
+        assert await gateway.status("repo", folder) == "needs_approval"
+        assert gateway.theatre.all == []
+        assert await approve(gateway, folder) == 1
+        assert "repo__echo" in await (await gateway.caller(view_of(folder))).tools()
+
+
+@requirement("guard.approve.config")
+async def test_c24_a_repository_cannot_switch_on_or_rename_its_way_around_approval() -> None:
+    folder = checkout()
+    async with a_gateway(lambda theatre: theatre.servers("mine"), folder) as gateway:
+        # A name of the user's own server, defined anew by the repository.
+        write({"mine": gateway.theatre.server("evil")}, folder / ".rookery" / "mcp.json")
+        caller = await gateway.caller(view_of(folder))
+        assert await caller.tools() == ["hub_list_servers"]
+        assert gateway.theatre.all == []
+        shadowed = [one for one in await gateway.hub.records(folder) if one.shadowed]
+        assert [one.name for one in shadowed] == ["mine"]
+        await gateway.rest("POST", f"/api/mcp/mine/enable?workspace={folder}", {})
+        assert await caller.tools() == ["hub_list_servers"]
+        assert gateway.theatre.all == []
+
+
+CHANGES: dict[str, Message] = {
+    "command": {"command": ["bash", "run.sh", "-a", "-b"]},
+    "order": {"command": ["sh", "run.sh", "-b", "-a"]},
+    "argument": {"command": ["sh", "run.sh", "-a", "-b", ""]},
+    "environment": {"environment": {"KEY": "2", "OTHER": "{env:HOME}"}},
+    "variable": {"environment": {"KEY": "1", "OTHER": "{env:SECRET}"}},
+    "cwd": {"cwd": "."},
+    "inherit": {"inherit": True},
+    "kind": {"command": None, "environment": None, "url": "http://127.0.0.1:1/mcp"},
+    "scope": {"scope": "app"},
+}
+
+
+@requirement("guard.approve.config")
+@pytest.mark.parametrize("change", [*CHANGES, "script", "source"])
+async def test_c10_another_definition_under_an_approved_name_waits_again(change: str) -> None:
+    folder = checkout()
+    script = folder / "run.sh"
+    async with a_gateway(None, folder) as gateway:
+        real = " ".join(gateway.theatre.server("repo")["command"])
+        script.write_text(f"exec {real}\n")
+        one: Message = {"command": ["sh", "run.sh", "-a", "-b"], "environment": {"KEY": "1", "OTHER": "{env:HOME}"}}
+        write({"repo": one}, folder / ".rookery" / "mcp.json")
+        caller = await gateway.caller(view_of(folder))
+        assert await caller.tools() == ["hub_list_servers"]
+        assert await approve(gateway, folder) == 1
+        assert "repo__echo" in await caller.tools()
+        await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={folder}")
+        if change == "script":
+            script.write_text(f"exec {real} # changed\n")
+        elif change == "source":
+            (folder / ".rookery" / "mcp.json").unlink()
+            bring(folder, "opencode.json", {**one, "command": ["sh", "run.sh"]})
+        else:
+            write({"repo": one | CHANGES[change]}, folder / ".rookery" / "mcp.json")
+        await gateway.hub.files.read_again()
+        await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
+        assert await caller.tools() == ["hub_list_servers"]
+        assert await gateway.status("repo", folder) == "needs_approval"
+        assert len(gateway.theatre.all) == 1
+        if change == "script":
+            script.write_text(f"exec {real}\n")
+        elif change != "source":
+            write({"repo": one}, folder / ".rookery" / "mcp.json")
+        else:
+            return
+        # As it was approved, it may run again.
+        await gateway.hub.files.read_again()
+        await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
+        assert "repo__echo" in await caller.tools()
+
+
+@requirement("guard.approve.config")
+async def test_c10_a_script_that_is_swapped_while_its_server_rests_is_not_started() -> None:
+    folder = checkout()
+    script = folder / "run.py"
+    async with a_gateway(None, folder) as gateway:
+        words = gateway.theatre.server("repo", idle=0.2)["command"][2:]
+        script.write_text(f"import sys, runpy; sys.argv[1:] = {words[1:]!r}; runpy.run_path({words[0]!r})\n")
+        write({"repo": {"command": [sys.executable, "-S", "run.py"], "idle": 0.2}}, folder / ".rookery" / "mcp.json")
+        caller = await gateway.caller(view_of(folder))
+        await caller.tools()
+        assert await approve(gateway, folder) == 1
+        assert told(await caller.call("repo__echo"))["server"] == "repo"
+        await gateway.becomes("repo", "stopped", directory=folder)
+        script.write_text("open('stolen', 'w')\n")
+        found = await caller.call("repo__echo")
+        assert found["result"]["structuredContent"]["error"]["code"] == "needs-approval"
+        assert not (folder / "stolen").exists()
+        assert await gateway.status("repo", folder) == "needs_approval"
+        assert await caller.tools() == ["hub_list_servers"]
+
+
+@requirement("guard.approve.config")
+async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another() -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(None, left, right) as gateway:
+        for folder in (left, right):
+            write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
+        callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
+        assert await approve(gateway, left) == 1
+        assert "repo__echo" in await callers[0].tools()
+        assert await callers[1].tools() == ["hub_list_servers"]
+        assert {one.cwd for one in gateway.theatre.all} == {left.resolve()}
+
+
+# ---- many of them
+
+
+@requirement("hub.pool.reuse")
+async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_however_often_clients_come() -> None:
+    folders = [checkout(f"w{number}") for number in range(10)]
+
+    def servers(theatre: Theatre) -> Message:
+        return theatre.servers("one", "two") | theatre.servers("app", scope="app")
+
+    async with a_gateway(servers, *folders) as gateway:
+        for _ in range(5):
+            callers = await all_of(gateway.old_caller(view_of(folder)) for folder in folders)
+            await all_of(caller.tools() for caller in callers)
+            await all_of(caller.call("one__echo") for caller in callers)
+            await all_of(caller.close() for caller in callers)
+        assert len(gateway.theatre.all) == len(gateway.theatre.alive()) == 2 * 10 + 1
+
+
+@requirement("hub.status.values")
+async def test_every_status_that_a_server_can_have_is_shown_as_it_is() -> None:
+    folder = checkout()
+    async with a_gateway(None, folder) as gateway:
+        theatre = gateway.theatre
+        write({"waits": theatre.server("waits")}, folder / ".rookery" / "mcp.json")
+        write(
+            {
+                "off": theatre.server("off", disabled=True),
+                "slow": theatre.server("slow", Play(held={"initialize"})),
+                "good": theatre.server("good"),
+                "bad": {"command": "false"},
+                "idle": theatre.server("idle", idle=0.1),
+                "worse": {"command": "false"},
+            }
+        )
+        await (await gateway.caller(view_of(folder))).tools()
+        await gateway.rest("POST", f"/api/mcp/worse/connect?workspace={folder}")
+        await gateway.becomes("idle", "stopped", directory=folder)
+        _, found = await gateway.rest("GET", f"/api/mcp?workspace={folder}")
+        assert {name: one["status"] for name, one in found.items()} == {
+            "off": "disabled",
+            "slow": "pending",
+            "good": "connected",
+            "waits": "needs_approval",
+            "bad": "failed",
+            "worse": "backoff",
+            "idle": "stopped",
+        }
+        assert {name for name, one in found.items() if one["error"]} == {"bad", "worse"}
