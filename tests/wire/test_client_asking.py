@@ -231,6 +231,37 @@ async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dr
         assert met.client.strays == 2
 
 
+@pytest.mark.parametrize("taken_back", [False, True])
+async def test_a_question_does_not_long_outlive_the_calls_that_it_may_have_been_about(
+    taken_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "_GRACE_SECONDS", 0.05 if not taken_back else LIMIT)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def think(method: str, params: Params) -> dict[str, Any]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return {}
+
+    async with meeting(odd(), known="handshake") as met:
+        async with hanging(met, Ear(answerer=think)):
+            await say(met, ROOTS)
+            await soon(begun.wait())
+            assert not ended.is_set()
+        if taken_back:
+            await say(met, {"method": "notifications/cancelled", "params": {"requestId": "q"}}, already=1)
+        await soon(ended.wait())
+        if taken_back:
+            await say(met, already=2)
+            assert "answer q" not in text(await soon(met.client.call_tool("told", {})))
+        else:
+            answered = await met.heard.wait_for("notifications/answered")
+            assert "the call for which roots/list was asked has ended" in answered["error"]["message"]
+
+
 # ---- over Streamable HTTP, where each call has a stream of its own
 
 
@@ -273,6 +304,25 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(session: 
             assert [one.method for one in ear.heard.all] == ["notifications/message", "notifications/seen"]
             assert read(ear.heard.all[0].params)["data"] == name
         assert (met.heard.all, met.client.unplaced) == ([], {})
+
+
+async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(session: aiohttp.ClientSession) -> None:
+    async def never(method: str, params: Params) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def on_call(asked: Asked, out: Out) -> None:
+        await out.stream()
+        await out.event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+        await out.event(asked.result({"content": [{"type": "text", "text": "1"}]}))
+        await out.end()
+
+    async with (
+        Scripted(Handshake(on_call)) as server,
+        meeting(HttpChannel(session, server.url), known="handshake") as met,
+    ):
+        assert text(await soon(met.client.call_tool("x", {}, Ear(answerer=never)))) == 1
+        assert "has ended" in (await server.wait_for("answer")).message["error"]["message"]
 
 
 # ---- the modern era

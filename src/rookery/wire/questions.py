@@ -1,8 +1,9 @@
 """What a server asks of its client: each question is answered once, by whom it concerns, and not too many at a time."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -10,6 +11,7 @@ from msgspec import Raw
 from rookery.system.tasks import TaskSet
 from rookery.wire.asking import Answer, Listener
 from rookery.wire.jsonrpc import (
+    EMPTY,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -20,14 +22,13 @@ from rookery.wire.jsonrpc import (
     encode_result,
     object_of,
 )
-from rookery.wire.running import InFlight, Place, Running
-
-if TYPE_CHECKING:
-    import asyncio
+from rookery.wire.running import InFlight, Running
 
 logger = logging.getLogger("rookery.mcp.client")
 
 AT_ONCE = 64
+# A question that may have been about something else than the calls that ran goes on for so long after the last of them.
+_GRACE_SECONDS = 30.0
 
 
 class Questions:
@@ -46,6 +47,7 @@ class Questions:
         if request.id in self._answering or many >= 2 * AT_ONCE:
             self.strays += 1
             return
+        question = None
         if request.method == "ping":
             work = self._answer(request, None)
         elif many >= AT_ONCE:
@@ -54,8 +56,11 @@ class Questions:
             told = f"it is not known whose question {request.method} is: several clients have calls in flight here"
             work = self._refuse(request, INVALID_REQUEST, told)
         else:
-            work = self._answer(request, place)
-        self._answering[request.id] = self._tasks.start(work, request.method)
+            question = _Question(*place, certain=of is not None)
+            work = self._answer(request, question)
+        task = self._answering[request.id] = self._tasks.start(work, request.method)
+        if question is not None:
+            question.answered_by(task)
 
     def take_back(self, number: Any) -> None:
         """The server does not want to know any more."""
@@ -66,10 +71,10 @@ class Questions:
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def _answer(self, request: Request, place: Place | None) -> None:
+    async def _answer(self, request: Request, question: "_Question | None") -> None:
         """None where no listener is needed."""
         try:
-            result = Raw(b"{}") if place is None else await self._ask(request, *place)
+            result = EMPTY if question is None else await question.ask(request.method, object_of(request.params))
             made = encode_result(request.id, msgspec.json.encode(result))
         except WireError as error:
             made = error.encoded(request.id)
@@ -86,14 +91,49 @@ class Questions:
         finally:
             self._answering.pop(request.id, None)
 
-    async def _ask(self, request: Request, listener: Listener, calls: list[Running]) -> Answer:
+
+class _Question:
+    """One that a listener is answering. It does not long outlive the calls for which it may have been asked."""
+
+    def __init__(self, listener: Listener, calls: list[Running], *, certain: bool) -> None:
+        """`certain`: that it is about this call is known, and not only likely."""
+        self._listener = listener
+        self._calls = calls
+        self._seconds = 0.0 if certain else _GRACE_SECONDS
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
         for call in calls:
-            call.pause()
+            call.pause(self)
+
+    def answered_by(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+        task.add_done_callback(self._close)
+
+    async def ask(self, method: str, params: Params) -> Answer:
         try:
-            return await listener.answer(request.method, object_of(request.params))
-        finally:
-            for call in calls:
-                call.resume()
+            return await self._listener.answer(method, params)
+        except asyncio.CancelledError:
+            # The server may have taken it back as well, and want no answer.
+            if not self._over or self._task is None or self._task.uncancel() > 0:
+                raise
+            raise WireError(INTERNAL_ERROR, f"the call for which {method} was asked has ended") from None
+
+    def ended(self, running: Running) -> None:
+        self._calls = [call for call in self._calls if call is not running]
+        if not self._calls:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _close(self, task: asyncio.Task[None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for call in self._calls:
+            call.resume(self)
 
 
 async def answer_inputs(members: Params, listener: Listener) -> dict[str, Answer]:

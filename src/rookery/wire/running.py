@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from types import TracebackType
+from typing import Protocol
 
 from rookery.wire import revisions
 from rookery.wire.asking import CALL_BOUND, Listener, Ourselves
@@ -11,6 +12,14 @@ from rookery.wire.jsonrpc import Id, Params
 
 # Timers may ring this much too early.
 _SLACK = 0.001
+
+
+class Question(Protocol):
+    """What the server asks for the sake of a request, or of one of several."""
+
+    def ended(self, running: "Running") -> None:
+        """That request is over."""
+        ...
 
 
 class Running:
@@ -34,7 +43,7 @@ class Running:
         self.due = math.inf
         self._in_flight = in_flight
         self._number = number
-        self._questions = 0
+        self._questions: tuple[Question, ...] = ()
         self._expired = False
         task = asyncio.current_task(in_flight.loop)
         assert task is not None
@@ -48,6 +57,8 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del self._in_flight.running[self._number]
+        for question in self._questions:
+            question.ended(self)
         # Somebody else may have cancelled the task as well.
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
@@ -72,13 +83,13 @@ class Running:
         if self.listener is not None:
             self.listener.progressed(params)
 
-    def pause(self) -> None:
+    def pause(self, question: "Question") -> None:
         """A question of the server is being answered; as long as that takes, no time runs."""
-        self._questions += 1
+        self._questions += (question,)
         self.due = math.inf
 
-    def resume(self) -> None:
-        self._questions -= 1
+    def resume(self, question: "Question") -> None:
+        self._questions = tuple(one for one in self._questions if one is not question)
         if not self._questions:
             self.allow(self.seconds)
 
