@@ -12,6 +12,7 @@ from typing import Any
 
 from rookery.wire import revisions
 from tests.support.clients import LIMIT, PROGRAMS
+from tests.support.house import wait_dead
 
 Message = dict[str, Any]
 CHANGED = "notifications/tools/list_changed"
@@ -125,6 +126,7 @@ class Marionette:
 
     async def has_ended(self) -> None:
         await self._until(lambda: self.ended, f"the end of {self.name}")
+        await asyncio.to_thread(wait_dead, self.pid)
 
     def all(self, method: str | None) -> list[Message]:
         return [one for one in self.heard if one.get("method") == method]

@@ -50,6 +50,8 @@ async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_an
         caller = await gateway.caller()
         listed = await caller.tools()
         assert {name.split("__")[0] for name in listed} == {"hub_list_servers", *"abcdef"}
+        for name in ("exits", "missing"):
+            await gateway.becomes(name, "failed")
         statuses = {one.name: one for one in await gateway.hub.records(None)}
         assert {statuses[name].status for name in "abcdef"} == {"connected"}
         assert statuses["hangs"].status == statuses["garbage"].status == "pending"

@@ -16,6 +16,6 @@ async def wait_for_most(starting: Iterable[asyncio.Future[bool]], longest: float
     limit = longest
     while waiting and (left := began + limit - loop.time()) > 0:
         ended, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        # One that failed at once says nothing about how long the others need.
-        if any(one.result() for one in ended):
+        # One that failed at once, or was taken away, says nothing about how long the others need.
+        if any(not one.cancelled() and one.result() for one in ended):
             limit = min(longest, max(_LEAST_SECONDS, (loop.time() - began) * _PATIENCE))

@@ -55,20 +55,16 @@ class Opening:
             return Client(channel, IDENTITY, self.definition.timeouts, answerer=self._answer, notified=notified)
 
         newer, older = self.connector.channels(self.definition, self.directory, self.errors)
-        client, era = await connect(make, newer, older=older, known=known)
-        if not client.modern and "logging" in client.capabilities:
-            await self._hear_logs(client)
-        return client, era
+        return await connect(make, newer, older=older, known=known)
 
-    async def _hear_logs(self, client: Client) -> None:
-        """Every caller has a level of its own, so that the server is asked for everything."""
+    async def hear_logs(self, client: Client) -> None:
+        """Every caller has a level of its own, so that the server is asked for everything. Nobody waits for that."""
+        if client.modern or "logging" not in client.capabilities:
+            return
         try:
             await client.request("logging/setLevel", {"level": "debug"}, seconds=_LOG_SECONDS, what="start-up")
         except (WireError, RookeryError) as error:
             logger.debug("%s: no level of log can be set: %s", self.definition.name, error)
-        except BaseException:
-            await client.close()
-            raise
 
     async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
         """A question that belongs to no call."""

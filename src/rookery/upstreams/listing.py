@@ -1,5 +1,6 @@
 """Fetching what a server offers."""
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -18,11 +19,12 @@ async def fetch(name: str, client: Client, kinds: Iterable[Kind] = tuple(LISTS),
     """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`."""
     found: dict[str, Any] = {kind: old.of(kind) for kind in LISTS} if old is not None else {}
     lives: dict[Kind, float] = dict(old.lives) if old is not None else {}
-    for kind in kinds:
-        able: Any = client.capabilities.get(CAPABILITY[kind])
-        if able is None:
-            continue
-        found[kind], life = await _list(name, client, kind)
+    wanted: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
+    # Side by side, so that one that takes its time holds up no other.
+    listed = await asyncio.gather(*(_list(name, client, kind) for kind in wanted))
+    for kind, (offered, life) in zip(wanted, listed, strict=True):
+        found[kind] = offered
+        able: Any = client.capabilities[CAPABILITY[kind]]
         if life is not None and not (isinstance(able, dict) and able.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
             lives[kind] = life
     return Catalog(

@@ -159,6 +159,7 @@ class Server:
         except RookeryError as error:
             self._unapproved = error.code == "needs-approval"
             raise
+        self._tasks.start(self._opening.hear_logs(client), "logs")
         try:
             await self._offer.list_all(client)
             await self._watch(client)
@@ -179,8 +180,7 @@ class Server:
         if self._unapproved and self.status in _HIDDEN:
             self.status = "needs_approval"
         self.error = error
-        if state != "pending":
-            # While it is tried again, it is what came of it before.
+        if state != "pending":  # while it is tried again, it is what came of it before
             self._hidden = self.status in _HIDDEN
             self._offer.show(visible=self.catalog is not None)
         self._offer.stand(self._lasting.connected)

@@ -1,0 +1,196 @@
+"""One server of the pool, in the moments between its states."""
+
+import asyncio
+import os
+import random
+import signal
+
+import pytest
+
+from tests.support.callers import ERAS, failure, told, words
+from tests.support.gateway import a_gateway, write
+from tests.support.marionettes import Message, Play, all_of, text, tool
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_list_that_waits_for_a_server_which_is_taken_away_is_answered() -> None:
+    play = Play(held={"initialize"})
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.caller()
+        listing = asyncio.create_task(caller.tools())
+        await (await gateway.theatre.comes("one")).hears("initialize")
+        write({})
+        assert await listing == ["hub_list_servers"]
+        assert await gateway.hub.records(None) == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_to_a_server_that_is_taken_away_fails_typed(era: str) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        running, other = caller.begin("one__hold"), caller.begin("two__hold")
+        one, two = await gateway.theatre.comes("one"), await gateway.theatre.comes("two")
+        await one.called("hold")
+        request = await two.called("hold")
+        write(gateway.theatre.servers("two"))
+        found = await running
+        assert failure(found) == "upstream-failed" and "closed" in words(found)
+        await one.has_ended()
+        two.answer(request, text("untouched"))
+        assert words(await other) == "untouched"
+
+
+async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed() -> None:
+    play = Play(held={"initialize"})
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.caller()
+        running = caller.begin("one__echo")
+        one = await gateway.theatre.comes("one")
+        await one.hears("initialize")
+        status, _ = await gateway.rest("POST", "/api/mcp/one/disconnect")
+        assert status == 200
+        assert "error" in await running
+        await one.has_ended()
+        assert await gateway.status("one") == "stopped"
+
+
+@requirement("hub.call.abort")
+async def test_a_session_that_ends_cancels_its_calls_at_the_server() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller, other = await gateway.old_caller(), await gateway.old_caller()
+        running = caller.begin("one__hold")
+        one = await gateway.theatre.comes("one")
+        request = await one.called("hold")
+        staying = other.begin("one__hold")
+        second = await one.called("hold", 2)
+        await caller.close()
+        assert (await one.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
+        assert "error" in await running
+        one.answer(second, text("mine"))
+        assert words(await staying) == "mine"
+        assert len(one.all("notifications/cancelled")) == 1
+
+
+@requirement("hub.pool.parallel")
+async def test_lists_that_hang_do_not_add_up_and_do_not_hide_the_tools() -> None:
+    hanging = {"prompts/list", "resources/list", "resources/templates/list"}
+    play = Play(prompts=[{"name": "p"}], resources=[{"uri": "x://y", "name": "y"}], held=hanging)
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=500)}) as gateway:
+        caller = await gateway.caller()
+        listing = asyncio.create_task(caller.tools())
+        one = await gateway.theatre.comes("one")
+        for method in hanging:
+            await one.hears(method)
+        assert one.all("notifications/cancelled") == []
+        assert "one__echo" in await listing
+        assert await gateway.status("one") == "connected"
+        assert await caller.listed("prompts") == []
+
+
+async def test_a_server_that_declares_logs_and_never_answers_about_them_is_not_waited_for() -> None:
+    play = Play(held={"logging/setLevel"})
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.caller()
+        began = asyncio.get_running_loop().time()
+        assert told(await caller.call("one__echo"))["server"] == "one"
+        assert asyncio.get_running_loop().time() - began < 4
+
+
+async def test_a_server_that_offers_nothing_that_it_declared_is_of_use_all_the_same() -> None:
+    play = Play(more={"prompts": {}, "resources": {}, "tasks": {}, "x-future": {}})
+    play.replies = {"prompts/list": lambda params: {"prompts": 7}, "resources/list": lambda params: None}
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.caller()
+        assert "one__echo" in await caller.tools()
+        assert await caller.listed("resources") == []
+        assert told(await caller.call("one__echo"))["server"] == "one"
+
+
+@requirement("hub.catalog.cached")
+async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> None:
+    offered: list[Message] = [tool("first")]
+    life = {"ttlMs": 60_000}
+
+    def listed(params: Message) -> Message:
+        return {"tools": list(offered), **life}
+
+    play = Play(replies={"tools/list": listed}, more={"tools": {}})
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        caller = await gateway.caller()
+        for _ in range(3):
+            assert "one__first" in await caller.tools()
+        (one,) = gateway.theatre.of("one")
+        assert len(one.all("tools/list")) == 1
+        life["ttlMs"] = 0
+        await gateway.rest("POST", "/api/mcp/one/disconnect")
+        await gateway.rest("POST", "/api/mcp/one/connect")
+        offered[:] = [tool("second")]
+        listed_now = await caller.tools()
+        assert "one__second" in listed_now and "one__first" not in listed_now
+
+
+@requirement("hub.call.abort")
+async def test_d18_calls_cancelled_at_whatever_moment_leave_nothing_behind() -> None:
+    chance = random.Random(18)
+    async with a_gateway(lambda theatre: theatre.servers("one", calls=4, queue=500, idle=0)) as gateway:
+        callers = [await gateway.caller() for _ in range(4)] + [await gateway.old_caller() for _ in range(4)]
+
+        async def one_call() -> None:
+            running = chance.choice(callers).begin("one__echo", {"n": 1})
+            for _ in range(chance.randrange(40)):
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+        for _ in range(5):
+            await all_of(one_call() for _ in range(40))
+        await all_of(caller.call("one__echo") for caller in callers)
+        server = await gateway.server("one")
+        assert server.turnstile.running == server.turnstile.waiting == 0
+        assert len(gateway.theatre.of("one")) == 1
+
+
+@requirement("hub.pool.lazy", "hub.pool.dispose")
+async def test_d18_starts_and_stops_at_whatever_moment_leave_no_process() -> None:
+    chance = random.Random(7)
+    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+        caller = await gateway.caller()
+
+        async def disturb() -> None:
+            for _ in range(6):
+                name = chance.choice(["one", "two"])
+                await gateway.rest("POST", f"/api/mcp/{name}/{chance.choice(['connect', 'disconnect'])}")
+
+        async def use() -> None:
+            for _ in range(6):
+                await caller.tools()
+                await caller.call(f"{chance.choice(['one', 'two'])}__echo")
+
+        await all_of([disturb(), disturb(), use(), use()])
+        for name in ("one", "two"):
+            await gateway.rest("POST", f"/api/mcp/{name}/connect")
+            assert told(await caller.call(f"{name}__echo"))["server"] == name
+        for name in ("one", "two"):
+            living = [one for one in gateway.theatre.of(name) if not one.ended]
+            await all_of(one.has_ended() for one in living[:-1])
+            os.kill(living[-1].pid, signal.SIGCONT)
+
+
+@requirement("hub.status.failed")
+async def test_a_server_that_dies_again_and_again_is_left_alone_for_longer_and_longer() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.caller()
+        await caller.tools()
+        for count in range(1, 4):
+            os.kill((await gateway.theatre.comes("one", count)).pid, signal.SIGKILL)
+            error = await gateway.becomes("one", "failed", "backoff")
+            assert error is not None and "-9" in error
+            assert "error" in await caller.call("one__echo")
+            if count < 3:
+                await gateway.rest("POST", "/api/mcp/one/connect")
+        assert await gateway.status("one") == "backoff"
+        message = (await caller.call("one__echo"))["error"]["message"]
+        assert "one is backoff" in message
+        assert len(gateway.theatre.of("one")) == 3
