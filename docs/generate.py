@@ -36,6 +36,14 @@ KINDS = {int: "an integer", float: "a number", str: "text", bool: "true or false
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
+# What `api/doors` serves, which are no routes of the REST app.
+ENDPOINTS = {
+    "/mcp": "All servers, under names like `<server>__<tool>`. `X-Workspace-Path` selects a workspace.",
+    "/w/{project}/{workspace}/mcp": "The same for one workspace; the main checkout is `@main`.",
+    "/w/{project}/{workspace}/s/{server}/mcp": "One server of a workspace, under its own names.",
+}
+
+
 class CannotGenerate(Exception):
     """The code does not say what a page has to tell."""
 
@@ -112,6 +120,13 @@ def http_page() -> Iterator[str]:
         "[troubleshooting](../guide/troubleshooting.md#error-codes)."
     )
     yield table(["Route", "Token", "What it does"], routes())
+    yield "## MCP"
+    yield (
+        "These speak MCP, over Streamable HTTP and in every revision from 2024-11-05 to 2026-07-28, and need the token "
+        "too. Beside each stand `/sse` with `/messages` for clients of HTTP+SSE, and `/ws` for WebSocket, in place of "
+        "`/mcp`. Every name is one segment, percent-encoded. [MCP servers](../guide/mcp-servers.md) tells more."
+    )
+    yield table(["Route", "What is there"], ([f"`POST, GET, DELETE {path}`", text] for path, text in ENDPOINTS.items()))
 
 
 def routes() -> Iterator[list[str]]:

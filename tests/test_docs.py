@@ -142,7 +142,9 @@ def called(page: Path) -> Iterator[list[str]]:
     for line in [*lines, *inline]:
         found = re.match(r"(?:\S+=\S+ )*(?:\.venv/bin/)?rookery (.*)", line)
         if found and not line.startswith("rookery is "):
-            yield shlex.split(found[1], comments=True)
+            words = shlex.split(found[1], comments=True)
+            # What stands behind -- is another program's.
+            yield words[: words.index("--")] if "--" in words else words
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)

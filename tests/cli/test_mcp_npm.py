@@ -12,6 +12,8 @@ from tests.support.npm_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
 from tests.support.user import user
 
+README = Path(__file__).parents[2] / "README.md"
+
 pytestmark = [requirement("hub.cli.add", "hub.cli.verbs"), pytest.mark.timeout(300)]
 
 
@@ -23,19 +25,21 @@ def npm_house() -> Iterator[House]:
     assert rookery("down").returncode == 0
 
 
-def test_the_filesystem_server_is_added_listed_and_called(npm_house: House) -> None:
-    notes = Path(os.environ["HOME"]) / "notes"
+def test_the_filesystem_server_is_added_listed_and_called_as_the_readme_says(npm_house: House) -> None:
+    home = os.environ["HOME"]
+    notes = Path(home) / "notes"
     notes.mkdir()
-    (notes / "hello.txt").write_text("Hello from a note.\n")
+    (notes / "todo.txt").write_text("Water the plants.\n")
     added = user("mcp", "add", "files", "--", "mcp-server-filesystem", str(notes))
     assert added.returncode == 0, added.stderr
-    assert "connected: it speaks 2025-11-25 and offers 14 tools" in added.stderr
-    assert "files  connected  14" in user("mcp", "list").stdout
+    listed = user("mcp", "list")
+    read = user("mcp", "call", "files", "read_text_file", f"path={notes}/todo.txt")
+    shown = [added.stdout, added.stderr, "$ rookery mcp list\n", listed.stdout]
+    shown += ["$ rookery mcp call files read_text_file path=/home/you/notes/todo.txt\n", read.stdout]
+    assert "".join(shown).replace(home, "/home/you") in README.read_text()
     told = user("mcp", "tools", "files").stdout
     assert told.startswith("files: 14 tools, about ")
     assert "read_text_file" in told
-    read = user("mcp", "call", "files", "read_text_file", f"path={notes}/hello.txt")
-    assert (read.returncode, read.stdout) == (0, "Hello from a note.\n")
     written = user("mcp", "call", "files", "write_file", f"path={notes}/new.txt", "content=12")
     assert written.returncode == 0, written.stdout
     assert (notes / "new.txt").read_text() == "12"

@@ -93,7 +93,7 @@ class McpRoutes:
         return answer(await self._record(where, session, name) | {"definition": shown(slot.definition)})
 
     async def write(self, request: Request) -> Response:
-        """Define a server in a file, for good; answers which file, and the server's record if that is what counts."""
+        """Write a server into a file, for good; answers the file, and the record of the server that has its name then."""
         where, _, name = await self._asked(request)
         asked = await body_of(request, Define)
         await _require_outsider(request)
