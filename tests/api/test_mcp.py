@@ -31,9 +31,24 @@ print(json.dumps([status, json.loads(link.read())]))
 """
 
 
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+
+
 def ask(house: House, method: str, path: str, body: Any = None) -> Answer:
     data = json.dumps(body).encode() if body is not None else None
     return house.http(method, path, data, headers={"Content-Type": "application/json"} if data else None)
+
+
+def speak(house: House, method: str, **params: Any) -> Any:
+    """One request to the app-wide endpoint."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+    headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+    headers |= {"Mcp-Name": params["name"]} if "name" in params else {}
+    return house.http("POST", "/mcp", json.dumps(body).encode(), headers=headers).json()["result"]
 
 
 def add(house: House, name: str, **config: Any) -> Answer:
@@ -256,19 +271,9 @@ def test_switches_of_servers_and_tools_survive_a_restart(house: House) -> None:
     found = ask(again, "GET", "/api/mcp").json()
     assert found["odd"]["status"] == "disabled"
     assert found["other"]["status"] == "pending"
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
-    headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
-    listed = again.http("POST", "/mcp", json.dumps(body).encode(), headers=headers).json()
-    names = {tool["name"] for tool in listed["result"]["tools"]}
+    names = {tool["name"] for tool in speak(again, "tools/list")["tools"]}
     assert {"other__b", "other__c"} <= names
     assert not {"other__a", "odd__a"} & names
-
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-}
 
 
 def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_cleaned_of_them(house: House) -> None:
@@ -383,6 +388,49 @@ def test_s8_no_route_that_changes_servers_works_without_the_owners_token(house: 
     kind = {"Content-Type": "application/json"}
     assert house.http(method, path, body, token=None, headers=kind).status == 401
     assert house.http(method, path, body, token="rk_guess", headers=kind).status == 401
+
+
+@requirement("hub.servers.tool")
+def test_a_client_can_ask_which_servers_there_are(house: House) -> None:
+    opencode = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
+    opencode.parent.mkdir(parents=True)
+    opencode.write_text(json.dumps({"mcp": {"odd": {"type": "local", "command": ["false"]}}}))
+    mine = defined(odd={"command": ODD}, dead={"command": ["/nowhere/at-all"]})
+    assert ask(house, "POST", "/api/mcp/odd/connect").status == 200
+    assert ask(house, "POST", "/api/mcp/dead/connect").status == 200
+    found = speak(house, "tools/call", name="hub_list_servers", arguments={})["structuredContent"]["servers"]
+    assert found == [
+        {
+            "name": "odd",
+            "status": "connected",
+            "error": None,
+            "tools": 3,
+            "source": f"{mine}:1",
+            "shadowed": False,
+            "scope": "workspace",
+            "era": "2025-11-25",
+        },
+        {
+            "name": "dead",
+            "status": "failed",
+            "error": "cannot start dead: /nowhere/at-all was not found",
+            "tools": 0,
+            "source": f"{mine}:1",
+            "shadowed": False,
+            "scope": "workspace",
+            "era": None,
+        },
+        {
+            "name": "odd",
+            "status": "disabled",
+            "error": None,
+            "tools": 0,
+            "source": f"{opencode}:1",
+            "shadowed": True,
+            "scope": "workspace",
+            "era": None,
+        },
+    ]
 
 
 def test_problems_are_told_with_file_and_line(house: House) -> None:

@@ -1,0 +1,57 @@
+"""What is shown of a definition: all that is no secret, as it was written."""
+
+from typing import Any
+
+import pytest
+
+from rookery.upstreams.dialects import define_entry
+from rookery.upstreams.showing import redactor_for, shown
+
+
+def written(**entry: Any) -> Any:
+    return shown(define_entry("x", entry, "here"))["written"]
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        (["run", "--port", "80", "file.txt"], ["run", "--port", "80", "file.txt"]),
+        (["run", "--token", "abc"], ["run", "--token", "(hidden)"]),
+        (["run", "--api-key=abc", "-k"], ["run", "--api-key=(hidden)", "-k"]),
+        (["run", "PASSWORD=abc"], ["run", "PASSWORD=(hidden)"]),
+        (["run", "--token", "{env:T}", "--key=${K:-none}"], ["run", "--token", "{env:T}", "--key=${K:-none}"]),
+        (["run", "--token", "--verbose"], ["run", "--token", "--verbose"]),
+        (["run", "https://me:abc@host/x?a=1&token=abc"], ["run", "https://(hidden)@host/x?a=1&token=(hidden)"]),
+        (["run", "postgres://db/x"], ["run", "postgres://db/x"]),
+        (["run", "http://[broken"], ["run", "http://[broken"]),
+    ],
+)
+def test_words_of_a_command_that_look_like_secrets_are_hidden(given: list[str], seen: list[str]) -> None:
+    assert written(command=given) == {"command": seen}
+
+
+def test_an_address_keeps_all_that_is_no_secret() -> None:
+    assert written(url="https://host:8000/a%20b/?x=%2F&y")["url"] == "https://host:8000/a%20b/?x=%2F&y"
+    assert written(url="https://host/?api_key={env:KEY}")["url"] == "https://host/?api_key={env:KEY}"
+
+
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        ("plain", "(hidden)"),
+        ("{env:X}", "{env:X}"),
+        ("Bearer {env:X}", "Bearer {env:X}"),
+        ("Bearer ${X}", "Bearer ${X}"),
+        ("abc{env:X}", "(hidden)"),
+        ("{}", "(hidden)"),
+        ("", "(hidden)"),
+    ],
+)
+def test_a_value_is_shown_only_if_it_says_no_more_than_where_the_secret_is(value: str, seen: str) -> None:
+    assert written(url="http://host/", headers={"H": value})["headers"] == {"H": seen}
+    assert written(command=["x"], env={"V": value})["env"] == {"V": seen}
+
+
+def test_what_a_server_was_given_is_struck_out_of_what_it_says_also_without_its_first_word() -> None:
+    made = redactor_for(define_entry("x", {"url": "http://h/", "headers": {"A": "Bearer 0123456789abcdef"}}, "here"))
+    assert made.clean("got 0123456789abcdef, thanks") == "got [secret], thanks"
