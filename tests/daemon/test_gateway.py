@@ -1,0 +1,204 @@
+"""The gateway in the real daemon: with tokens, over a port, with processes that must not outlive it."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from tests.support.callers import ERAS, Caller, failure, told, words
+from tests.support.gateway import checkout, view_of, write
+from tests.support.house import House, alive, kill, rookery, up, wait_dead
+from tests.support.marionettes import Play, Theatre, a_theatre, tool
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def running() -> Iterator[list[House]]:
+    """Daemons that a test starts when its servers are defined; stopped at the end if they still run."""
+    houses: list[House] = []
+    yield houses
+    for house in houses:
+        if alive(house.pid):
+            rookery("down")
+
+
+Running = tuple[House, Theatre, aiohttp.ClientSession]
+
+
+@asynccontextmanager
+async def a_house(running: list[House], *projects: Path) -> AsyncGenerator[Running]:
+    async with a_theatre() as theatre, aiohttp.ClientSession() as http:
+        write(theatre.servers("one", "two"))
+        house = await asyncio.to_thread(up)
+        running.append(house)
+        for folder in projects:
+            body = json.dumps({"path": str(folder)}).encode()
+            answer = await asyncio.to_thread(house.http, "POST", "/api/projects", body, headers=JSON)
+            assert answer.status == 201, answer.body
+        yield house, theatre, http
+
+
+def caller(house: House, http: aiohttp.ClientSession, path: str = "/mcp", era: str = ERAS[1]) -> Caller:
+    headers = {"Authorization": f"Bearer {house.token}"}
+    return Caller(http, f"{house.runtime['url']}{path}", era, headers=headers)
+
+
+@requirement("hub.catalog.primitives")
+async def test_c17_c18_official_clients_call_through_it_and_their_token_goes_no_further(running: list[House]) -> None:
+    folder = checkout()
+    async with a_house(running, folder) as (house, theatre, _):
+        for mode in ("legacy", ERAS[1]):
+            for path, name in (("/mcp", "one__echo"), (view_of(folder, "one"), "echo")):
+                headers = {"Authorization": f"Bearer {house.token}"}
+                async with create_mcp_http_client(headers) as http:
+                    way = streamable_http_client(f"{house.runtime['url']}{path}", http_client=http)
+                    async with Client(way, mode=mode) as client:
+                        assert name in [each.name for each in (await client.list_tools()).tools]
+                        found = await client.call_tool(name, {"a": 1})
+                        assert not found.is_error
+        assert len(theatre.of("one")) == 2
+        for one in theatre.all:
+            assert house.token not in "".join(one.lines) + json.dumps(one.env) + " ".join(one.words)
+            assert "ROOKERY_HOME" not in one.env and "ROOKERY_TOKEN" not in one.env
+
+
+async def test_s8_a03_a01_no_endpoint_answers_without_the_token_or_to_a_foreign_host(running: list[House]) -> None:
+    folder = checkout()
+    async with a_house(running, folder) as (house, theatre, _):
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "one__echo"}}
+        body = json.dumps(call).encode()
+        bare = view_of(folder, "one")
+        paths = ["/mcp", "/mcp?names=opencode", view_of(folder), bare, "/messages", bare.replace("/mcp", "/messages")]
+        tries = [("POST", path) for path in paths] + [("GET", path) for path in ("/sse", "/ws", "/mcp", bare)]
+        tries += [("DELETE", "/mcp"), *(("POST", f"/mcp?{key}={house.token}") for key in ("token", "access_token"))]
+        for method, path in tries:
+            for token in (None, "wrong", house.token + "x", house.token[:-1]):
+                answer = house.http(method, path, body, token=token, headers=JSON)
+                assert answer.status == 401, (method, path, token)
+            assert house.http(method, path, body, headers=JSON | {"Host": "evil.test"}).status == 421
+            assert house.http(method, path, body, headers=JSON | {"Origin": "https://evil.test"}).status == 403
+        assert theatre.all == []
+
+
+@requirement("hub.pool.dispose")
+async def test_d05_when_the_daemon_stops_all_servers_and_their_processes_have_ended(running: list[House]) -> None:
+    async with a_house(running) as (house, theatre, http):
+        await caller(house, http).tools()
+        one, two = await theatre.comes("one"), await theatre.comes("two")
+        one.order(make="plain")
+        one.order(make="holds")
+        two.order(deaf=True)
+        made = await one.has_made(2)
+        hanging = caller(house, http).begin("two__hold")
+        await two.called("hold")
+        done = await asyncio.to_thread(rookery, "down")
+        assert done.returncode == 0, done.stderr
+        assert not [pid for pid in (house.pid, one.pid, two.pid, *made) if alive(pid)]
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+@requirement("hub.pool.dispose")
+async def test_d07_when_the_daemon_is_killed_its_servers_end_too(running: list[House]) -> None:
+    async with a_house(running) as (house, theatre, http):
+        await caller(house, http).tools()
+        pids = [one.pid for one in theatre.all]
+        assert len(pids) == 2
+        await asyncio.to_thread(kill, house.pid)
+        for pid in pids:
+            await asyncio.to_thread(wait_dead, pid)
+        # The next one finds nothing, and everything works as before.
+        house = await asyncio.to_thread(up)
+        running.append(house)
+        assert told(await caller(house, http).call("one__echo"))["pid"] not in pids
+
+
+@requirement("hub.call.hang")
+async def test_c19_an_answer_without_end_costs_the_daemon_neither_its_memory_nor_its_life(running: list[House]) -> None:
+    async with a_house(running) as (house, theatre, http):
+        client = caller(house, http)
+        await client.tools()
+        process = psutil.Process(house.pid)
+        before = process.memory_info().rss
+        one = await theatre.comes("one")
+        for _ in range(2):
+            hanging = client.begin("one__hold")
+            await one.called("hold")
+            one.print('{"jsonrpc":"2.0","result":{"content":[{"type":"text","text":"')
+            one.print("x" * 1_000_000, times=200)
+            found = await hanging
+            assert failure(found) == "upstream-failed" and "longer than" in words(found)
+            assert told(await client.call("two__echo"))["server"] == "two"
+            # In a thread, because what it waits for is answered here.
+            await asyncio.to_thread(house.http, "POST", "/api/mcp/one/connect", b"{}", headers=JSON)
+            one = await theatre.comes("one", len(theatre.of("one")))
+        assert alive(house.pid)
+        peak = next(line for line in Path(f"/proc/{house.pid}/status").read_text().splitlines() if "VmHWM" in line)
+        assert int(peak.split()[1]) * 1024 - before < 400_000_000
+        assert process.memory_info().rss - before < 150_000_000
+
+
+@requirement("hub.config.invalid", "hub.pool.reuse")
+async def test_a_changed_file_counts_while_the_daemon_runs_and_leaves_alone_what_did_not_change(
+    running: list[House],
+) -> None:
+    async with a_house(running) as (house, theatre, http):
+        client = caller(house, http, era=ERAS[0])
+        await client.open()
+        await client.listen()
+        await client.tools()
+        before = {one.name: one.pid for one in theatre.all}
+        seen = len(client.all("notifications/tools/list_changed"))
+        write(theatre.servers("one", "three"))
+        await theatre.of("two")[0].has_ended()
+        await client.hears("notifications/tools/list_changed", seen + 1)
+        assert "three__echo" in await client.tools() and "two__echo" not in await client.tools()
+        assert told(await client.call("one__echo"))["pid"] == before["one"]
+        await client.close()
+
+
+@requirement("hub.pool.scope")
+async def test_f06_two_workspaces_never_mix_their_answers_nor_their_directories(running: list[House]) -> None:
+    folders = [checkout(name) for name in ("left", "right")]
+    async with a_house(running, *folders) as (house, theatre, http):
+        clients = [caller(house, http, view_of(folder), era) for folder in folders for era in ERAS]
+        for client in clients:
+            await client.open()
+        turns = [(place, turn) for turn in range(25) for place in range(len(clients))]
+        found = await asyncio.gather(*(clients[place].call("one__echo", {"n": [place, turn]}) for place, turn in turns))
+        where = {one.pid: one.cwd for one in theatre.of("one")}
+        assert len(where) == 2
+        for (place, turn), answer in zip(turns, found, strict=True):
+            assert told(answer)["arguments"] == {"n": [place, turn]}
+            assert where[told(answer)["pid"]] == folders[place // 2].resolve()
+        for client in clients:
+            await client.close()
+
+
+@requirement("hub.catalog.changed")
+async def test_what_changes_is_told_over_the_standing_stream_of_a_real_connection(running: list[House]) -> None:
+    folder = checkout()
+    async with a_house(running, folder) as (house, theatre, http):
+        theatre.plays["one"] = Play()
+        for era in ERAS:
+            client = caller(house, http, view_of(folder, "one"), era)
+            await client.open()
+            await client.tools()
+            await client.listen()
+            seen = len(client.all("notifications/tools/list_changed"))
+            one = theatre.alive("one")[-1]
+            await one.change(tool(f"fresh-{era}"))
+            await client.hears("notifications/tools/list_changed", seen + 1)
+            assert await client.tools() == [f"fresh-{era}"]
+            await client.close()
