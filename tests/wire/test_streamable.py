@@ -226,6 +226,100 @@ async def test_a_session_has_a_stream_which_can_be_resumed_and_an_end() -> None:
         assert (await talk.post(tool("touch"))).status == 400
 
 
+async def standing(talk: Talk, session: str, *headers: str) -> Client:
+    """A client that reads what belongs to no call."""
+    client = await talk.site.client()
+    await client.send(request("GET", "/mcp", session, "Accept: text/event-stream", *headers))
+    assert b" 200 " in await soon(client.reader.readuntil(b"\r\n\r\n"))
+    return client
+
+
+async def hears(client: Client, last: bytes) -> bytes:
+    return await soon(client.reader.readuntil(last + b'","params":{}}\r\n\r\n'))
+
+
+async def left(talk: Talk) -> None:
+    """Until nobody reads the only session's stream any more."""
+    (session,) = talk.endpoint.service.sessions._known.values()
+    async with asyncio.timeout(LIMIT):
+        while session.attended:  # noqa: ASYNC110 - nothing tells when a socket's end has been noticed
+            await asyncio.sleep(0)
+
+
+@requirement("wire.http.session")
+async def test_a_resumed_stream_brings_what_came_meanwhile_and_what_comes_later() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await standing(talk, session)
+        talk.provider.changes.list_changed("tools")
+        (last,) = ids_in(await hears(client, b"tools/list_changed"))
+        client.close()
+        await left(talk)
+        talk.provider.changes.list_changed("prompts")
+        client = await standing(talk, session, f"Last-Event-ID: {last}")
+        heard = await hears(client, b"prompts/list_changed")
+        assert [one["method"] for one in messages_in(heard)] == ["notifications/prompts/list_changed"]
+        refused = await talk.site.ask(request("GET", "/mcp", session, "Accept: text/event-stream"))
+        assert refused.status == 409
+        client.close()
+        await left(talk)
+        client = await standing(talk, session, f"Last-Event-ID: {ids_in(heard)[-1]}")
+        talk.provider.changes.list_changed("resources")
+        heard = await hears(client, b"resources/list_changed")
+        assert [one["method"] for one in messages_in(heard)] == ["notifications/resources/list_changed"]
+        client.close()
+        await left(talk)
+        talk.provider.changes.list_changed("tools")
+        client = await standing(talk, session)
+        talk.provider.changes.list_changed("prompts")
+        heard = await hears(client, b"prompts/list_changed")
+        assert [one["method"] for one in messages_in(heard)] == ["notifications/prompts/list_changed"]
+
+
+@requirement("wire.http.session")
+async def test_a_session_whose_stream_is_read_is_not_idle_and_one_that_waits_for_its_reader_is() -> None:
+    clock = SetClock()
+    async with talking(idle_seconds=60, clock=clock) as talk:
+        session = await talk.session()
+        client = await standing(talk, session)
+        clock.now = 1_000
+        talk.endpoint.service.sessions.expire()
+        client.close()
+        await left(talk)
+        clock.now = 1_059
+        assert (await talk.post(message("ping", {}, 2), session)).status == 200
+        clock.now = 1_120
+        assert (await talk.post(message("ping", {}, 2), session)).status == 404
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "2", "\xb2", "", "-1", "1_0", "x"])
+async def test_a11_an_event_that_never_was_is_refused_by_name(number: str) -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await standing(talk, session)
+        talk.provider.changes.list_changed("tools")
+        (last,) = ids_in(await hears(client, b"tools/list_changed"))
+        wrong = f"Last-Event-ID: {last[:-1]}{number}"
+        refused = await talk.site.ask(request("GET", "/mcp", session, "Accept: text/event-stream", wrong))
+        assert (refused.status, "Last-Event-ID" in refused.json()["error"]["message"]) == (400, True)
+
+
+async def test_who_comes_back_too_late_is_told_so() -> None:
+    async with talking() as talk:
+        session = await talk.session()
+        client = await standing(talk, session)
+        talk.provider.changes.list_changed("tools")
+        (last,) = ids_in(await hears(client, b"tools/list_changed"))
+        client.close()
+        await left(talk)
+        for _ in range(1_000):
+            talk.provider.changes.list_changed("tools")
+        again = request("GET", "/mcp", session, "Accept: text/event-stream", f"Last-Event-ID: {last}")
+        refused = await talk.site.ask(again)
+        assert (refused.status, "begin a new stream" in refused.json()["error"]["message"]) == (400, True)
+        await standing(talk, session)
+
+
 @requirement("wire.http.session")
 async def test_a16_a_session_too_many_is_a_503_and_one_that_expired_a_404() -> None:
     clock = SetClock()

@@ -30,10 +30,15 @@ from rookery.wire.streams import Sender, Stream
 
 _ENDED_STREAMS_KEPT = 8
 MAX_SUBSCRIPTIONS = 1_000
+# More than any event's number has.
+_DIGITS = 18
 
 
 class Standing(Protocol):
     """Where messages go that belong to no call: the stream of a GET, or the connection itself."""
+
+    @property
+    def attended(self) -> bool: ...
 
     def push(self, data: bytes, /) -> object: ...
     def end(self) -> None: ...
@@ -83,7 +88,19 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        return bool(self.calls) or self.standing is not None
+        return bool(self.calls) or self.attended
+
+    @property
+    def attended(self) -> bool:
+        """Whether anybody reads what belongs to no call."""
+        return self.standing is not None and self.standing.attended
+
+    def new_standing(self) -> Stream:
+        """A stream for what belongs to no call. It outlasts its reader, who may come back for what it missed."""
+        if self.standing is not None:
+            self.standing.end()
+        self.standing = made = self.new_stream()
+        return made
 
     def new_stream(self) -> Stream:
         """A stream that can be resumed; of those that have ended, only the newest few."""
@@ -98,9 +115,12 @@ class Session:
         """The stream that an event id belongs to, and the place in it."""
         name, _, number = event_id.rpartition("-")
         stream = self.streams.get(name)
-        if stream is None or not number.isdigit():
+        position = int(number) if number.isdecimal() and len(number) <= _DIGITS else None
+        if stream is None or position is None or not stream.has_been_at(position):
             raise WireError(INVALID_PARAMS, "Last-Event-ID belongs to no stream that is still known")
-        return stream, int(number)
+        if not stream.keeps(position):
+            raise WireError(INVALID_PARAMS, "more has come since Last-Event-ID than is kept; begin a new stream")
+        return stream, position
 
     async def question(self, send: Sender, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
         """Ask the client on the stream of the call that needs it; answers come in requests of their own."""

@@ -151,20 +151,16 @@ class StreamableHttp:
         last = http.header(b"last-event-id")
         if last is not None:
             stream, position = session.found_stream(last)
-        elif session.standing is not None:
+        elif session.attended:
             await http.refuse(409, WireError(INVALID_REQUEST, "this session has a stream already"))
             return
         else:
-            stream, position = session.new_stream(), 0
-            session.standing = stream
+            stream, position = session.new_standing(), 0
         http.on_lost(current_task().cancel)
-        try:
+        with stream.read():
             await http.start_stream()
             await http.follow(stream, position)
             await http.end_stream()
-        finally:
-            if session.standing is stream:
-                session.standing = None
 
     async def _delete(self, http: Http) -> None:
         session = await self._session(http)

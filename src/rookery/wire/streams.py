@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 
 from rookery.wire.jsonrpc import one_line
 
@@ -21,6 +22,9 @@ def event(data: bytes, id_: str | None = None, kind: bytes = b"message") -> byte
 
 class News:
     """Messages that wait for a reader; one that waits already does not wait twice, which bounds a slow one's cost."""
+
+    # By its connection, as long as there is one.
+    attended = True
 
     def __init__(self) -> None:
         self._waiting: dict[bytes, None] = {}
@@ -64,12 +68,13 @@ async def relay(news: News, send: Sender, still_here: Beat | None = None) -> Non
 class Stream:
     """What was sent on one stream; its events have ids only if it has a name."""
 
-    __slots__ = ("_count", "_events", "_wake", "ended", "name")
+    __slots__ = ("_count", "_events", "_readers", "_wake", "ended", "name")
 
     def __init__(self, name: str | None) -> None:
         self.name = name
         self.ended = False
         self._count = 0
+        self._readers = 0
         self._events: deque[bytes] = deque(maxlen=_KEPT)
         self._wake = asyncio.Event()
 
@@ -89,17 +94,37 @@ class Stream:
         self.ended = True
         self._wake.set()
 
+    @property
+    def attended(self) -> bool:
+        """Whether anybody reads it."""
+        return self._readers > 0
+
+    @contextmanager
+    def read(self) -> Generator[None]:
+        """Somebody does, for as long as this lasts."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+
+    def has_been_at(self, position: int) -> bool:
+        return position <= self._count
+
+    def keeps(self, position: int) -> bool:
+        """Whether all that came after it is still known."""
+        return position >= self._count - len(self._events)
+
     async def after(self, position: int) -> tuple[list[bytes], int]:
         """The events after `position` and the new position, waiting for the first.
 
         None once the stream has ended, or if the reader is so far behind that some are no longer kept.
         """
         while True:
-            oldest = self._count - len(self._events)
-            if position < oldest:
+            if not self.keeps(position):
                 return [], self._count
             if position < self._count:
-                return list(self._events)[position - oldest :], self._count
+                return list(self._events)[position - self._count :], self._count
             if self.ended:
                 return [], self._count
             self._wake.clear()
