@@ -73,6 +73,6 @@ async def test_the_shape_of_status_has_every_field_that_programs_rely_on() -> No
     assert fields(status.Agent) >= {"state", "port", "pid", "error"}
     assert fields(status.Endpoint) >= {"server_running", "port", "url", "connected_clients", "tools", "last_error"}
     assert fields(status.Tool) >= {"name", "description", "parameters"}
-    assert fields(status.Server) >= {
+    assert fields(status.Record) >= {
         *("name", "workspace", "status", "error", "tools", "source", "shadowed", "scope", "era"),
     }

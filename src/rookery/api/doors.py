@@ -1,12 +1,11 @@
 """The MCP endpoints: which view a path, a header and a query choose. Who may call has been judged before."""
 
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,8 +25,6 @@ from rookery.wire.head import Head
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
 from rookery.wire.session import Session
-
-logger = logging.getLogger("rookery.mcp")
 
 _ENDS = frozenset({"mcp", "sse", "messages", "ws"})
 _HEADER = b"x-workspace-path"
@@ -75,17 +72,19 @@ class Doors:
         # Most of them are asked for again and again; the one used longest ago first.
         self._endpoints: OrderedDict[tuple[Choice, str], tuple[Endpoint, View | Nowhere]] = OrderedDict()
         # What was chosen before, by all that chooses: path, query and header.
-        self._chosen: dict[tuple[bytes, ...], Endpoint] = {}
+        self._chosen: dict[tuple[bytes, ...], tuple[Endpoint, bytes]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope["raw_path"]
         chosen = (raw, scope["query_string"], *Head.of(scope["headers"]).all(_HEADER))
-        endpoint = self._chosen.get(chosen)
-        if endpoint is None:
+        known = self._chosen.get(chosen)
+        if known is None:
             beside, _, end = raw.decode("latin-1").rpartition("/")
             if end not in _ENDS or (beside and not beside.startswith("/w/")):
                 await self._rest(scope, receive, send)
                 return
+            # The same place however its name is encoded: clients differ in what they escape.
+            beside = "/".join(quote(unquote(part), safe="@") for part in beside.split("/"))
             try:
                 choice = await self._choose(scope, beside)
                 endpoint = await self._endpoint(choice, beside)
@@ -94,15 +93,13 @@ class Doors:
                 await Http(scope, receive, send).refuse(status, WireError(INVALID_REQUEST, error.message))
                 return
             if len(self._chosen) >= _MOST_CHOICES:
-                self.forget_choices()
+                self._chosen.clear()
             # What is nowhere now may be somewhere the next time.
+            known = endpoint, f"{beside}/{end}".encode()
             if choice is not _NOWHERE:
-                self._chosen[chosen] = endpoint
+                self._chosen[chosen] = known
+        endpoint, scope["raw_path"] = known
         await endpoint(scope, receive, send)
-
-    def forget_choices(self) -> None:
-        """Workspaces have come or gone."""
-        self._chosen.clear()
 
     def close(self) -> None:
         """End every call and every stream; the listener is stopped after this."""
@@ -136,9 +133,11 @@ class Doors:
         return Endpoint(view, f"{beside}/mcp", on_session_end=self._session_ended), view
 
     def _forget_oldest(self) -> None:
-        while len(self._endpoints) > _MOST_ENDPOINTS:
-            _, (endpoint, view) = self._endpoints.popitem(last=False)
-            self.forget_choices()
+        """One that somebody uses stays, however many there are: that costs less than a client that is cut off."""
+        unused = [key for key, (endpoint, _) in self._endpoints.items() if endpoint.service.idle]
+        for key in unused[: max(0, len(self._endpoints) - _MOST_ENDPOINTS)]:
+            endpoint, view = self._endpoints.pop(key)
+            self._chosen.clear()
             endpoint.close()
             view.close()
 

@@ -88,7 +88,11 @@ class Audience:
     def _changed(self, member: Member, method: str, uri: str | None) -> None:
         """A member says so: it may know better than its list whether something is different."""
         if uri is not None:
-            self._changes.resource_updated(self.table(None).public_uri(member, uri))
+            # A server may speak of many more resources than anybody watches.
+            tables = {id(table): table for table in (self.table(None), *self._tables.values())}
+            for public in {table.public_uri(member, uri) for table in tables.values()}:
+                if self._changes.is_watched(public):
+                    self._changes.resource_updated(public)
             return
         self._tables.clear()
         self._watched(self._changes.watched)

@@ -83,11 +83,15 @@ def _table(
             found.setdefault(one.name, one)
     theirs = sorted(_distinct(one for one in offered if not one.ours), key=lambda one: (one.owner, one.name))
     taken = Counter(bare(one.name)[0] for one in theirs)
+    fronts = {one.owner: joined(one.owner, "")[0] for one in theirs}
     for one in theirs:
         name, clear = bare(one.name)
         conflict = taken[name] > 1 or name in found
         if style.prefix == "always" or conflict:
             name, clear = joined(one.owner, one.name)
+        elif any(name.startswith(front) for owner, front in fronts.items() if owner != one.owner):
+            # It looks as if it were another server's.
+            clear = False
         if not clear or (longest is not None and len(name) > longest) or name in found:
             name = next(marked for marked in _marked(name, one, longest) if marked not in found)
         found[name] = one

@@ -48,6 +48,7 @@ class Table:
     schemes: dict[str, Member] = field(default_factory=dict[str, Member])
     members: list[tuple[Member, Catalog]] = field(default_factory=list[tuple[Member, Catalog]])
     style: Style = field(default_factory=Style)
+    _publics: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
     _schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict[str, Mapping[str, Any] | None])
 
     def of(self, kind: Kind) -> dict[str, Target]:
@@ -78,11 +79,11 @@ class Table:
 
     def public_uri(self, member: Member, uri: str) -> str:
         """How a view calls a resource of one of its servers."""
-        for public, target in self.resources.items():
-            if target.member is member and target.name == uri:
-                return public
-        if self.style.bare or self.style.prefix != "always":
-            return uri
+        if not self._publics:
+            self._publics = {(id(one.member), one.name): public for public, one in self.resources.items()}
+        listed = self._publics.get((id(member), uri))
+        if listed is not None or self.style.bare or self.style.prefix != "always":
+            return listed or uri
         return scheme_of(member.name) + uri
 
 

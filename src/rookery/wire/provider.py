@@ -137,6 +137,9 @@ class Changes:
     def watched(self) -> frozenset[str]:
         return frozenset(self._watchers)
 
+    def is_watched(self, uri: str) -> bool:
+        return uri in self._watchers
+
     def watch(self, *uris: str) -> None:
         """One client more is interested in these."""
         before = len(self._watchers)

@@ -46,6 +46,11 @@ class Service:
         self._calls: set[asyncio.Task[Any]] = set()
         self._subscriptions: set[News] = set()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody would miss it."""
+        return not (len(self.sessions) or self._calls or self._subscriptions or self.on_close)
+
     def close(self) -> None:
         """End every call with an error, every subscription with its result, and every connection."""
         self.closing = True
