@@ -131,6 +131,25 @@ async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() 
         assert [message["params"]["data"] for message in caller.all("notifications/message")] == [2]
 
 
+@requirement("hub.catalog.primitives")
+@pytest.mark.parametrize("ends", ["an error", "a lost server"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_was_said_before_a_call_failed_reaches_the_caller_all_the_same(era: str, ends: str) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        meta = {"io.modelcontextprotocol/logLevel": "info"} if era == MODERN else {}
+        running, one, request = await held(gateway, caller, **meta)
+        for number in range(20):
+            one.tell("notifications/message", level="info", data=number)
+        if ends == "an error":
+            one.refuse(request, -32000, "no")
+            assert (await running)["error"]["message"] == "no"
+        else:
+            one.order(exit=3)
+            assert failure(await running) == "upstream-failed"
+        assert [message["params"]["data"] for message in caller.all("notifications/message")] == list(range(20))
+
+
 # ---- questions
 
 

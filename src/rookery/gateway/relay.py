@@ -80,9 +80,13 @@ class Relay:
         raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")
 
     async def run(self, work: Awaitable[T]) -> T:
-        """Wait for the answer, and for everything that was said before it to be handed over."""
+        """Wait for the answer, an error too, and for everything that was said before it to be handed over."""
         try:
-            result = await work
+            try:
+                result = await work
+            except Exception:
+                await self.flush()
+                raise
             if self._sending is not None:
                 await self.flush()
             return result
