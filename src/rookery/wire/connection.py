@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rookery.system.tasks import TaskSet
-from rookery.wire import revisions
+from rookery.wire import modern, revisions
 from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
@@ -21,7 +21,7 @@ from rookery.wire.jsonrpc import (
     encode_result,
     object_of,
 )
-from rookery.wire.service import Service, has_envelope, in_use
+from rookery.wire.service import Service, in_use
 from rookery.wire.session import Session, cancelled_id
 from rookery.wire.streams import News, Sender, relay
 
@@ -109,7 +109,7 @@ class Peer:
         if request.method == "initialize":
             # At once, so that what comes behind it finds the session.
             await reply(self._initialize(request))
-        elif request.method == "ping" and self._session is None and not has_envelope(request):
+        elif request.method == "ping" and self._session is None and not modern.has_envelope(request):
             await reply(encode_result(request.id, b"{}"))
         elif (refusal := self._refusal(request)) is not None:
             await reply(refusal.encoded(request.id))
@@ -127,7 +127,7 @@ class Peer:
         return None
 
     def _is_modern(self, request: Request) -> bool:
-        return self._modern and (request.method in revisions.ONLY_MODERN or has_envelope(request))
+        return self._modern and (request.method in revisions.ONLY_MODERN or modern.has_envelope(request))
 
     def _initialize(self, request: Request) -> bytes:
         try:

@@ -7,11 +7,13 @@ import msgspec
 from msgspec import Raw
 
 from rookery.wire import headers as mirrored, revisions
+from rookery.wire.calls import params_of
 from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
+    Message,
     Params,
     Request,
     WireError,
@@ -29,6 +31,8 @@ _REMEMBERED_BYTES = 4096
 
 _text = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Any])
+
+_ENVELOPE = revisions.META_VERSION.encode()
 
 T = TypeVar("T")
 
@@ -87,6 +91,16 @@ def _told(written: bytes) -> Told:
 
 # A client says the same with every request. It is kept by a copy, as parts of a message hold the whole of it.
 _told_again = functools.lru_cache(256)(_told)
+
+
+def has_envelope(message: Message) -> bool:
+    """Whether this is a request that says for itself which revision it speaks."""
+    if not isinstance(message, Request) or _ENVELOPE not in bytes(message.params):
+        return False
+    try:
+        return revisions.META_VERSION in params_of(message.params)[1]
+    except WireError:
+        return False
 
 
 def refuse_unknown(version: str) -> None:

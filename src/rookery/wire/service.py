@@ -14,7 +14,6 @@ from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    Message,
     Params,
     Request,
     WireError,
@@ -29,7 +28,6 @@ from rookery.wire.sessions import Sessions
 from rookery.wire.streams import Beat, News, Sender, relay
 
 SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
-_ENVELOPE = revisions.META_VERSION.encode()
 
 
 class Service:
@@ -169,16 +167,6 @@ class Service:
         if lost or task.uncancel() > 0:
             raise asyncio.CancelledError
         return SHUTTING_DOWN if self.closing else WireError(CANCELLED, "cancelled")
-
-
-def has_envelope(message: Message) -> bool:
-    """Whether this is a request that says for itself which revision it speaks."""
-    if not isinstance(message, Request) or _ENVELOPE not in bytes(message.params):
-        return False
-    try:
-        return revisions.META_VERSION in params_of(message.params)[1]
-    except WireError:
-        return False
 
 
 def in_use(request: Request) -> WireError:
