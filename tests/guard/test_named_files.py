@@ -99,5 +99,9 @@ def test_what_cannot_be_hashed_is_an_error(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(named_files, "LARGEST_SUM", 10)
     with pytest.raises(RookeryError, match="too large"):
         fingerprints([root / "run.sh", root / "server.js"], root)
-    with pytest.raises(RookeryError, match="more than 10000 things"):
-        files_named(["sh", "-c", " ".join(map(str, range(10_000)))], root, root)
+    with pytest.raises(RookeryError, match="more than 2000 things"):
+        files_named(["sh", "-c", " ".join(map(str, range(2_000)))], root, root)
+    for number in range(201):
+        (root / f"{number}.txt").touch()
+    with pytest.raises(RookeryError, match="more than 200 files"):
+        files_named(["cat", *(f"{number}.txt" for number in range(201))], root, root)

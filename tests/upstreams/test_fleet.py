@@ -1,13 +1,23 @@
 """What the files of a directory define: what runs of it, with which environment, and only with the user's approval."""
 
+import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rookery.guard import definitions
+from rookery.system.ids import new_id
 from rookery.system.processes import MARKER
+from rookery.system.spawn import Spawner
+from rookery.upstreams.connector import Connector
+from rookery.upstreams.definition import Definition
+from rookery.upstreams.hub import Hub
+from rookery.upstreams.pool import Pool
 from tests.support.callers import told
 from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
 from tests.support.marionettes import Message, Play, Theatre, all_of
@@ -234,6 +244,106 @@ async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another(
         assert {one.cwd for one in gateway.theatre.all} == {left.resolve()}
 
 
+@requirement("guard.approve.config")
+@pytest.mark.parametrize("scope", ["app", "workspace"])
+async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_whatever_scope_it_asks_for(
+    scope: str,
+) -> None:
+    folder = checkout()
+    inner = folder / "src" / "c"
+    inner.mkdir(parents=True)
+    async with a_gateway(None, folder) as gateway:
+        (inner / "run.sh").write_text(f"#!/bin/sh\nexec {' '.join(gateway.theatre.server('repo')['command'])}\n")
+        (inner / "run.sh").chmod(0o755)
+        entry = {"command": ["./run.sh"], "scope": scope, "cwd": "src/c"}
+        write({"repo": entry}, folder / ".rookery" / "mcp.json")
+        (subject,) = await gateway.service.waiting()
+        assert list(subject.files) == ["src/c/run.sh"]
+        assert subject.folder == str(inner.resolve())
+        await approve(gateway, folder)
+        caller = await gateway.caller(view_of(folder))
+        assert "repo__echo" in await caller.tools()
+        assert [one.cwd for one in gateway.theatre.all] == [inner.resolve()]
+        assert (await gateway.rest("GET", f"/api/mcp?workspace={folder}"))[1]["repo"]["workspace"] == str(folder)
+        await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={folder}")
+        (inner / "run.sh").write_text("#!/bin/sh\ntouch stolen\n")
+        await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
+        assert await gateway.status("repo", folder) == "needs_approval"
+        assert not (inner / "stolen").exists()
+
+
+@requirement("guard.approve.config")
+async def test_c10_what_is_revoked_in_one_checkout_goes_on_in_another_that_shares_its_definition() -> None:
+    left, right = checkout("left"), checkout("right")
+    async with a_gateway(None, left, right) as gateway:
+        for folder in (left, right):
+            write({"repo": gateway.theatre.server("repo", scope="app")}, folder / ".rookery" / "mcp.json")
+        callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
+        for folder, caller in zip((left, right), callers, strict=True):
+            assert await approve(gateway, folder) == 1
+            assert "repo__echo" in await caller.tools()
+        key = next(one.key for one in await gateway.approvals.list() if one.place == str(left.resolve()))
+        await gateway.approvals.revoke(key)
+        await gateway.service.approvals_changed(key)
+        await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={right}")
+        await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={right}")
+        assert await gateway.status("repo", right) == "connected"
+        assert await gateway.status("repo", left) == "needs_approval"
+
+
+@requirement("guard.approve.config")
+async def test_no_file_is_looked_at_for_what_nobody_has_approved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = checkout()
+    looked: list[str] = []
+    real = definitions.files_named
+
+    def seen(argv: Sequence[str], *more: Any) -> list[Path]:
+        looked.append(argv[0])
+        return real(argv, *more)
+
+    monkeypatch.setattr(definitions, "files_named", seen)
+    async with a_gateway(None, folder) as gateway:
+        command = gateway.theatre.server("repo")["command"]
+        write({"repo": {"command": command}}, folder / ".rookery" / "mcp.json")
+        session = await gateway.old_caller(view_of(folder))
+        await session.tools()
+        await gateway.hub.refresh()
+        assert looked == []
+        assert await approve(gateway, folder) == 1
+        looked.clear()
+        await gateway.hub.refresh()
+        assert looked == command[:1]
+
+
+async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> None:
+    folder = checkout()
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(definition: Definition, where: Path | None) -> bool:
+        reached.set()
+        await go_on.wait()
+        return False
+
+    async with a_gateway(None, folder) as gateway:
+        write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
+        pool = Pool(Connector(Spawner(new_id()), never, slow), lambda server: None)
+        hub = Hub(pool, gateway.hub.switches, gateway.events)
+        async with asyncio.timeout(10):
+            opening = asyncio.create_task(hub.fleet(folder))
+            await reached.wait()
+            await hub.fleet(None)
+            assert not opening.done()
+            go_on.set()
+            assert [one.status for one in (await opening).records()] == ["needs_approval"]
+        await hub.close()
+
+
+def never() -> Any:
+    raise AssertionError("nothing here is remote")
+
+
 # ---- many of them
 
 
@@ -256,7 +366,7 @@ async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_howeve
 @requirement("hub.status.values")
 async def test_every_status_that_a_server_can_have_is_shown_as_it_is() -> None:
     folder = checkout()
-    async with a_gateway(None, folder) as gateway:
+    async with a_gateway(None, folder, patient=False) as gateway:
         theatre = gateway.theatre
         write({"waits": theatre.server("waits")}, folder / ".rookery" / "mcp.json")
         write(
@@ -270,8 +380,9 @@ async def test_every_status_that_a_server_can_have_is_shown_as_it_is() -> None:
             }
         )
         await (await gateway.caller(view_of(folder))).tools()
+        for name, status in (("good", "connected"), ("bad", "failed"), ("worse", "failed"), ("idle", "stopped")):
+            await gateway.becomes(name, status, directory=folder)
         await gateway.rest("POST", f"/api/mcp/worse/connect?workspace={folder}")
-        await gateway.becomes("idle", "stopped", directory=folder)
         _, found = await gateway.rest("GET", f"/api/mcp?workspace={folder}")
         assert {name: one["status"] for name, one in found.items()} == {
             "off": "disabled",

@@ -94,6 +94,7 @@ class GuardRoutes:
             "source": subject.source,
             "problem": subject.problem,
             "content": subject.content,
+            "folder": subject.folder,
             "files": subject.files,
             "shown": subject.shown,
             "last": last.content if last is not None else None,

@@ -56,7 +56,7 @@ def approved(terminal: Terminal, one: dict[str, Any], count: str) -> bool:
         _lines(terminal, "settings", [f"{key}: {_json(value)}" for key, value in parts["other"].items()])
         _lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
         _lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
-        _line(terminal, "runs in", parts["cwd"])
+        _line(terminal, "runs in", one["folder"])
     else:
         _lines(terminal, "content", one["content"].split("\n"))
     _lines(terminal, "files, as they are now", [f"{path} sha256 {digest}" for path, digest in one["files"].items()])

@@ -13,7 +13,7 @@ from rookery.gateway.member import Member
 from rookery.gateway.rules import Judge, Verdict
 from rookery.gateway.switches import Switches
 from rookery.guard.approvals import Approvals
-from rookery.guard.definitions import server_subject
+from rookery.guard.definitions import content_of, key_of, server_subject
 from rookery.guard.policy import Policy, Rule, denied_text, read_rules
 from rookery.guard.subject import Key, Subject
 from rookery.system.bus import Bus
@@ -77,7 +77,7 @@ class GatewayService:
         return self._http
 
     def _server_changed(self, server: Server) -> None:
-        workspace = None if server.definition.scope == "app" else str(server.directory)
+        workspace = None if server.definition.everywhere else str(server.directory)
         self._events.publish(
             "mcp.status", server=server.name, workspace=workspace, status=server.status, error=server.error
         )
@@ -101,8 +101,8 @@ class GatewayService:
         """What the user is to look at, of every project."""
         for project in await self._projects.all():
             await self.hub.fleet(Path(project.path))
-        found = [self.subject(definition, checkout) for definition, checkout in self.hub.waiting()]
-        return list(await asyncio.gather(*found))
+        # One after the other: many at once would take the threads that others need.
+        return [await self.subject(definition, checkout) for definition, checkout in self.hub.waiting()]
 
     async def approvals_changed(self, key: Key) -> None:
         await self.hub.refresh(Path(key.place))
@@ -110,6 +110,10 @@ class GatewayService:
     async def _approved(self, definition: Definition, checkout: Path | None) -> bool:
         if definition.source.place == "user" or checkout is None:
             return True
+        # First what costs nothing: whoever only clones a repository must not wait for all that it names to be read.
+        written = content_of(definition.kind, definition.written)
+        if not await self._approvals.may_count(key_of(definition.name, checkout), written):
+            return False
         return await self._approvals.state(await self.subject(definition, checkout)) == "approved"
 
     # ---- workspaces: until there are others, the main checkouts of the projects

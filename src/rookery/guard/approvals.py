@@ -53,6 +53,10 @@ class Approvals:
             return "approved"
         return "changed" if known else "new"
 
+    async def may_count(self, key: Key, content: str) -> bool:
+        """Whether this was approved with whichever files: if not, there is no need to look at any file."""
+        return any(f"{one.content}\n".startswith(f"{content}\n") for one in (await self._all()).get(key, []))
+
     async def last(self, key: Key) -> Approval | None:
         """What was approved last under this name."""
         return max((await self._all()).get(key, []), key=lambda one: one.at, default=None)

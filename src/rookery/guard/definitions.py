@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from rookery.guard.named_files import files_named, fingerprints
-from rookery.guard.subject import Subject
+from rookery.guard.subject import Key, Subject
 from rookery.system.errors import RookeryError
 
 KIND = "mcp-server"
@@ -43,14 +44,11 @@ async def server_subject(
     The files are read anew each time: whoever starts a server asks right before.
     """
     root, real_place = checkout.resolve(), place.resolve()
-    content = json.dumps({"kind": kind, "entry": written}, indent=2, ensure_ascii=False)
-    # Half a character pair is no text that could be stored; as an escape it is the same JSON.
-    content = content.encode("utf-8", "backslashreplace").decode()
+    folder = root / (cwd or "")
 
     def look() -> dict[str, str]:
-        folder = root / (cwd or "")
-        named = {one: None for inside in (root, real_place) for one in files_named(command, folder, inside, search)}
-        return fingerprints(named, root)
+        inside = dict.fromkeys((root, real_place))
+        return fingerprints({one: None for each in inside for one in files_named(command, folder, each, search)}, root)
 
     files: dict[str, str] = {}
     problem = ""
@@ -58,7 +56,19 @@ async def server_subject(
         files = await asyncio.to_thread(look)
     except RookeryError as error:
         problem = error.message
-    return Subject(KIND, str(real_place), name, content, files, source, problem)
+    runs_in = os.path.normpath(folder) if kind == "local" else ""
+    return Subject(KIND, str(real_place), name, content_of(kind, written), files, source, problem, runs_in)
+
+
+def key_of(name: str, place: Path) -> Key:
+    return Key(KIND, str(place.resolve()), name)
+
+
+def content_of(kind: str, written: Mapping[str, Any]) -> str:
+    """What is shown of a definition, and approved."""
+    content = json.dumps({"kind": kind, "entry": written}, indent=2, ensure_ascii=False)
+    # Half a character pair is no text that could be stored; as an escape it is the same JSON.
+    return content.encode("utf-8", "backslashreplace").decode()
 
 
 def parts_of(content: str) -> Parts:

@@ -14,8 +14,9 @@ from pathlib import Path
 from rookery.system.errors import RookeryError
 
 LARGEST_FILE = 64 * 2**20
-LARGEST_SUM = 256 * 2**20
-MOST_WORDS = 10_000
+LARGEST_SUM = 128 * 2**20
+MOST_FILES = 200
+MOST_WORDS = 2_000
 
 # An argument is also looked at in pieces: it may be a line for a shell, or an option with its value.
 _PIECES = re.compile(r"""[^\s;|&()<>"'`=,]+""")
@@ -54,6 +55,8 @@ def files_named(argv: Sequence[str], cwd: Path, root: Path, search: str = "") ->
             named_inside = os.path.normpath(path).startswith(inside) or real.startswith(inside)
             if named_inside and not stat.S_ISDIR(path.stat().st_mode):
                 found.setdefault(real, path)
+                if len(found) > MOST_FILES:
+                    raise _unapprovable(f"its command names more than {MOST_FILES} files")
         except (OSError, ValueError):
             continue  # it is not there, or no path at all
     return list(found.values())

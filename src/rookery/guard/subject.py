@@ -22,7 +22,7 @@ class Subject:
 
     `place` is the real path of the checkout that the approval holds for; the main checkout's may stand for all
     workspaces of a project, since every content is approved by itself. `source` tells where the content was found and
-    is not part of it. With a `problem` it cannot be approved.
+    `folder` where it would run; they are no part of it. With a `problem` it cannot be approved.
     """
 
     kind: str
@@ -32,6 +32,7 @@ class Subject:
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     source: str = ""
     problem: str = ""
+    folder: str = ""
 
     @property
     def key(self) -> Key:

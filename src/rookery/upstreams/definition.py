@@ -83,6 +83,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     written_digest: str = ""
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether one serves all directories. A repository's own is approved for one, and serves that one only."""
+        return self.scope == "app" and self.source.place == "user"
+
     def __repr__(self) -> str:
         """Without anything that may be a secret: arguments, addresses, headers and variables all may."""
         return f"<Definition {self.name!r} {self.kind} {self.digest[:12]} from {self.source}>"

@@ -1,8 +1,7 @@
 """The servers of one directory: what its files, its user and its sessions define, and what came of each."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rookery.gateway.switches import Subjects, Switches
@@ -14,8 +13,6 @@ from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Added, Record, Slot, record_of, shadowed
 from rookery.upstreams.sources import Found
-
-logger = logging.getLogger("rookery.upstreams")
 
 
 class Fleet:
@@ -117,8 +114,11 @@ class Fleet:
         async with self._refreshing:
             if reload:
                 self.found = self._load()
+            # Once, however many sessions see them: it may take looking at files.
+            found = self.found.servers
+            unapproved = {one.name: one for one in found if not await self._approved(one, self.directory)}
             sessions = {None, *self.switches.sessions, *(one for added in self._added for one in added.by_session)}
-            wanted = {session: await self._wanted(session) for session in sessions}
+            wanted = {session: self._wanted(session, unapproved) for session in sessions}
             old, self._slots = self._slots, wanted
             self._scoped = any(slot.definition.scope == "session" for slot in wanted[None].values())
             self._keep(old, wanted)
@@ -144,18 +144,18 @@ class Fleet:
     def _all(self) -> list[Slot]:
         return [slot for slots in self._slots.values() for slot in slots.values()]
 
-    async def _wanted(self, session: str | None) -> dict[str, Slot]:
+    def _wanted(self, session: str | None, unapproved: Mapping[str, Definition]) -> dict[str, Slot]:
         definitions = {one.name: one for one in self.found.servers}
         for added in reversed(self._added):
             definitions |= added.of(None) | (added.of(session) if session is not None else {})
-        return {name: Slot(one, await self._reason(one, session)) for name, one in definitions.items()}
+        return {name: Slot(one, self._reason(one, session, unapproved)) for name, one in definitions.items()}
 
-    async def _reason(self, definition: Definition, session: str | None) -> str | None:
+    def _reason(self, definition: Definition, session: str | None, unapproved: Mapping[str, Definition]) -> str | None:
         """What keeps a server from being used."""
         switched = self.switches.server(definition.name, self.subjects(session))
         if not (definition.enabled if switched is None else switched):
             return "disabled"
-        return None if await self._approved(definition, self.directory) else "needs_approval"
+        return "needs_approval" if unapproved.get(definition.name) is definition else None
 
     def _keep(self, old: dict[str | None, dict[str, Slot]], new: dict[str | None, dict[str, Slot]]) -> None:
         """Servers whose definition still counts stay as they are, the others are given back."""
@@ -183,5 +183,7 @@ class Fleet:
         return server
 
     def where(self, definition: Definition) -> Path:
-        """The folder that a server of this fleet runs in."""
-        return Path.home() if definition.scope == "app" or self.directory is None else self.directory
+        """The folder that a server runs in. A repository's own never leave it: there its files were looked at."""
+        if self.directory is None or definition.everywhere:
+            return Path.home()
+        return self.directory

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Hub:
         self._events = events
         self._everywhere = Added()
         self._fleets: dict[Path | None, Fleet] = {}
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[Path | None, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.files = Following(self._file_changed)
         # Where Rookery itself is served, once that is known.
         self.own_port: int | None = None
@@ -47,7 +48,8 @@ class Hub:
         found = self._fleets.get(directory)
         if found is not None:
             return found
-        async with self._opening:
+        # One for each: nobody waits for what the files of another directory name.
+        async with self._opening[directory]:
             if directory not in self._fleets:
                 made = self._make(directory)
                 await made.refresh()

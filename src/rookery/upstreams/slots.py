@@ -64,7 +64,7 @@ def record_of(slot: Slot, server: Server | None, workspace: str | None) -> Recor
     clean = redactor_for(one).clean
     made = Record(
         name=one.name,
-        workspace=None if one.scope == "app" else workspace,
+        workspace=None if one.everywhere else workspace,
         status=slot.held_back or "pending",
         error=None,
         tools=0,
