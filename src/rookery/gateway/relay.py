@@ -1,6 +1,7 @@
 """One call on its way to a server behind us, and everything that comes back for it before its answer."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
@@ -18,11 +19,14 @@ from rookery.wire.provider import Ask, Call, wants_log
 
 T = TypeVar("T")
 
+logger = logging.getLogger("rookery.mcp.gateway")
+
 DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a slow client did not take in time.")
 
 _tasks = TaskSet("relay")
 _QUESTION = "question"
 _MOST_WAITING = 1000
+_MOST_BYTES = 4 * 1024 * 1024
 
 
 # Members of `_meta` that belong to one leg of the way, and not to the call.
@@ -42,24 +46,27 @@ def with_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[
 class Relay:
     """Hears what a server says while it works on one call, and hands it to the client that called, in order."""
 
-    __slots__ = ("_call", "_root", "_sending", "_waiting", "caller")
+    __slots__ = ("_bytes", "_call", "_dropped", "_root", "_sending", "_waiting", "caller")
 
     def __init__(self, call: Call, root: Path) -> None:
         self.caller = call.caller
         self._call = call
         self._root = root
-        self._waiting: deque[tuple[str, Mapping[str, Any] | Raw]] = deque()
+        self._waiting: deque[tuple[str, Mapping[str, Any] | Raw, int]] = deque()
+        self._bytes = 0
+        self._dropped = 0
         self._sending: asyncio.Task[None] | None = None
 
     def progressed(self, params: Params) -> None:
         token = self._call.meta.get("progressToken")
         if token is not None:
-            self._pass_on("notifications/progress", {**params, "progressToken": token})
+            size = sum(map(len, params.values()))
+            self._pass_on("notifications/progress", {**params, "progressToken": token}, size)
 
     def notified(self, message: Notification) -> None:
         if message.method == "notifications/message" and not self._wants_log(message.params):
             return
-        self._pass_on(message.method, message.params)
+        self._pass_on(message.method, message.params, len(message.params))
 
     async def answer(self, method: str, params: Params) -> Mapping[str, Any] | Raw:
         """A question of the server's. A client that cannot be asked is answered for."""
@@ -93,23 +100,28 @@ class Relay:
         finally:
             if self._sending is not None:
                 self._sending.cancel()
+            if self._dropped:
+                logger.warning("a client read too slowly: %d notifications of its call were dropped", self._dropped)
 
     async def flush(self) -> None:
         while self._sending is not None and not self._sending.done():
             await asyncio.wait([self._sending])
 
-    def _pass_on(self, method: str, params: Mapping[str, Any] | Raw) -> None:
-        if len(self._waiting) >= _MOST_WAITING:
+    def _pass_on(self, method: str, params: Mapping[str, Any] | Raw, size: int) -> None:
+        self._bytes += size
+        while self._waiting and (len(self._waiting) >= _MOST_WAITING or self._bytes > _MOST_BYTES):
             # The client reads slower than the server talks; the newest tell more than the oldest.
             DROPPED.add()
-            self._waiting.popleft()
-        self._waiting.append((method, params))
+            self._dropped += 1
+            self._bytes -= self._waiting.popleft()[2]
+        self._waiting.append((method, params, size))
         if self._sending is None or self._sending.done():
             self._sending = _tasks.start(self._send(), "notifications of a call")
 
     async def _send(self) -> None:
         while self._waiting:
-            method, params = self._waiting.popleft()
+            method, params, size = self._waiting.popleft()
+            self._bytes -= size
             await self._call.notify(method, params)
 
     def _wants_log(self, params: Raw) -> bool:

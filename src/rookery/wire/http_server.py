@@ -143,7 +143,7 @@ class Outlet:
         self._begun = True
         first = b""
         if self._session is not None:  # only a session can be come back to
-            self._stream = self._session.new_stream()
+            self._stream = self._session.streams.new()
             first = self._stream.prime() if self._session.client.revision in _WITH_PRIMING else b""
         await self._http.start_stream(first)
 

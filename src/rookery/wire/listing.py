@@ -10,6 +10,7 @@ from msgspec import Raw
 from rookery.system.errors import RookeryError
 
 _PAGES = 1000
+_MEBIBYTES = 64
 
 # Asks for one page, within so many seconds.
 Asks = Callable[[Mapping[str, Any], float], Awaitable[Raw]]
@@ -22,14 +23,18 @@ class Listed(list[Raw]):
 
 
 async def all_pages(ask: Asks, method: str, key: str, seconds: float) -> Listed:
-    """All that a list has; a cursor that comes again, or never ends, is an error. `seconds` are for all pages."""
+    """All that a list has; one that is too big, or has no end, is an error. `seconds` are for all pages."""
     found = Listed()
     seen: set[str] = set()
     params: dict[str, Any] = {}
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
+    size = 0
     for _ in range(_PAGES):
         result = await ask(params, max(0.0, end - loop.time()))
+        size += len(result)
+        if size > _MEBIBYTES * 1024 * 1024:
+            raise RookeryError("upstream-failed", f"{method}: the list is longer than {_MEBIBYTES} MiB")
         try:
             page = msgspec.json.decode(result, type=dict[str, Raw])
             found += msgspec.json.decode(page.get(key, Raw(b"[]")), type=list[Raw])

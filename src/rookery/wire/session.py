@@ -26,12 +26,10 @@ from rookery.wire.jsonrpc import (
     value_of,
 )
 from rookery.wire.provider import Ask, Client, Provider
+from rookery.wire.resuming import Streams
 from rookery.wire.streams import Sender, Stream
 
-_ENDED_STREAMS_KEPT = 8
 MAX_SUBSCRIPTIONS = 1_000
-# More than any event's number has.
-_DIGITS = 18
 
 
 class Standing(Protocol):
@@ -80,7 +78,7 @@ class Session:
         self.calls: dict[Id, asyncio.Task[Any]] = {}
         self.subscriptions: set[str] = set()
         self.standing: Standing | None = None
-        self.streams: dict[str, Stream] = {}
+        self.streams = Streams()
         self._asked: dict[Id, asyncio.Future[Response]] = {}
         self._numbers = itertools.count(1)
         self._changes = provider.changes
@@ -99,28 +97,8 @@ class Session:
         """A stream for what belongs to no call. It outlasts its reader, who may come back for what it missed."""
         if self.standing is not None:
             self.standing.end()
-        self.standing = made = self.new_stream()
+        self.standing = made = self.streams.new()
         return made
-
-    def new_stream(self) -> Stream:
-        """A stream that can be resumed; of those that have ended, only the newest few."""
-        ended = [name for name, stream in self.streams.items() if stream.ended]
-        for name in ended[:-_ENDED_STREAMS_KEPT]:
-            del self.streams[name]
-        name = f"s{next(self._numbers)}"
-        self.streams[name] = made = Stream(name)
-        return made
-
-    def found_stream(self, event_id: str) -> tuple[Stream, int]:
-        """The stream that an event id belongs to, and the place in it."""
-        name, _, number = event_id.rpartition("-")
-        stream = self.streams.get(name)
-        position = int(number) if number.isdecimal() and len(number) <= _DIGITS else None
-        if stream is None or position is None or not stream.has_been_at(position):
-            raise WireError(INVALID_PARAMS, "Last-Event-ID belongs to no stream that is still known")
-        if not stream.keeps(position):
-            raise WireError(INVALID_PARAMS, "more has come since Last-Event-ID than is kept; begin a new stream")
-        return stream, position
 
     async def question(self, send: Sender, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
         """Ask the client on the stream of the call that needs it; answers come in requests of their own."""
@@ -185,8 +163,7 @@ class Session:
             task.cancel("the session has ended")
         for future in self._asked.values():
             future.cancel()
-        for stream in self.streams.values():
-            stream.end()
+        self.streams.end()
         if self.standing is not None:
             self.standing.end()
 

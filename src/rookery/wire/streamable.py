@@ -18,7 +18,7 @@ from rookery.wire.jsonrpc import (
     object_of,
 )
 from rookery.wire.provider import Provider
-from rookery.wire.service import SHUTTING_DOWN, Service, current_task, has_envelope
+from rookery.wire.service import SHUTTING_DOWN, Service, current_task
 from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 
@@ -65,7 +65,7 @@ class StreamableHttp:
         messages = decode(whole if whole is not None else await http.body())
         first = messages[0]
         version = http.header(b"mcp-protocol-version")
-        if version in revisions.HANDSHAKE or (version is None and not has_envelope(first)):
+        if version in revisions.HANDSHAKE or (version is None and not modern.has_envelope(first)):
             await self._post_handshake(http, messages)
         elif len(messages) > 1:
             raise WireError(INVALID_REQUEST, "only 2025-03-26 has batches")
@@ -150,7 +150,7 @@ class StreamableHttp:
             return
         last = http.header(b"last-event-id")
         if last is not None:
-            stream, position = session.found_stream(last)
+            stream, position = session.streams.found(last)
         elif session.attended:
             await http.refuse(409, WireError(INVALID_REQUEST, "this session has a stream already"))
             return

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rookery.wire.jsonrpc import one_line
 
 _KEPT = 256
+KEPT_BYTES = 4 * 1024 * 1024
 STILL_HERE = b": still here\r\n\r\n"
 _KEEP_ALIVE_SECONDS = 15.0
 
@@ -68,14 +69,16 @@ async def relay(news: News, send: Sender, still_here: Beat | None = None) -> Non
 class Stream:
     """What was sent on one stream; its events have ids only if it has a name."""
 
-    __slots__ = ("_count", "_events", "_readers", "_wake", "ended", "name")
+    __slots__ = ("_count", "_events", "_readers", "_wake", "ended", "name", "size")
 
     def __init__(self, name: str | None) -> None:
         self.name = name
         self.ended = False
         self._count = 0
         self._readers = 0
-        self._events: deque[bytes] = deque(maxlen=_KEPT)
+        self._events: deque[bytes] = deque()
+        # In bytes, of what is kept.
+        self.size = 0
         self._wake = asyncio.Event()
 
     def push(self, data: bytes) -> bytes:
@@ -83,6 +86,10 @@ class Stream:
         self._count += 1
         made = event(data, f"{self.name}-{self._count}" if self.name else None)
         self._events.append(made)
+        self.size += len(made)
+        # The newest is kept whatever its size: most of all, it may be the answer.
+        while len(self._events) > _KEPT or (self.size > KEPT_BYTES and len(self._events) > 1):
+            self.size -= len(self._events.popleft())
         self._wake.set()
         return made
 
