@@ -268,10 +268,21 @@ async def test_the_next_is_not_started_before_the_last_has_ended(monkeypatch: py
 async def test_one_that_is_of_no_use_is_ended_and_counts_as_failed() -> None:
     async with held() as one:
         pid = await one.pid()
-        await soon(one.lasting.fail(RookeryError("timeout", "no list came", "look at it")))
+        client = await soon(one.lasting.client())
+        await soon(one.lasting.fail(client, RookeryError("timeout", "no list came", "look at it")))
         wait_dead(pid, 1.0)
         assert one.states[-1] == ("backoff", "no list came")
         await one.fails("no list came; tried again in 1 s")
+
+
+async def test_what_fails_on_a_connection_that_is_gone_does_not_end_the_next() -> None:
+    async with held() as one:
+        before = await soon(one.lasting.client())
+        await soon(one.lasting.stop())
+        pid = await one.pid()
+        await soon(one.lasting.fail(before, RookeryError("timeout", "no list came")))
+        assert one.states[-1] == ("connected", None)
+        assert await one.pid() == pid
 
 
 async def test_a_mistake_of_ours_in_connecting_is_an_error_like_any_other(caplog: pytest.LogCaptureFixture) -> None:

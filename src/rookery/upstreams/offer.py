@@ -37,7 +37,7 @@ class _Updated(msgspec.Struct):
 class Offer:
     """`fail` is called where a server that was connected can no longer be listed."""
 
-    def __init__(self, name: str, tasks: TaskSet, fail: Callable[[RookeryError], Awaitable[None]]) -> None:
+    def __init__(self, name: str, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]) -> None:
         self.changes = Changes()
         self.catalog: Catalog | None = None
         self._name = name
@@ -102,7 +102,7 @@ class Offer:
         try:
             await self._fetch(client, kinds)
         except RookeryError as error:
-            await self._fail(error)
+            await self._fail(client, error)
             return False
         if self._shown is not None:
             self._shown = self.catalog

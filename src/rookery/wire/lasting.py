@@ -77,9 +77,10 @@ class Lasting:
         """Forget the pause: something has changed that makes it worth while."""
         self._again_at = 0.0
 
-    async def fail(self, error: RookeryError) -> None:
-        """It is connected, and yet of no use."""
-        if (client := self._let_go()) is not None:
+    async def fail(self, client: Client, error: RookeryError) -> None:
+        """It is connected, and yet of no use. One that is connected no more is none of another's business."""
+        if client is self.connected:
+            self._let_go()
             self._failed(error)
             await asyncio.wait([self._end(client)])
 
