@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import pytest
 
 from rookery.api import app as api
 from rookery.api.guard import Guard
@@ -142,11 +143,21 @@ def view_of(folder: Path, server: str | None = None) -> str:
 
 @asynccontextmanager
 async def a_gateway(
-    servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None, *projects: Path, **top: Any
+    servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    *projects: Path,
+    patient: bool = True,
+    **top: Any,
 ) -> AsyncGenerator[Gateway]:
-    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left."""
+    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left.
+
+    A list waits for all servers, however slow this machine is just now, unless a test is about those that are.
+    """
     before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
+        if patient:
+            patch = pytest.MonkeyPatch()
+            patch.setattr("rookery.gateway.waiting._LEAST_SECONDS", LIMIT)
+            stack.callback(patch.undo)
         theatre = await stack.enter_async_context(a_theatre())
         write((servers(theatre) if callable(servers) else servers) or {}, **top)
         state = places.ensure_private_folder(places.state_folder())

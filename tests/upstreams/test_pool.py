@@ -224,7 +224,7 @@ async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytes
 
 @requirement("hub.pool.dispose")
 async def test_the_end_comes_soon_while_servers_start_hang_and_are_deaf() -> None:
-    async with a_gateway() as gateway:
+    async with a_gateway(patient=False) as gateway:
         theatre = gateway.theatre
         mute = theatre.server("mute", Play(held={"initialize", "server/discover"}))
         write({"mute": mute, "one": theatre.server("one")})
