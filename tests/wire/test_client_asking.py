@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from msgspec import Raw
 
+from rookery.system.errors import RookeryError
 from rookery.wire import questions
 from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
@@ -197,6 +198,24 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
             assert now + LIMIT <= other.due < math.inf
 
 
+async def never(method: str, params: Params) -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
+
+
+@requirement("wire.client.timeouts")
+async def test_a_question_that_nobody_answers_is_given_up_and_the_time_of_its_call_goes_on() -> None:
+    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.2, question=0.05)
+    async with meeting(odd(), known="handshake", timeouts=limits) as met:
+        (answer,) = await ask(met, Ear(answerer=never), ROOTS)
+        assert answer["error"]["message"] == "roots/list was not answered within 0.05 s"
+        calling = asyncio.create_task(met.client.call_tool("hang", {}, Ear(answerer=never)))
+        await met.heard.wait_for("notifications/begun")
+        await say(met, ROOTS)
+        with pytest.raises(RookeryError, match="execution time-out"):
+            await soon(calling)
+
+
 @requirement("wire.client.timeouts", "wire.cancel.progress")
 async def test_a_call_without_a_listener_has_a_progress_token_too() -> None:
     async with meeting(odd(), known="handshake") as met:
@@ -344,6 +363,13 @@ async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(se
     async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
         given = read(await soon(met.client.call_tool("x", {}, Ear(answerer=named("one")))))["given"]
         assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
+
+
+async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(session: aiohttp.ClientSession) -> None:
+    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
+    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url), timeouts=limits) as met:
+        with pytest.raises(WireError, match=r"roots/list was not answered within 0\.05 s"):
+            await soon(met.client.call_tool("x", {}, Ear(answerer=never)))
 
 
 async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_answered_later(

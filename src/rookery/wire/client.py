@@ -25,11 +25,12 @@ _ROUNDS = 10
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds. `startup` is for connecting, `catalog` for a list, `execution` for a call; progress resets the last."""
+    """Seconds: to connect, for a list, for a call, anew with each progress, and for an answer to what a server asks."""
 
     startup: float = 30.0
     catalog: float = 5.0
     execution: float = 300.0
+    question: float = 600.0
 
 
 async def _answer_nothing(method: str, params: Params) -> Mapping[str, Any]:
@@ -62,7 +63,7 @@ class Client(Requester):
         self.instructions: str | None = None
         # Told as soon as the connection is dead, unless we closed it.
         self.on_gone: Callable[[str], None] | None = None
-        self._questions = Questions(self._in_flight, self._reply)
+        self._questions = Questions(self._in_flight, self._reply, timeouts.question)
         self._watch = Watch(self, notified)
         self._strays = 0
 
@@ -127,9 +128,7 @@ class Client(Requester):
             members = object_of(result, "result")
             if members.get("resultType") != Raw(b'"input_required"'):
                 return result
-            given = {**params, "inputResponses": await answer_inputs(members, listener)}
-            if "requestState" in members:
-                given["requestState"] = members["requestState"]
+            given = {**params, **await answer_inputs(members, listener, self.timeouts.question)}
         raise RookeryError("upstream-failed", f"{method} asked for input more than {_ROUNDS} times")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | Raw, listener: Listener | None = None) -> Raw:

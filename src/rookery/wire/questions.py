@@ -32,12 +32,13 @@ _GRACE_SECONDS = 30.0
 
 
 class Questions:
-    """`strays` counts those that are not even refused: asked twice, or too many."""
+    """`strays` counts those that are not even refused: asked twice, or too many. Each has `seconds` for its answer."""
 
-    def __init__(self, in_flight: InFlight, say: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(self, in_flight: InFlight, say: Callable[[bytes], Awaitable[None]], seconds: float) -> None:
         self.strays = 0
         self._in_flight = in_flight
         self._say = say
+        self._seconds = seconds
         self._tasks = TaskSet("mcp questions")
         self._answering: dict[Id, asyncio.Task[None]] = {}
 
@@ -56,7 +57,7 @@ class Questions:
             told = f"it is not known whose question {request.method} is: several clients have calls in flight here"
             work = self._refuse(request, INVALID_REQUEST, told)
         else:
-            question = _Question(*place, certain=of is not None)
+            question = _Question(*place, certain=of is not None, seconds=self._seconds)
             work = self._answer(request, question)
         task = self._answering[request.id] = self._tasks.start(work, request.method)
         if question is not None:
@@ -95,11 +96,12 @@ class Questions:
 class _Question:
     """One that a listener is answering. It does not long outlive the calls for which it may have been asked."""
 
-    def __init__(self, listener: Listener, calls: list[Running], *, certain: bool) -> None:
+    def __init__(self, listener: Listener, calls: list[Running], *, certain: bool, seconds: float) -> None:
         """`certain`: that it is about this call is known, and not only likely."""
         self._listener = listener
         self._calls = calls
-        self._seconds = 0.0 if certain else _GRACE_SECONDS
+        self._seconds = seconds
+        self._grace = 0.0 if certain else _GRACE_SECONDS
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
@@ -112,7 +114,7 @@ class _Question:
 
     async def ask(self, method: str, params: Params) -> Answer:
         try:
-            return await self._listener.answer(method, params)
+            return await _answered(self._listener, method, params, self._seconds)
         except asyncio.CancelledError:
             # The server may have taken it back as well, and want no answer.
             if not self._over or self._task is None or self._task.uncancel() > 0:
@@ -122,7 +124,7 @@ class _Question:
     def ended(self, running: Running) -> None:
         self._calls = [call for call in self._calls if call is not running]
         if not self._calls:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+            self._timer = asyncio.get_running_loop().call_later(self._grace, self._end)
 
     def _end(self) -> None:
         self._over = True
@@ -136,8 +138,17 @@ class _Question:
             call.resume(self)
 
 
-async def answer_inputs(members: Params, listener: Listener) -> dict[str, Answer]:
-    """The answers to what a modern server asks in a result."""
+async def _answered(listener: Listener, method: str, params: Params, seconds: float) -> Answer:
+    """Who never answers must not keep a call for ever: while a question waits, its time stands still."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await listener.answer(method, params)
+    except TimeoutError:
+        raise WireError(INTERNAL_ERROR, f"{method} was not answered within {seconds:g} s") from None
+
+
+async def answer_inputs(members: Params, listener: Listener, seconds: float) -> dict[str, Any]:
+    """What a modern server gets for what it asks in a result: the answers, each within so many seconds."""
     asked = object_of(members.get("inputRequests", Raw(b"{}")), "inputRequests")
     if len(asked) > AT_ONCE:
         raise WireError(INVALID_PARAMS, f"inputRequests has more than {AT_ONCE} questions")
@@ -148,5 +159,6 @@ async def answer_inputs(members: Params, listener: Listener) -> dict[str, Answer
             method = msgspec.json.decode(one.get("method", Raw(b"null")), type=str)
         except msgspec.DecodeError:
             raise WireError(INVALID_PARAMS, f"inputRequests.{key} has no method") from None
-        answers[key] = await listener.answer(method, object_of(one.get("params", Raw(b"{}"))))
-    return answers
+        answers[key] = await _answered(listener, method, object_of(one.get("params", Raw(b"{}"))), seconds)
+    state = {"requestState": members["requestState"]} if "requestState" in members else {}
+    return {"inputResponses": answers, **state}
