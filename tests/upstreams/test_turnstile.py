@@ -98,6 +98,18 @@ async def test_whoever_is_let_in_and_cancelled_in_the_same_moment_leaves_again()
     assert turnstile.running == 0 and turnstile.waiting == 0
 
 
+async def test_whoever_is_cancelled_and_passed_over_in_the_same_moment_is_only_cancelled() -> None:
+    turnstile = Turnstile("one", 1, 2)
+    await turnstile.enter("a")
+    b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
+    b.cancel()
+    turnstile.leave("a")
+    (found,) = await asyncio.gather(b, return_exceptions=True)
+    assert isinstance(found, asyncio.CancelledError)
+    await c
+    assert turnstile.running == 1 and turnstile.waiting == 0
+
+
 async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
     for exclusive in (False, True):
         turnstile = Turnstile("one", 2, 50, exclusive=exclusive)

@@ -40,7 +40,7 @@ class Turnstile:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave(caller)
-            else:
+            elif (caller, turn) in self._waiting:  # or somebody left meanwhile, and it was passed over
                 self._waiting.remove((caller, turn))
                 self._admit()
             raise
