@@ -191,6 +191,34 @@ async def test_d20_a_server_that_is_not_there_is_failed_with_what_every_transpor
         assert "127.0.0.1" in str(records["far"].error) and "no.such.host.invalid" in str(records["nowhere"].error)
 
 
+@requirement("hub.status.values", "hub.filter.disconnected")
+@pytest.mark.parametrize("over", ["POST", "GET"])
+async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(over: str) -> None:
+    remote = Remote()
+    unknown = True
+
+    async def deny(asked: Asked, out: Out) -> None:
+        if not unknown:
+            await remote(asked, out)
+        else:
+            # One that is reached by GET only is of the older transport.
+            await out.answer(401 if asked.method == over else 405, b"who are you?")
+
+    async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        assert await caller.tools() == ["hub_list_servers"]
+        assert "HTTP 401" in str(await gateway.becomes("far", "needs_auth"))
+        await gateway.rest("POST", "/api/mcp/far/connect")
+        assert await gateway.status("far") == "needs_auth"
+        assert "needs_auth" in str(await caller.call("far__echo"))
+        debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
+        assert "Authorization header" in debugged["remedy"]
+        unknown = False
+        await gateway.rest("POST", "/api/mcp/far/connect")
+        assert await gateway.status("far") == "connected"
+        assert "far__echo" in await caller.tools()
+
+
 @requirement("hub.status.failed")
 async def test_a_server_that_speaks_neither_transport_is_failed_with_both_named() -> None:
     async def deny(asked: Asked, out: Out) -> None:

@@ -1,9 +1,11 @@
 """One server of the pool, in the moments between its states."""
 
 import asyncio
+import json
 import os
 import random
 import signal
+import sys
 
 import pytest
 
@@ -54,6 +56,56 @@ async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed(
         assert "error" in await running
         await one.has_ended()
         assert await gateway.status("one") == "stopped"
+
+
+async def test_calls_that_wait_for_their_turn_do_not_start_a_server_that_is_disconnected_meanwhile() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", calls=1, queue=3)) as gateway:
+        caller = await gateway.caller()
+        first = caller.begin("one__hold")
+        one = await gateway.theatre.comes("one")
+        await one.called("hold")
+        server = await gateway.server("one")
+        # One is too many: once it has been refused, the others are there.
+        begun = [caller.begin("one__echo") for _ in range(4)]
+        refused, waiting = await asyncio.wait(begun, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert [failure(one.result()) for one in refused] == ["server-busy"]
+        assert server.turnstile.waiting == 3
+        await gateway.rest("POST", "/api/mcp/one/disconnect")
+        assert failure(await first) == "upstream-failed"
+        assert [failure(found) for found in await all_of(waiting)] == ["server-unavailable"] * 3
+        assert await gateway.status("one") == "stopped"
+        assert gateway.theatre.of("one") == [one]
+
+
+SECRET = "sk-0123456789abcdef"
+
+
+@requirement("hub.status.failed")
+async def test_c17_what_a_server_was_given_is_in_no_error_no_event_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    program = "import os, sys; sys.stderr.write('bad token ' + os.environ['KEY']); sys.stderr.flush(); sys.exit(3)"
+    bad = {"command": [sys.executable, "-c", program], "environment": {"KEY": SECRET}}
+    play = Play(resources=[{"uri": "a:b", "name": "b"}], held={"resources/list"})
+    async with a_gateway(
+        lambda theatre: {"bad": bad, "one": theatre.server("one", play, environment={"KEY": SECRET})}
+    ) as gateway:
+        caller = await gateway.caller()
+        listing = asyncio.create_task(caller.tools())
+        one = await gateway.theatre.comes("one")
+        one.refuse(await one.hears("resources/list"), -1, f"not with {SECRET}")
+        await listing
+        running = caller.begin("one__hold")
+        await one.called("hold")
+        one.print(f"now I die, with {SECRET}\n", fd=2)
+        one.say({"id": "q", "method": "what/else"})
+        await one.hears(None)
+        os.kill(one.pid, signal.SIGKILL)
+        told_of = [await running, await caller.call("bad__echo"), await caller.call("one__echo")]
+        told_of += [await gateway.rest("POST", f"/api/mcp/{name}/connect") for name in ("bad", "one")]
+        told_of += [await gateway.rest("GET", path) for path in ("/api/mcp", "/api/tools?server=bad")]
+        seen = json.dumps([told_of, [event.data for event in gateway.events.all]])
+        assert "bad token [secret]" in seen and SECRET not in seen
+        assert "not with [secret]" in caplog.text and SECRET not in caplog.text
 
 
 @requirement("hub.call.abort")

@@ -1,10 +1,11 @@
 """From a definition to a client that speaks with its server."""
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import rookery
 from rookery.system.buffers import Ring
@@ -28,8 +29,23 @@ IDENTITY = Identity(
 _LOG_SECONDS = 5.0
 
 
-def needs_approval(name: str) -> RookeryError:
-    return RookeryError(
+# What a server without the right credentials says, over either transport. Nothing but text comes through to here.
+_UNAUTHORISED = re.compile(r"(cannot connect|over [\w +]+|server/discover|initialize): HTTP 401\b")
+
+Waiting = Literal["needs_approval", "needs_auth"]
+
+
+class NotYet(RookeryError):
+    """It cannot be used until its user has done something, which `status` tells."""
+
+    def __init__(self, status: Waiting, code: str, message: str, remedy: str) -> None:
+        super().__init__(code, message, remedy)
+        self.status: Waiting = status
+
+
+def needs_approval(name: str) -> NotYet:
+    return NotYet(
+        "needs_approval",
         "needs-approval",
         f'MCP server "{name}" is defined inside a repository and waits for approval',
         f"look at it and approve it: rookery guard approve {name}",
@@ -55,7 +71,13 @@ class Opening:
             return Client(channel, IDENTITY, self.definition.timeouts, answerer=self._answer, notified=notified)
 
         newer, older = self.connector.channels(self.definition, self.directory, self.errors)
-        return await connect(make, newer, older=older, known=known)
+        try:
+            return await connect(make, newer, older=older, known=known)
+        except RookeryError as error:
+            if self.definition.kind == "remote" and _UNAUTHORISED.search(error.message):
+                remedy = "give it an Authorization header in its definition, with a token that it accepts"
+                raise NotYet("needs_auth", error.code, error.message, remedy) from None
+            raise
 
     async def hear_logs(self, client: Client) -> None:
         """Every caller has a level of its own, so that the server is asked for everything. Nobody waits for that."""
@@ -64,7 +86,7 @@ class Opening:
         try:
             await client.request("logging/setLevel", {"level": "debug"}, seconds=_LOG_SECONDS, what="start-up")
         except (WireError, RookeryError) as error:
-            logger.debug("%s: no level of log can be set: %s", self.definition.name, error)
+            logger.debug("%s: no level of log can be set: %s", self.definition.name, error.code)
 
     async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
         """A question that belongs to no call."""

@@ -1,8 +1,7 @@
 """Fetching what a server offers."""
 
 import asyncio
-import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rookery.gateway.catalog import CAPABILITY, LISTS, Catalog, Entry, Kind, entries
@@ -10,18 +9,21 @@ from rookery.system.errors import RookeryError
 from rookery.wire.client import Client
 from rookery.wire.jsonrpc import WireError
 
-logger = logging.getLogger("rookery.upstreams")
+# Told in words what of a server is of no use.
+Warn = Callable[[str], None]
 
 _MOST_ENTRIES = 10_000
 
 
-async def fetch(name: str, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None) -> Catalog:
+async def fetch(
+    warn: Warn, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None
+) -> Catalog:
     """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`."""
     found: dict[str, Any] = {kind: old.of(kind) for kind in LISTS} if old is not None else {}
     lives: dict[Kind, float] = dict(old.lives) if old is not None else {}
     wanted: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
     # Side by side, so that one that takes its time holds up no other.
-    listed = await asyncio.gather(*(_list(name, client, kind) for kind in wanted))
+    listed = await asyncio.gather(*(_list(warn, client, kind) for kind in wanted))
     for kind, (offered, life) in zip(wanted, listed, strict=True):
         found[kind] = offered
         able: Any = client.capabilities[CAPABILITY[kind]]
@@ -32,7 +34,7 @@ async def fetch(name: str, client: Client, kinds: Iterable[Kind] = tuple(LISTS),
     )
 
 
-async def _list(name: str, client: Client, kind: Kind) -> tuple[list[Entry], float | None]:
+async def _list(warn: Warn, client: Client, kind: Kind) -> tuple[list[Entry], float | None]:
     method, key, _ = LISTS[kind]
     try:
         listed = await client.list_all(method, key)
@@ -42,9 +44,9 @@ async def _list(name: str, client: Client, kind: Kind) -> tuple[list[Entry], flo
         if kind == "tools":
             raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None
         # A server is of use without its prompts or resources; some declare what they do not have.
-        logger.warning("%s: %s cannot be listed: %s", name, kind, error)
+        warn(f"{kind} cannot be listed: {error}")
         return [], None
     good, problems = entries(kind, listed)
     for problem in problems:
-        logger.warning("%s: %s", name, problem)
+        warn(problem)
     return good, listed.lives

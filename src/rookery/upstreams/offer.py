@@ -9,7 +9,7 @@ from rookery.gateway.catalog import LISTS, Catalog, Kind
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.listing import fetch
+from rookery.upstreams.listing import Warn, fetch
 from rookery.upstreams.pace import Pace
 from rookery.wire.client import Client
 from rookery.wire.jsonrpc import Notification
@@ -35,12 +35,12 @@ class _Updated(msgspec.Struct):
 
 
 class Offer:
-    """`fail` is called where a server that was connected can no longer be listed."""
+    """`fail` is called where a server that was connected can no longer be listed, `warn` where a part of it cannot."""
 
-    def __init__(self, name: str, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]) -> None:
+    def __init__(self, warn: Warn, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]) -> None:
         self.changes = Changes()
         self.catalog: Catalog | None = None
-        self._name = name
+        self._warn = warn
         self._tasks = tasks
         self._fail = fail
         # What the views were last told of.
@@ -112,7 +112,7 @@ class Offer:
         return True
 
     async def _fetch(self, client: Client, kinds: set[Kind]) -> None:
-        catalog = await fetch(self._name, client, kinds, self.catalog if self._client is not None else None)
+        catalog = await fetch(self._warn, client, kinds, self.catalog if self._client is not None else None)
         now = SYSTEM_CLOCK.monotonic()
         self._expires = {
             kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lives.items()

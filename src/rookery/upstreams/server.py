@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Raw
 
@@ -13,12 +13,13 @@ from rookery.gateway.relay import Relay, with_meta
 from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.connecting import Opening
+from rookery.upstreams.connecting import NotYet, Opening, Waiting
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.idleness import Idleness
 from rookery.upstreams.offer import Offer
 from rookery.upstreams.turnstile import Turnstile
+from rookery.upstreams.voice import Voice
 from rookery.wire.client import Client
 from rookery.wire.connect import Era
 from rookery.wire.jsonrpc import WireError
@@ -27,7 +28,7 @@ from rookery.wire.provider import Call
 
 logger = logging.getLogger("rookery.upstreams")
 
-_HIDDEN = frozenset({"failed", "backoff", "needs_approval"})
+_HIDDEN = frozenset({"failed", "backoff", "needs_approval", "needs_auth"})
 
 
 class Server:
@@ -45,18 +46,19 @@ class Server:
     ) -> None:
         self.definition = definition
         self.directory = directory
-        self.status: State | Literal["needs_approval"] = "pending"
+        self.status: State | Waiting = "pending"
         self.error: str | None = None
         self.held = False
         self.stderr = Ring()
+        self.voice = Voice(definition)
         self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
         self._opening = Opening(connector, definition, directory, checkout, self.stderr)
-        self._unapproved = False
+        self._waits: Waiting | None = None
         self._hidden = False
         self._told = told
         self._tasks = TaskSet(f"server {definition.name}")
         self._lasting = Lasting(self._connect, self._state_changed)
-        self._offer = Offer(definition.name, self._tasks, self._lasting.fail)
+        self._offer = Offer(self.voice.warn, self._tasks, self._lasting.fail)
         self.changes = self._offer.changes
         self._starting: asyncio.Task[bool] | None = None
         self._watched: dict[int, frozenset[str]] = {}
@@ -89,23 +91,21 @@ class Server:
         return None if self.catalog is not None and self.status == "stopped" else self._starting
 
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
-        if self.held:
-            remedy = f"rookery mcp connect {self.name}"
-            raise RookeryError("server-unavailable", f'MCP server "{self.name}" is disconnected', remedy)
         await self.turnstile.enter(call.caller)
         try:
-            client = self._lasting.connected or await self._lasting.client()
-            relay = Relay(call, self.directory)
-            work = client.call(
-                call.method,
-                with_meta(call, params, client),
-                listener=relay,
-                capabilities=call.client.capabilities,
-                rounds=not call.client.modern,
-            )
-            return await relay.run(work)
-        except RookeryError as error:
-            raise RookeryError(error.code, f'MCP server "{self.name}": {error.message}', error.remedy) from None
+            with self.voice.errors(f'MCP server "{self.name}": '):
+                if self.held:  # perhaps only since this waits for its turn
+                    raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
+                client = self._lasting.connected or await self._lasting.client()
+                relay = Relay(call, self.directory)
+                work = client.call(
+                    call.method,
+                    with_meta(call, params, client),
+                    listener=relay,
+                    capabilities=call.client.capabilities,
+                    rounds=not call.client.modern,
+                )
+                return await relay.run(work)
         finally:
             self.turnstile.leave(call.caller)
             self._touch()
@@ -130,7 +130,8 @@ class Server:
         self.held = False
         self._lasting.retry_now()
         self._touch()
-        await self._lasting.client()
+        with self.voice.errors():
+            await self._lasting.client()
 
     async def disconnect(self) -> None:
         """Stop it, and leave it so until it is connected again."""
@@ -153,11 +154,11 @@ class Server:
         return True
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
-        self._unapproved = False
+        self._waits = None
         try:
             client, era = await self._opening.open(known, self._offer.heard)
-        except RookeryError as error:
-            self._unapproved = error.code == "needs-approval"
+        except NotYet as error:
+            self._waits = error.status
             raise
         self._tasks.start(self._opening.hear_logs(client), "logs")
         try:
@@ -172,14 +173,14 @@ class Server:
         try:
             await client.watch(frozenset[str]().union(*self._watched.values()))
         except (WireError, RookeryError) as error:
-            logger.warning("%s: changes are not heard of: %s", self.name, error)
+            self.voice.warn(f"changes are not heard of: {error}")
 
     def _state_changed(self, state: State, error: str | None) -> None:
         # One failure is a failure; who fails again and again is left alone for a while.
         self.status = "failed" if state == "backoff" and self._lasting.failures < 2 else state
-        if self._unapproved and self.status in _HIDDEN:
-            self.status = "needs_approval"
-        self.error = error
+        if self._waits is not None and self.status in _HIDDEN:
+            self.status = self._waits
+        self.error = self.voice.clean(error) if error is not None else None
         if state != "pending":  # while it is tried again, it is what came of it before
             self._hidden = self.status in _HIDDEN
             self._offer.show(visible=self.catalog is not None)
@@ -188,8 +189,6 @@ class Server:
             # It may have taken longer to start than it may be idle.
             self._touch()
         self._told(self)
-
-    # ---- idleness
 
     def _busy(self) -> bool:
         return bool(self.turnstile.running or self._watched)

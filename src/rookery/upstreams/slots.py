@@ -6,7 +6,6 @@ import msgspec
 
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.server import Server
-from rookery.upstreams.showing import redactor_for
 
 _STDERR_LINES = 20
 
@@ -61,7 +60,6 @@ class Added:
 def record_of(slot: Slot, server: Server | None, workspace: str | None) -> Record:
     """`server` is None where something holds it back."""
     one = slot.definition
-    clean = redactor_for(one).clean
     made = Record(
         name=one.name,
         workspace=None if one.everywhere else workspace,
@@ -77,10 +75,10 @@ def record_of(slot: Slot, server: Server | None, workspace: str | None) -> Recor
     )
     if server is not None:
         made.status = server.status
-        made.error = clean(server.error) if server.error is not None else None
+        made.error = server.error
         made.tools = len(server.catalog.tools) if server.catalog is not None else 0
         made.era = server.client.revision if server.client is not None else None
-        made.stderr = clean(server.stderr.text()).splitlines()[-_STDERR_LINES:]
+        made.stderr = server.voice.clean(server.stderr.text()).splitlines()[-_STDERR_LINES:]
     return made
 
 

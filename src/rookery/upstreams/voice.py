@@ -1,0 +1,30 @@
+"""What is told of one server: in errors, in its status and in the log, and nowhere with its secrets in it."""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rookery.system.errors import RookeryError
+from rookery.upstreams.definition import Definition
+from rookery.upstreams.showing import redactor_for
+
+logger = logging.getLogger("rookery.upstreams")
+
+
+class Voice:
+    """Whatever a server says of itself, on stderr or in an answer, may have in it what it was given."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.name = definition.name
+        self.clean = redactor_for(definition).clean
+
+    def warn(self, words: str) -> None:
+        logger.warning("%s: %s", self.name, self.clean(words))
+
+    @contextmanager
+    def errors(self, before: str = "") -> Generator[None]:
+        """Failures in here leave it without secrets, with these words before them."""
+        try:
+            yield
+        except RookeryError as error:
+            raise RookeryError(error.code, self.clean(before + error.message), self.clean(error.remedy)) from None
