@@ -30,7 +30,7 @@ def file(state: Path) -> Iterator[Path]:
 
 
 def records(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text().split("\n") if line]
 
 
 @requirement("house.log.format")
@@ -131,6 +131,25 @@ def test_a_terminal_that_was_closed_is_no_reason_to_fail(file: Path, monkeypatch
         stream.setStream(gone)
     logging.getLogger("rookery").info("one")
     assert [one["message"] for one in records(file)] == ["one"]
+
+
+def test_nothing_in_a_message_or_an_exception_moves_the_cursor_or_looks_like_another_line(
+    capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    log.set_up(file, level="info", max_bytes=10_000, files=2, terminal=True)
+    forged = "12:00:00 info    guard: approved"
+    trick = f"it said \x1b[2J\x9b1A\u202egnp\r\n{forged}\u2028x"
+    try:
+        raise ValueError(trick)
+    except ValueError:
+        logging.getLogger("rookery.mcp").exception(trick)
+    shown = capsys.readouterr().err
+    first, *rest = shown.splitlines()
+    assert first.endswith(rf" error   mcp: it said \e[2J\u{{9b}}1A\u{{202e}}gnp\r\n{forged}\u{{2028}}x")
+    assert rest[0] == "    Traceback (most recent call last):"
+    assert all(line.startswith("    ") and line.isprintable() for line in rest)
+    assert f"    {forged}\\u{{2028}}x" in rest
+    assert records(file)[0]["message"] == trick
 
 
 def test_people_see_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,8 @@ def _last(count: int, wanted: Iterable[str]) -> Iterable[dict[str, Any]]:
     if not existing:
         raise Failure("log-not-found", f"there is no log yet at {path}", "start the daemon with `rookery up -d`")
     for part in existing:
-        for line in part.read_text(encoding="utf-8", errors="replace").splitlines():
+        # Not `splitlines`: a message may have other line breaks in it, and would be lost.
+        for line in part.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 record = json.loads(line)
             except ValueError:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import rookery
 from rookery.cli import link, output
-from rookery.cli.visible import visible
 from rookery.daemon import layers
 from rookery.daemon.programs import Check, Programs
 from rookery.system import places
 from rookery.system.lock import FileLock, is_held
 from rookery.system.store import newest_version, peek_version
+from rookery.system.visible import visible
 from rookery.upstreams.sources import find
 
 _MIN_INOTIFY = 65_536

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rookery.system.clock import iso
+from rookery.system.visible import visible
 
 LEVELS = ("debug", "info", "warning", "error")
 _COLOURS = {logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31", logging.DEBUG: "2"}
@@ -66,8 +67,9 @@ class HumanFormatter(logging.Formatter):
 
 
 def human_line(time: str, level: str, name: str, message: str, exception: str | None) -> str:
-    line = f"{time[11:19]} {level:<7} {name.removeprefix('rookery.')}: {message}"
-    return f"{line}\n{exception}" if exception else line
+    """What strangers said may stand anywhere in it, and neither moves the cursor nor looks like a line of its own."""
+    line = visible(f"{time[11:19]} {level:<7} {name.removeprefix('rookery.')}: {message}")
+    return "\n".join([line, *(f"    {visible(one)}" for one in exception.split("\n"))]) if exception else line
 
 
 def as_dict(record: logging.LogRecord) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.cli.visible import visible
+from rookery.system.visible import visible
 
 
 @pytest.mark.parametrize(
