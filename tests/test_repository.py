@@ -37,7 +37,6 @@ LENGTH = 200
 LONGEST = 500
 LONGER = {
     "src/rookery/wire/front.py": 360,
-    "src/rookery/wire/client_http.py": 213,
     "src/rookery/system/store.py": 318,
     "src/rookery/daemon/running.py": 228,
 }

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from rookery.wire.client import Client, Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.connect import connect
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import Params
 from rookery.wire.writing import Identity
 
@@ -47,10 +47,10 @@ def _some(field: Mapping[str, Any]) -> Any:
 
 
 async def run(url: str, scenario: str, context: Mapping[str, Any], revision: str) -> None:
-    async with aiohttp.ClientSession() as session:
+    async with HttpClient() as http:
         client, _ = await connect(
             lambda channel: Client(channel, IDENTITY, Timeouts(), answer),
-            HttpChannel(session, url),
+            HttpChannel(http, url),
             known="handshake" if revision < "2026" else "modern",
         )
         try:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 from msgspec import Raw
 
@@ -15,6 +14,7 @@ from rookery.system.errors import RookeryError
 from rookery.wire import questions
 from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import Params, WireError
 from rookery.wire.revisions import META, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, META_SERVER, META_VERSION
 from tests.support.clients import (
@@ -285,12 +285,12 @@ async def test_a_question_does_not_long_outlive_the_calls_that_it_may_have_been_
 
 
 @pytest.fixture
-async def session() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as made:
+async def http() -> AsyncGenerator[HttpClient]:
+    async with HttpClient() as made:
         yield made
 
 
-async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(session: aiohttp.ClientSession) -> None:
+async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(http: HttpClient) -> None:
     together = asyncio.Barrier(2)
     answered: dict[str, asyncio.Event] = {"one": asyncio.Event(), "two": asyncio.Event()}
 
@@ -311,7 +311,7 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(session: 
             answered[asked.message["id"]].set()
         await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url), known="handshake") as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url), known="handshake") as met:
         ears = {name: Ear(name, named(name)) for name in ("one", "two")}
         calls = [met.client.call_tool("x", {"name": name}, ear) for name, ear in ears.items()]
         assert [text(result) for result in await soon(asyncio.gather(*calls))] == ["one", "two"]
@@ -325,7 +325,7 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(session: 
         assert (met.heard.all, met.client.unplaced) == ([], {})
 
 
-async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(session: aiohttp.ClientSession) -> None:
+async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(http: HttpClient) -> None:
     async def never(method: str, params: Params) -> dict[str, Any]:
         await asyncio.Event().wait()
         return {}
@@ -338,7 +338,7 @@ async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(
 
     async with (
         Scripted(Handshake(on_call)) as server,
-        meeting(HttpChannel(session, server.url), known="handshake") as met,
+        meeting(HttpChannel(http, server.url), known="handshake") as met,
     ):
         assert text(await soon(met.client.call_tool("x", {}, Ear(answerer=never)))) == 1
         assert "has ended" in (await server.wait_for("answer")).message["error"]["message"]
@@ -359,8 +359,8 @@ async def modern(asked: Asked, out: Out) -> None:
         await out.json(asked.result(result))
 
 
-async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(session: aiohttp.ClientSession) -> None:
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(http: HttpClient) -> None:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
         given = read(await soon(met.client.call_tool("x", {}, Ear(answerer=named("one")))))["given"]
         assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
 
@@ -373,9 +373,9 @@ async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(session:
 
 
 async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_answered_later(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
         ear = Ear()
         params = {"name": "x", "arguments": Raw(b"{}")}
         found = read(await soon(met.client.call("tools/call", params, ear, rounds=False)))
@@ -387,7 +387,7 @@ async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_an
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_passes(
-    raw: bool, session: aiohttp.ClientSession
+    raw: bool, http: HttpClient
 ) -> None:
     meta: dict[str, Any] = {
         "traceparent": Raw(b'"00-1-2-00"'),
@@ -399,7 +399,7 @@ async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_p
     }
     written = b'{"traceparent": "00-1-2-00", "%blogLevel": "debug", "progressToken": "theirs"}' % META.encode()
     params: dict[str, Any] = {"name": Raw(b'"x"'), "_meta": Raw(written) if raw else meta}
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.call("tools/call", params, Ear(), rounds=False, capabilities={"sampling": {}}))
         asked = server.asked[-1]
         assert asked.headers["mcp-name"] == "x"

@@ -5,12 +5,12 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import WireError
 from tests.support.clients import LIMIT, Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
 from tests.support.requirements import requirement
@@ -22,8 +22,8 @@ DONE = {"content": [{"type": "text", "text": '"done"'}]}
 
 
 @pytest.fixture
-async def session() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as made:
+async def http() -> AsyncGenerator[HttpClient]:
+    async with HttpClient() as made:
         yield made
 
 
@@ -53,7 +53,7 @@ LOST = {
 
 @requirement("wire.client.reconnect")
 @pytest.mark.parametrize("kind", LOST)
-async def test_a_lost_session_is_made_anew_and_the_call_arrives_once(kind: str, session: aiohttp.ClientSession) -> None:
+async def test_a_lost_session_is_made_anew_and_the_call_arrives_once(kind: str, http: HttpClient) -> None:
     ran: list[Any] = []
 
     async def on_call(asked: Asked, out: Out) -> None:
@@ -62,7 +62,7 @@ async def test_a_lost_session_is_made_anew_and_the_call_arrives_once(kind: str, 
 
     handler = Handshake(on_call)
     handler.lost_as = LOST[kind]
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         await call(met, n=1)
         handler.forget()
         assert await asyncio.gather(*(call(met, n=n) for n in range(2, 12))) == ["done"] * 10
@@ -71,7 +71,7 @@ async def test_a_lost_session_is_made_anew_and_the_call_arrives_once(kind: str, 
 
 
 @requirement("wire.client.reconnect")
-async def test_a_late_word_about_the_old_session_does_not_cost_the_new_one(session: aiohttp.ClientSession) -> None:
+async def test_a_late_word_about_the_old_session_does_not_cost_the_new_one(http: HttpClient) -> None:
     proper = Handshake()
     go = asyncio.Event()
 
@@ -82,7 +82,7 @@ async def test_a_late_word_about_the_old_session_does_not_cost_the_new_one(sessi
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         late = asyncio.create_task(call(met, late=True))
         await server.wait_for("tools/call")
         proper.forget()
@@ -95,10 +95,10 @@ async def test_a_late_word_about_the_old_session_does_not_cost_the_new_one(sessi
 
 @requirement("wire.client.reconnect")
 async def test_a_notification_that_finds_the_session_lost_leaves_that_to_the_next_call(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
     handler = Handshake()
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         handler.forget()
         await soon(met.client.notify("notifications/roots/list_changed", {}))
         assert await call(met) == "done"
@@ -106,9 +106,9 @@ async def test_a_notification_that_finds_the_session_lost_leaves_that_to_the_nex
 
 
 @requirement("wire.client.reconnect")
-async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more(session: aiohttp.ClientSession) -> None:
+async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more(http: HttpClient) -> None:
     handler = Handshake()
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         handler.lost_as = (404, b"")
 
         async def always(asked: Asked, out: Out) -> None:
@@ -121,7 +121,7 @@ async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more(se
 
 @requirement("wire.client.reconnect")
 async def test_a_session_that_cannot_be_made_anew_is_a_typed_error_and_tried_again_with_the_next_call(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
     proper, down = Handshake(), asyncio.Event()
 
@@ -131,7 +131,7 @@ async def test_a_session_that_cannot_be_made_anew_is_a_typed_error_and_tried_aga
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         proper.forget()
         down.set()
         await fails(met, "no new one: HTTP 404: starting")
@@ -141,7 +141,7 @@ async def test_a_session_that_cannot_be_made_anew_is_a_typed_error_and_tried_aga
 
 @requirement("wire.client.reconnect", "wire.client.timeouts")
 async def test_a_call_that_timed_out_is_not_repeated_because_its_cancellation_finds_the_session_lost(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
     handler = Handshake()
 
@@ -151,7 +151,7 @@ async def test_a_call_that_timed_out_is_not_repeated_because_its_cancellation_fi
 
     handler.on_call = on_call
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.2)
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url), timeouts=limits) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
         with pytest.raises(RookeryError, match="execution time-out"):
             await call(met)
         await server.wait_for("notifications/cancelled")
@@ -207,10 +207,10 @@ async def _redirect(asked: Asked, out: Out) -> None:
 
 TROUBLES: dict[str, tuple[Trouble, str]] = {
     "reset": (_reset, "reset"),
-    "half a body": (_half_body, "Client"),
-    "truncated chunks": (_half_chunks, "Client"),
+    "half a body": (_half_body, "reset"),
+    "truncated chunks": (_half_chunks, "before the answer was whole"),
     "a stream without the answer": (_stream_without_answer, "ended before it was whole"),
-    "no HTTP": (_no_http, "ResponseError"),
+    "no HTTP": (_no_http, "not HTTP"),
     "502": (_status(502), "HTTP 502: trouble"),
     "503": (_status(503), "HTTP 503"),
     "429": (_status(429), "HTTP 429"),
@@ -226,12 +226,10 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
 
 @requirement("wire.client.reconnect")
 @pytest.mark.parametrize("kind", TROUBLES)
-async def test_d20_trouble_in_a_call_is_told_and_the_call_is_not_repeated(
-    kind: str, session: aiohttp.ClientSession
-) -> None:
+async def test_d20_trouble_in_a_call_is_told_and_the_call_is_not_repeated(kind: str, http: HttpClient) -> None:
     trouble, error = TROUBLES[kind]
     handler = Handshake(trouble)
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url, SECRET)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url, SECRET)) as met:
         await fails(met, error)
         assert len(server.of("tools/call")) == 1
         handler.on_call = None
@@ -240,7 +238,7 @@ async def test_d20_trouble_in_a_call_is_told_and_the_call_is_not_repeated(
 
 @requirement("wire.client.reconnect")
 async def test_d20_a_server_that_restarts_in_a_call_gets_it_once_and_a_new_session_for_the_next(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
     async def never(asked: Asked, out: Out) -> None:
         await out.left()
@@ -249,7 +247,7 @@ async def test_d20_a_server_that_restarts_in_a_call_gets_it_once_and_a_new_sessi
     server = Scripted(handler)
     await server.start()
     try:
-        async with meeting(HttpChannel(session, server.url)) as met:
+        async with meeting(HttpChannel(http, server.url)) as met:
             calling = asyncio.create_task(call(met, n=1))
             await server.wait_for("tools/call")
             await server.stop()
@@ -268,7 +266,7 @@ async def test_d20_a_server_that_restarts_in_a_call_gets_it_once_and_a_new_sessi
 
 
 @requirement("wire.client.reconnect")
-async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(session: aiohttp.ClientSession) -> None:
+async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(http: HttpClient) -> None:
     async with Scripted(Handshake()) as thief:
 
         async def everywhere(asked: Asked, out: Out) -> None:
@@ -280,13 +278,13 @@ async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(session: 
             await (everywhere if moved.is_set() else proper)(asked, out)
 
         async with Scripted(handler) as server:
-            async with meeting(HttpChannel(session, server.url, SECRET)) as met:
+            async with meeting(HttpChannel(http, server.url, SECRET)) as met:
                 moved.set()
                 await fails(met, "redirects are not followed")
                 await met.client.notify("notifications/x", {})
             assert server.asked[-1].what == "DELETE"
             with pytest.raises(RookeryError, match="redirects are not followed"):
-                async with meeting(HttpChannel(session, server.url, SECRET)):
+                async with meeting(HttpChannel(http, server.url, SECRET)):
                     pass
         assert thief.asked == []
 
@@ -294,7 +292,7 @@ async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(session: 
 # ---- streams
 
 
-async def test_an_answer_stream_that_breaks_off_is_taken_up_where_it_broke(session: aiohttp.ClientSession) -> None:
+async def test_an_answer_stream_that_breaks_off_is_taken_up_where_it_broke(http: HttpClient) -> None:
     handler = Handshake()
     asked_for: list[Asked] = []
 
@@ -313,7 +311,7 @@ async def test_an_answer_stream_that_breaks_off_is_taken_up_where_it_broke(sessi
         await out.left()
 
     handler.on_call, handler.stream = on_call, resumed
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         assert await call(met) == "done"
         assert [one.headers.get("last-event-id") for one in server.of("GET")] == [None, "2"]
         assert len(server.of("tools/call")) == 1
@@ -321,9 +319,7 @@ async def test_an_answer_stream_that_breaks_off_is_taken_up_where_it_broke(sessi
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_a_broken_stream_that_cannot_be_taken_up_is_a_typed_error(
-    status: int, session: aiohttp.ClientSession
-) -> None:
+async def test_a_broken_stream_that_cannot_be_taken_up_is_a_typed_error(status: int, http: HttpClient) -> None:
     async def on_call(asked: Asked, out: Out) -> None:
         await out.stream()
         await out.chunk(b"retry: 1\nid: 1\ndata:\n\n")
@@ -334,15 +330,13 @@ async def test_a_broken_stream_that_cannot_be_taken_up_is_a_typed_error(
 
     handler = Handshake(on_call)
     handler.stream = refuse
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         await fails(met, f"cannot be had again: HTTP {status}")
         assert len(server.of("tools/call")) == 1
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
-async def test_an_answer_stream_is_read_with_every_line_end_cut_at_every_byte(
-    end: bytes, session: aiohttp.ClientSession
-) -> None:
+async def test_an_answer_stream_is_read_with_every_line_end_cut_at_every_byte(end: bytes, http: HttpClient) -> None:
     async def on_call(asked: Asked, out: Out) -> None:
         first, second = json.dumps(asked.result(DONE | {"wide": "ü😀"}), ensure_ascii=False).split('"result"')
         lines = [": hello", "event: message", f"data: {first}", f'data:"result"{second}', "", ""]
@@ -353,13 +347,13 @@ async def test_an_answer_stream_is_read_with_every_line_end_cut_at_every_byte(
 
     async with (
         Scripted(Handshake(on_call)) as server,
-        meeting(HttpChannel(session, server.url), known="handshake") as met,
+        meeting(HttpChannel(http, server.url), known="handshake") as met,
     ):
         assert read(await soon(met.client.call_tool("echo", {})))["wide"] == "ü😀"
 
 
 async def test_questions_on_the_standing_stream_are_answered_and_it_is_re_made(
-    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rookery.wire.client_http._RETRY_SECONDS", 0.01)
     rounds: list[int] = []
@@ -378,16 +372,14 @@ async def test_questions_on_the_standing_stream_are_answered_and_it_is_re_made(
 
     handler = Handshake()
     handler.stream = stream
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)):
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)):
         answers = [(await server.wait_for("answer", n)).message for n in (1, 2)]
         assert [one["id"] for one in answers] == ["q1", "q3"]
         assert answers[0]["result"]["roots"][0]["uri"] == "file:///here"
 
 
-async def test_a_body_beyond_all_measure_is_an_error(
-    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rookery.wire.remote._BODY_BYTES", 2**20)
+async def test_a_body_beyond_all_measure_is_an_error(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.wire.http_answer._BODY_BYTES", 2**20)
     monkeypatch.setattr("rookery.wire.sse_parser._LONGEST", 2**20)
     handler = Handshake(_status(200, b"[" * 2**21, "application/json"))
 
@@ -396,7 +388,7 @@ async def test_a_body_beyond_all_measure_is_an_error(
         while True:
             await out.chunk(b"data: " + b"x" * 10_000 + b"\n")
 
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         await fails(met, "larger than 1048576 bytes")
         handler.on_call = endless
         await fails(met, "longer than 1048576 bytes")
@@ -406,15 +398,15 @@ async def test_a_body_beyond_all_measure_is_an_error(
 # ---- side by side, and the end
 
 
-async def test_a_server_that_hangs_delays_no_other(session: aiohttp.ClientSession) -> None:
+async def test_a_server_that_hangs_delays_no_other(http: HttpClient) -> None:
     async def never(asked: Asked, out: Out) -> None:
         await out.left()
 
     async with (
         Scripted(Handshake(never)) as stuck,
         Scripted(Handshake()) as server,
-        meeting(HttpChannel(session, stuck.url)) as one,
-        meeting(HttpChannel(session, server.url)) as other,
+        meeting(HttpChannel(http, stuck.url)) as one,
+        meeting(HttpChannel(http, server.url)) as other,
     ):
         hanging = [asyncio.create_task(call(one)) for _ in range(20)]
         await stuck.wait_for("tools/call", 20)
@@ -426,14 +418,14 @@ async def test_a_server_that_hangs_delays_no_other(session: aiohttp.ClientSessio
 
 
 @requirement("wire.cancel.progress")
-async def test_a_cancelled_call_of_a_handshake_server_is_told_to_it(session: aiohttp.ClientSession) -> None:
+async def test_a_cancelled_call_of_a_handshake_server_is_told_to_it(http: HttpClient) -> None:
     left = asyncio.Event()
 
     async def never(asked: Asked, out: Out) -> None:
         await out.left()
         left.set()
 
-    async with Scripted(Handshake(never)) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(Handshake(never)) as server, meeting(HttpChannel(http, server.url)) as met:
         calling = asyncio.create_task(call(met))
         number = (await server.wait_for("tools/call")).message["id"]
         calling.cancel()
@@ -443,11 +435,11 @@ async def test_a_cancelled_call_of_a_handshake_server_is_told_to_it(session: aio
         await soon(left.wait())
 
 
-async def test_an_error_answer_with_an_http_error_is_the_answer(session: aiohttp.ClientSession) -> None:
+async def test_an_error_answer_with_an_http_error_is_the_answer(http: HttpClient) -> None:
     async def refuse(asked: Asked, out: Out) -> None:
         await out.json(asked.error(-32602, "no such tool", {"x": [1]}), 400)
 
-    async with Scripted(Handshake(refuse)) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(Handshake(refuse)) as server, meeting(HttpChannel(http, server.url)) as met:
         with pytest.raises(WireError, match="no such tool") as caught:
             await call(met)
         assert (caught.value.code, caught.value.data) == (-32602, {"x": [1]})

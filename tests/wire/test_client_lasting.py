@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 
 from rookery.system.errors import RookeryError
@@ -14,6 +13,7 @@ from rookery.wire.client import Client, Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_sse import SseChannel
 from rookery.wire.connect import Era, connect
+from rookery.wire.http_client import HttpClient
 from rookery.wire.lasting import Lasting, State
 from rookery.wire.pauses import pause
 from tests.support.clients import IDENTITY, LIMIT, Handshake, OldServer, Scripted, meeting, odd, soon, text
@@ -183,9 +183,9 @@ async def test_a_call_that_may_have_run_is_not_repeated() -> None:
 
 async def test_a_stream_of_the_older_kind_that_ends_is_a_connection_lost() -> None:
     old = OldServer()
-    async with aiohttp.ClientSession() as session, Scripted(old) as server:
+    async with HttpClient() as http, Scripted(old) as server:
         gone = asyncio.Event()
-        async with meeting(SseChannel(session, server.url), known="sse") as met:
+        async with meeting(SseChannel(http, server.url), known="sse") as met:
             met.client.on_gone = lambda reason: gone.set()
             assert met.client.gone is None
             await old.streams[0].end()
@@ -197,8 +197,8 @@ async def test_over_streamable_http_nothing_is_lost_between_two_requests() -> No
     handler = Handshake()
     server = Scripted(handler)
     await server.start()
-    async with aiohttp.ClientSession() as session:
-        async with meeting(HttpChannel(session, server.url)) as met:
+    async with HttpClient() as http:
+        async with meeting(HttpChannel(http, server.url)) as met:
             gone: list[str] = []
             met.client.on_gone = gone.append
             await server.stop()

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from rookery.system.ids import new_id
@@ -18,6 +17,7 @@ from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_sse import SseChannel
 from rookery.wire.client_stdio import StdioChannel
 from rookery.wire.connect import Era
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import Id, Response, WireError
 from tests.support.clients import PROGRAMS, Ear, Met, meeting, program, read, soon
 from tests.support.requirements import requirement
@@ -45,11 +45,11 @@ def local(*words: str) -> StdioChannel:
 @asynccontextmanager
 async def remote(port: int, way: str) -> AsyncGenerator[Met]:
     """`way` is an era over Streamable HTTP, or sse."""
-    async with aiohttp.ClientSession() as session:
-        channel, older = HttpChannel(session, f"http://127.0.0.1:{port}/mcp"), None
+    async with HttpClient() as http:
+        channel, older = HttpChannel(http, f"http://127.0.0.1:{port}/mcp"), None
         if way == "sse":
             url = f"http://127.0.0.1:{port}/sse"
-            channel, older = HttpChannel(session, url), SseChannel(session, url)
+            channel, older = HttpChannel(http, url), SseChannel(http, url)
         async with meeting(channel, older=older, known="handshake" if way == "handshake" else None) as met:
             yield met
 

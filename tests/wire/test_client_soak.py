@@ -9,7 +9,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import aiohttp
 import psutil
 import pytest
 
@@ -20,6 +19,7 @@ from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_sse import SseChannel
 from rookery.wire.client_stdio import Program, StdioChannel
 from rookery.wire.connect import Era
+from rookery.wire.http_client import HttpClient
 from tests.support.clients import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
 from tests.support.requirements import requirement
 
@@ -50,14 +50,14 @@ async def over_stdio(count: int) -> None:
 
 
 async def over_http(count: int) -> None:
-    async with aiohttp.ClientSession() as session, Scripted(Handshake()) as server:
-        await repeat(count, lambda: cycle(HttpChannel(session, server.url), "handshake", "done"))
+    async with HttpClient() as http, Scripted(Handshake()) as server:
+        await repeat(count, lambda: cycle(HttpChannel(http, server.url), "handshake", "done"))
         assert len(server.of("DELETE")) == count
 
 
 async def over_sse(count: int) -> None:
-    async with aiohttp.ClientSession() as session, Scripted(OldServer()) as server:
-        await repeat(count, lambda: cycle(SseChannel(session, server.url), "sse", "old"))
+    async with HttpClient() as http, Scripted(OldServer()) as server:
+        await repeat(count, lambda: cycle(SseChannel(http, server.url), "sse", "old"))
         assert len(server.of("initialize")) == count
 
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from rookery.system.errors import RookeryError
@@ -18,6 +17,7 @@ from rookery.wire import revisions, watching
 from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_stdio import StdioChannel
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import WireError
 from tests.conformance.busy import WATCHED
 from tests.support.clients import (
@@ -44,8 +44,8 @@ LISTS: dict[str, Any] = {"tools": {"listChanged": True}, "prompts": {"listChange
 
 
 @pytest.fixture
-async def session() -> AsyncGenerator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as made:
+async def http() -> AsyncGenerator[HttpClient]:
+    async with HttpClient() as made:
         yield made
 
 
@@ -63,12 +63,12 @@ def port() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def watched(way: str, port: int, session: aiohttp.ClientSession) -> AsyncGenerator[Met]:
+async def watched(way: str, port: int, http: HttpClient) -> AsyncGenerator[Met]:
     """The SDK's server, over its pipe or over HTTP."""
     if way == "stdio":
         channel = StdioChannel(Spawner(new_id()), program("sdk_watched.py", "stdio"))
     else:
-        channel = HttpChannel(session, f"http://127.0.0.1:{port}/mcp")
+        channel = HttpChannel(http, f"http://127.0.0.1:{port}/mcp")
     async with meeting(channel) as met:
         assert met.era == "modern"
         yield met
@@ -86,10 +86,8 @@ def uris(met: Met) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_changes_that_are_watched_are_heard_and_others_are_not(
-    way: str, port: int, session: aiohttp.ClientSession
-) -> None:
-    async with watched(way, port, session) as met:
+async def test_changes_that_are_watched_are_heard_and_others_are_not(way: str, port: int, http: HttpClient) -> None:
+    async with watched(way, port, http) as met:
         await soon(met.client.watch({"note://one"}))
         for what in ("note://two", "note://one", "tools"):
             await change(met, what)
@@ -105,8 +103,8 @@ async def test_changes_that_are_watched_are_heard_and_others_are_not(
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_a_subscription_is_nobodys_call(way: str, port: int, session: aiohttp.ClientSession) -> None:
-    async with watched(way, port, session) as met:
+async def test_a_subscription_is_nobodys_call(way: str, port: int, http: HttpClient) -> None:
+    async with watched(way, port, http) as met:
         await soon(met.client.watch(set()))
         ear = Ear()
         params: dict[str, Any] = {"name": "log", "arguments": {}, "_meta": {revisions.META_LOG_LEVEL: "info"}}
@@ -153,7 +151,7 @@ class Modern:
 
 @pytest.mark.parametrize("orderly", [False, True])
 async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as_changed(
-    orderly: bool, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    orderly: bool, http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[int] = []
 
@@ -163,7 +161,7 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
 
     monkeypatch.setattr(watching, "pause", pause)
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         assert met.heard.all == []
         for round_ in (1, 2):
@@ -182,34 +180,34 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
         await met.heard.wait_for(TOOLS, 3)
 
 
-async def test_a_subscription_ends_with_its_client(session: aiohttp.ClientSession) -> None:
+async def test_a_subscription_ends_with_its_client(http: HttpClient) -> None:
     modern = Modern()
     async with Scripted(modern) as server:
-        async with meeting(HttpChannel(session, server.url)) as met:
+        async with meeting(HttpChannel(http, server.url)) as met:
             await soon(met.client.watch(set()))
             assert not modern.left.is_set()
         await soon(modern.left.wait())
         assert len(server.of("subscriptions/listen")) == 1
 
 
-async def test_what_is_watched_already_is_not_asked_for_again(session: aiohttp.ClientSession) -> None:
-    async with Scripted(Modern()) as server, meeting(HttpChannel(session, server.url)) as met:
+async def test_what_is_watched_already_is_not_asked_for_again(http: HttpClient) -> None:
+    async with Scripted(Modern()) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(asyncio.gather(*(met.client.watch(set()) for _ in range(5))))
         assert len(server.of("subscriptions/listen")) == 1
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"tools": {}, "prompts": {"listChanged": False}, "resources": None}])
 async def test_a_server_that_never_tells_of_changes_is_not_asked_to(
-    capabilities: dict[str, Any], session: aiohttp.ClientSession
+    capabilities: dict[str, Any], http: HttpClient
 ) -> None:
-    async with Scripted(Modern(capabilities)) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(Modern(capabilities)) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         assert server.whats() == ["server/discover"]
 
 
-async def test_a_subscription_that_is_refused_is_told_and_the_old_one_stays(session: aiohttp.ClientSession) -> None:
+async def test_a_subscription_that_is_refused_is_told_and_the_old_one_stays(http: HttpClient) -> None:
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.watch(set()))
         modern.refused = "too many"
         with pytest.raises(WireError, match="too many"):
@@ -222,11 +220,11 @@ async def test_a_subscription_that_is_refused_is_told_and_the_old_one_stays(sess
         await soon(modern.left.wait())
 
 
-async def test_a_subscription_that_is_never_acknowledged_is_given_up(session: aiohttp.ClientSession) -> None:
+async def test_a_subscription_that_is_never_acknowledged_is_given_up(http: HttpClient) -> None:
     modern = Modern()
     modern.silent = True
     limits = Timeouts(startup=LIMIT, catalog=0.2, execution=LIMIT)
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url), timeouts=limits) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
         with pytest.raises(RookeryError, match=r"not acknowledged within the catalog time-out of 0\.2 s"):
             await soon(met.client.watch(set()))
         await soon(modern.left.wait())
@@ -236,7 +234,7 @@ async def test_a_subscription_that_is_never_acknowledged_is_given_up(session: ai
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_a_handshake_server_is_asked_for_each_resource(way: str, session: aiohttp.ClientSession) -> None:
+async def test_a_handshake_server_is_asked_for_each_resource(way: str, http: HttpClient) -> None:
     async with a_place() as place:
         if way == "stdio":
             root = Path(__file__).parents[2]
@@ -245,7 +243,7 @@ async def test_a_handshake_server_is_asked_for_each_resource(way: str, session: 
             object.__setattr__(made, "cwd", root)
             channel = StdioChannel(Spawner(new_id()), made)
         else:
-            channel = HttpChannel(session, place.url("http"))
+            channel = HttpChannel(http, place.url("http"))
         async with meeting(channel, known="handshake") as met:
             await soon(met.client.watch({WATCHED, "test://static-text"}))
             await soon(met.client.call_tool("touch", {}))
@@ -258,11 +256,11 @@ async def test_a_handshake_server_is_asked_for_each_resource(way: str, session: 
 
 
 async def test_a_new_session_is_told_what_is_watched_and_everything_counts_as_changed(
-    session: aiohttp.ClientSession,
+    http: HttpClient,
 ) -> None:
     handler = Handshake()
     handler.capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         handler.forget()
         await soon(met.client.call_tool("echo", {}))
@@ -272,14 +270,14 @@ async def test_a_new_session_is_told_what_is_watched_and_everything_counts_as_ch
         assert (again.message["params"]["uri"], again.headers["mcp-session-id"]) == ("note://one", "session-2")
 
 
-async def test_a_resource_that_cannot_be_watched_does_not_keep_others_from_it(session: aiohttp.ClientSession) -> None:
+async def test_a_resource_that_cannot_be_watched_does_not_keep_others_from_it(http: HttpClient) -> None:
     async def on_call(asked: Asked, out: Out) -> None:
         bad = asked.message["params"].get("uri") == "note://bad"
         await out.json(asked.error(-32602, "no such resource") if bad else asked.result({}))
 
     handler = Handshake(on_call)
     handler.capabilities = {"resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpChannel(session, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         await soon(met.client.watch({"note://bad", "note://good"}))
         await soon(met.client.watch({"note://good"}))
         await soon(met.client.watch(set()))

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import aiohttp
 import pytest
 
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.client_stdio import Program, StdioChannel
+from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import WireError
 from rookery.wire.writing import Identity
 from tests.conformance.suite import NODE
@@ -64,9 +64,9 @@ def url() -> Iterator[str]:
 
 @asynccontextmanager
 async def ours(server: str | list[str]) -> AsyncGenerator[Met]:
-    async with aiohttp.ClientSession() as session:
+    async with HttpClient() as http:
         channel = (
-            HttpChannel(session, server)
+            HttpChannel(http, server)
             if isinstance(server, str)
             else StdioChannel(Spawner(new_id()), Program("everything", server, folder_of("everything"), ENVIRONMENT))
         )

@@ -31,8 +31,9 @@ from rookery.upstreams.slots import Record
 from rookery.workspaces.projects import Projects
 
 if TYPE_CHECKING:
-    import aiohttp
     from starlette.types import ASGIApp
+
+    from rookery.wire.http_client import HttpClient
 
 _MAIN = "@main"
 
@@ -46,14 +47,16 @@ class GatewayService:
         self._approvals = approvals
         self._events = events
         self._projects = projects
-        self._http: aiohttp.ClientSession | None = None
-        pool = Pool(Connector(spawner, self._session, self._approved), self._server_changed)
+        self._http: HttpClient | None = None
+        pool = Pool(Connector(spawner, self._client, self._approved), self._server_changed)
         self.hub = Hub(pool, Switches(store), events)
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
         rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, self._named, self._at, info)
-        return Doors(rooms, rest)
+        doors = Doors(rooms, rest)
+        self.hub.knows_session = doors.knows_session
+        return doors
 
     def bound(self, port: int) -> None:
         self.hub.own_port = port
@@ -66,14 +69,12 @@ class GatewayService:
         if self._http is not None:
             await self._http.close()
 
-    def _session(self) -> "aiohttp.ClientSession":
-        """Made on first use, because importing it takes a while; one for all, because making it does too."""
+    def _client(self) -> "HttpClient":
+        """Made on first use: importing it means importing TLS. One for all, so that connections are shared."""
         if self._http is None:
-            import aiohttp
+            from rookery.wire.http_client import HttpClient
 
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
-            )
+            self._http = HttpClient()
         return self._http
 
     def _server_changed(self, server: Server) -> None:

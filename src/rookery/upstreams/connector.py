@@ -15,7 +15,7 @@ from rookery.wire.channel import Channel
 from rookery.wire.client_stdio import Program, StdioChannel
 
 if TYPE_CHECKING:
-    import aiohttp
+    from rookery.wire.http_client import HttpClient
 
 # What the daemon itself may have in its environment and no server is to see, not even one that inherits.
 _NEVER = frozenset({"ROOKERY_TOKEN", MARKER})
@@ -27,10 +27,10 @@ Approved = Callable[[Definition, Path | None], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class Connector:
-    """Makes channels. `http` gives the one session that all remote servers share, made on first use."""
+    """Makes channels. `http` gives the one client that all remote servers share, made on first use."""
 
     spawner: Spawner
-    http: "Callable[[], aiohttp.ClientSession]"
+    http: "Callable[[], HttpClient]"
     approved: Approved
 
     def channels(self, definition: Definition, directory: Path, errors: Ring) -> tuple[Channel, Channel | None]:
@@ -41,7 +41,9 @@ class Connector:
         from rookery.wire.client_sse import SseChannel
 
         newer = HttpChannel(self.http(), definition.url, definition.headers)
-        return newer, SseChannel(self.http(), definition.url, definition.headers)
+        older = SseChannel(self.http(), definition.url, definition.headers)
+        # Who says which one it is does not want the other one tried.
+        return {"auto": (newer, older), "http": (newer, None), "sse": (older, None)}[definition.transport]
 
 
 def program(definition: Definition, directory: Path) -> Program:

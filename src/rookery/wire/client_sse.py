@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport
+from rookery.wire.http_request import Requests
 from rookery.wire.jsonrpc import Id, Response, WireError, decode
 from rookery.wire.pending import Pending
-from rookery.wire.remote import Remote, told
+from rookery.wire.remote import EVENTS, Remote, told
 from rookery.wire.sse_parser import ServerSentEvent, SseParser
 
 _ENDPOINT_SECONDS = 10.0
@@ -22,7 +21,7 @@ class SseChannel(Remote):
     cancels_by_closing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._endpoint: asyncio.Future[str] | None = None
+        self._endpoint: asyncio.Future[Requests] | None = None
         self._pending = Pending()
         self._lost: Lost | None = None
         self._tasks = TaskSet("mcp sse")
@@ -49,13 +48,13 @@ class SseChannel(Remote):
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         if self.gone is not None or self._endpoint is None:
             raise ChannelClosed(self.gone or "not connected")
-        sent = {"Content-Type": "application/json", **self.headers, **headers}
         try:
-            async with self.exchange("POST", await self._endpoint, sent, message) as response:
-                if response.status >= 300:
-                    text = (await response.content.read(300)).decode("utf-8", "replace")
-                    raise ChannelClosed(f"HTTP {response.status}: {text}")
-        except (aiohttp.ClientError, OSError) as error:
+            with await self.exchange(await self._endpoint, "POST", headers, message) as answer:
+                if answer.status >= 300:
+                    text = (await answer.next())[:300].decode("utf-8", "replace")
+                    raise ChannelClosed(f"HTTP {answer.status}: {text}")
+                answer.leave()
+        except (OSError, ValueError) as error:
             raise ChannelClosed(told(error)) from None
 
     async def agreed(self, revision: str) -> None:
@@ -70,17 +69,17 @@ class SseChannel(Remote):
 
     async def _listen(self) -> None:
         parser = SseParser()
-        sent = {"Accept": "text/event-stream", **self.headers}
         try:
-            async with self.exchange("GET", self.url, sent) as response:
-                if response.status != 200 or response.content_type != "text/event-stream":
-                    self._fail(f"HTTP {response.status}", NoSuchTransport)
+            streams = Requests(self.url, {"Accept": EVENTS, **self.headers})
+            with await self.exchange(streams, "GET", {}) as answer:
+                if answer.status != 200 or answer.kind != EVENTS:
+                    self._fail(f"HTTP {answer.status}", NoSuchTransport)
                     return
-                async for chunk in response.content.iter_any():
+                while chunk := await answer.next():
                     for made in parser.feed(chunk):
                         self._take(made)
             self._fail("the stream ended")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             self._fail(told(error))
 
     def _take(self, made: ServerSentEvent) -> None:
@@ -103,7 +102,7 @@ class SseChannel(Remote):
         elif urlsplit(target)[:2] != urlsplit(self.url)[:2]:
             self._fail(f"it wants our messages at another origin: {target[:200]}")
         else:
-            self._endpoint.set_result(target)
+            self._endpoint.set_result(Requests(target, {"Content-Type": "application/json", **self.headers}))
 
     def _fail(self, reason: str, kind: type[Exception] = ChannelClosed) -> None:
         if self.gone is not None:
