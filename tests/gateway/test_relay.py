@@ -200,7 +200,7 @@ async def test_c20_a_client_that_refuses_is_passed_on_as_it_refused() -> None:
         await running
 
 
-async def test_c20_a_call_that_ends_takes_its_question_back() -> None:
+async def test_c20_a_call_that_ends_takes_its_question_back(caplog: pytest.LogCaptureFixture) -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         caller = await gateway.old_caller()
         asked = asyncio.Event()
@@ -215,8 +215,10 @@ async def test_c20_a_call_that_ends_takes_its_question_back() -> None:
         await asyncio.wait_for(asked.wait(), 10)
         await caller.cancel("c")
         assert "error" in await running
+        assert caller.all("notifications/cancelled")[0]["params"]["requestId"] == caller.asked[0]["id"]
         assert (await one.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
         assert told(await caller.call("one__echo"))["server"] == "one"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -63,6 +63,7 @@ class Caller:
         self._headers = dict(headers or {})
         self._numbers = itertools.count(1)
         self._more = asyncio.Event()
+        self._replies: list[asyncio.Task[None]] = []
 
     @property
     def modern(self) -> bool:
@@ -80,9 +81,10 @@ class Caller:
         return hello["result"]
 
     async def close(self) -> None:
-        if self.standing is not None:
-            self.standing.cancel()
-            await asyncio.gather(self.standing, return_exceptions=True)
+        left = [*self._replies, *([self.standing] if self.standing is not None else [])]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         if self.session is not None:
             async with self._http.delete(self._url, headers=self._sent({})) as answer:
                 assert answer.status in (200, 204, 404)
@@ -212,7 +214,7 @@ class Caller:
     def _take(self, message: Message) -> None:
         if "id" in message and "method" in message:
             self.asked.append(message)
-            asyncio.ensure_future(self._reply(message))  # noqa: RUF006
+            self._replies.append(asyncio.create_task(self._reply(message)))
         else:
             self.heard.append(message)
         self._more.set()

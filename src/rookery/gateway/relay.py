@@ -46,7 +46,7 @@ def with_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[
 class Relay:
     """Hears what a server says while it works on one call, and hands it to the client that called, in order."""
 
-    __slots__ = ("_bytes", "_call", "_dropped", "_root", "_sending", "_waiting", "caller")
+    __slots__ = ("_asking", "_bytes", "_call", "_dropped", "_root", "_sending", "_waiting", "caller")
 
     def __init__(self, call: Call, root: Path) -> None:
         self.caller = call.caller
@@ -56,6 +56,7 @@ class Relay:
         self._bytes = 0
         self._dropped = 0
         self._sending: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[Any] | None] = set()
 
     def progressed(self, params: Params) -> None:
         token = self._call.meta.get("progressToken")
@@ -76,8 +77,13 @@ class Relay:
         able = revisions.CAPABILITY_OF[method] in call.client.capabilities
         if not able or call.client.modern:
             return self._answer_for(method)
-        await self.flush()
-        return (await call.ask_raw({_QUESTION: Ask(method, params)}))[_QUESTION]
+        task = asyncio.current_task()
+        self._asking.add(task)
+        try:
+            await self.flush()
+            return (await call.ask_raw({_QUESTION: Ask(method, params)}))[_QUESTION]
+        finally:
+            self._asking.discard(task)
 
     def _answer_for(self, method: str) -> Mapping[str, Any]:
         if method == "roots/list":
@@ -98,10 +104,19 @@ class Relay:
                 await self.flush()
             return result
         finally:
+            if self._asking:
+                await self._take_back()
             if self._sending is not None:
                 self._sending.cancel()
             if self._dropped:
                 logger.warning("a client read too slowly: %d notifications of its call were dropped", self._dropped)
+
+    async def _take_back(self) -> None:
+        """Its client need not trouble anybody for what the server no longer waits for, and is told so in time."""
+        asking = [task for task in self._asking if task is not None]
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
 
     async def flush(self) -> None:
         while self._sending is not None and not self._sending.done():
