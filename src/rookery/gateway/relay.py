@@ -43,12 +43,17 @@ def with_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[
     return {**params, "_meta": meta} if meta else params
 
 
+def roots(folder: Path | None) -> Mapping[str, Any]:
+    """What a server may work on: the workspace. Without one nothing: servers take this for more than a hint."""
+    return {"roots": [{"uri": folder.as_uri()}] if folder is not None else []}
+
+
 class Relay:
     """Hears what a server says while it works on one call, and hands it to the client that called, in order."""
 
     __slots__ = ("_asking", "_bytes", "_call", "_dropped", "_root", "_sending", "_waiting", "caller")
 
-    def __init__(self, call: Call, root: Path) -> None:
+    def __init__(self, call: Call, root: Path | None) -> None:
         self.caller = call.caller
         self._call = call
         self._root = root
@@ -87,7 +92,7 @@ class Relay:
 
     def _answer_for(self, method: str) -> Mapping[str, Any]:
         if method == "roots/list":
-            return {"roots": [{"uri": self._root.as_uri()}]}
+            return roots(self._root)
         if method == "elicitation/create":
             return {"action": "cancel"}
         raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import rookery
+from rookery.gateway.relay import roots
 from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
 from rookery.upstreams.connector import Connector
@@ -62,6 +63,11 @@ class Opening:
     checkout: Path | None
     errors: Ring
 
+    @property
+    def root(self) -> Path | None:
+        """The workspace it works for; none where it is for all of them."""
+        return None if self.checkout is None or self.definition.scope == "app" else self.directory
+
     async def open(self, known: Era | None, notified: Notified) -> tuple[Client, Era]:
         # Asked right before: a script may be another one by now than the one that was approved.
         if not await self.connector.approved(self.definition, self.checkout):
@@ -91,5 +97,5 @@ class Opening:
     async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
         """A question that belongs to no call."""
         if method == "roots/list":
-            return {"roots": [{"uri": self.directory.as_uri()}]}
+            return roots(self.root)
         raise WireError(METHOD_NOT_FOUND, f"no call is under way that could answer {method}")

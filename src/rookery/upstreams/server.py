@@ -97,7 +97,7 @@ class Server:
                 if self.held:  # perhaps only since this waits for its turn
                     raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
                 client = self._lasting.connected or await self._lasting.client()
-                relay = Relay(call, self.directory)
+                relay = Relay(call, self._opening.root)
                 work = client.call(
                     call.method,
                     with_meta(call, params, client),
