@@ -18,7 +18,10 @@ _MOST_ENTRIES = 10_000
 async def fetch(
     warn: Warn, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None
 ) -> Catalog:
-    """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`."""
+    """A new catalog in which `kinds` are as the server lists them now, and the rest is as it was in `old`.
+
+    What is private to an authorization may be kept: a server is only shared by those who have the same credentials.
+    """
     found: dict[str, Any] = {kind: old.of(kind) for kind in LISTS} if old is not None else {}
     lives: dict[Kind, float] = dict(old.lives) if old is not None else {}
     wanted: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
