@@ -364,6 +364,8 @@ def test_debug_starts_nothing_that_waits_for_approval(house: House, tmp_path: Pa
         ("PUT", "/api/mcp/mine", {"config": {"command": ["true"]}}),
         ("POST", "/api/mcp/odd/enable", {}),
         ("DELETE", "/api/mcp/odd", {}),
+        ("POST", "/api/mcp/odd/disconnect", {}),
+        ("POST", "/api/mcp/odd/debug", {}),
     ],
 )
 def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_socket(

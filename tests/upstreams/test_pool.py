@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -177,8 +178,44 @@ async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
             write(gateway.theatre.servers("one", scope="session"), tools={"x": True})
             await gateway.hub.files.read_again()
         assert not gateway.theatre.alive() or await all_of(one.has_ended() for one in gateway.theatre.alive())
-        # One for those that have no session.
-        assert len(pool) <= 1
+        assert len(pool) == 0
+
+
+@requirement("hub.pool.scope")
+async def test_a_client_without_a_session_does_not_get_what_belongs_to_sessions_and_is_told_why() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+        modern, old = await gateway.caller(), await gateway.old_caller()
+        assert "one__echo" in await old.tools()
+        assert await modern.tools() == ["hub_list_servers"]
+        refused = str(await modern.call("one__echo"))
+        assert "only clients that open a session" in refused
+        _, found = await gateway.rest("POST", "/api/mcp/one/connect")
+        assert found["error"]["code"] == "server-unavailable"
+        assert told(await old.call("one__echo"))["server"] == "one"
+        assert len(gateway.theatre.all) == 1
+
+
+@requirement("hub.pool.lazy")
+async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refused() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+        old = await gateway.old_caller()
+        assert old.session is not None
+        await gateway.rest("GET", f"/api/mcp?session={old.session}")
+        await gateway.rest("GET", "/api/mcp")
+        assert len(pool_of(gateway)) == 0
+        asked: list[tuple[str, str, Any]] = [
+            ("GET", "/api/mcp?session=x", None),
+            ("GET", "/api/mcp/one?session=x", None),
+            ("GET", "/api/tools?session=x", None),
+            ("POST", "/api/mcp/one/connect?session=x", None),
+            ("POST", "/api/mcp/one/disable?session=x", {}),
+            ("POST", "/api/mcp", {"name": "two", "config": gateway.theatre.server("two"), "session": "x"}),
+        ]
+        found = [await gateway.rest(*one) for one in asked]
+        assert [(status, one["error"]["code"]) for status, one in found] == [(404, "session-not-found")] * len(asked)
+        assert len(pool_of(gateway)) == 0 and gateway.theatre.all == []
+        status, _ = await gateway.rest("POST", f"/api/mcp/one/connect?session={old.session}")
+        assert status == 200 and len(gateway.theatre.all) == 1
 
 
 def pool_of(gateway: Gateway) -> Pool:

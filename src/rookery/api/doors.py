@@ -24,7 +24,6 @@ from rookery.wire.endpoint import Endpoint
 from rookery.wire.head import Head
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
-from rookery.wire.session import Session
 
 _ENDS = frozenset({"mcp", "sse", "messages", "ws"})
 _HEADER = b"x-workspace-path"
@@ -101,6 +100,9 @@ class Doors:
         endpoint, scope["raw_path"] = known
         await endpoint(scope, receive, send)
 
+    def knows_session(self, session: str) -> bool:
+        return any(session in endpoint.service.sessions for endpoint, _ in self._endpoints.values())
+
     def close(self) -> None:
         """End every call and every stream; the listener is stopped after this."""
         for endpoint, view in self._endpoints.values():
@@ -130,7 +132,7 @@ class Doors:
             toolsets = [one for one in toolsets if one.name in choice.toolsets]
         members = FleetMembers(fleet, rooms.judge, toolsets, choice.server)
         view = View(members, choice.style, rooms.info, rooms.hooks)
-        return Endpoint(view, f"{beside}/mcp", on_session_end=self._session_ended), view
+        return Endpoint(view, f"{beside}/mcp", on_session_end=lambda one: rooms.hub.end_session(one.id)), view
 
     def _forget_oldest(self) -> None:
         """One that somebody uses stays, however many there are: that costs less than a client that is cut off."""
@@ -140,9 +142,6 @@ class Doors:
             self._chosen.clear()
             endpoint.close()
             view.close()
-
-    def _session_ended(self, session: Session) -> None:
-        self._rooms.hub.end_session(session.id)
 
     # ---- what a request says
 

@@ -88,12 +88,11 @@ class McpRoutes:
     async def get(self, request: Request) -> Response:
         """One server: its record, its definition with secrets left out, and what it last wrote to stderr."""
         where, session, name = await self._asked(request)
-        fleet = await self._hub.fleet(where)
-        slot = fleet.find(name, session)
+        slot = (await self._hub.fleet(where, session)).find(name, session)
         return answer(await self._record(where, session, name) | {"definition": shown(slot.definition)})
 
     async def write(self, request: Request) -> Response:
-        """Write a server into a file, for good; answers the file, and the record of the server that has its name then."""
+        """Write a server into a file, for good; answers the file, and the record of what has its name then."""
         where, _, name = await self._asked(request)
         asked = await body_of(request, Define)
         await _require_outsider(request)
@@ -121,6 +120,7 @@ class McpRoutes:
     async def disconnect(self, request: Request) -> Response:
         """Stop a server until it is connected again; answers its record."""
         where, session, name = await self._asked(request)
+        await _require_outsider(request)
         await self._hub.disconnect(where, session, name)
         return answer(await self._record(where, session, name))
 
@@ -134,6 +134,7 @@ class McpRoutes:
 
     async def debug(self, request: Request) -> Response:
         """Try a server on a connection of its own; answers each step with its time, without any secret."""
+        await _require_outsider(request)
         return answer(await self._hub.debug(*await self._asked(request)))
 
     async def tools(self, request: Request) -> Response:
@@ -165,7 +166,7 @@ class McpRoutes:
         return await self._workspace(given) if given is not None else None
 
     async def _record(self, where: Path | None, session: str | None, name: str) -> dict[str, Any]:
-        fleet = await self._hub.fleet(where)
+        fleet = await self._hub.fleet(where, session)
         fleet.find(name, session)
         return _by_name(fleet.records(session))[name]
 
@@ -190,7 +191,7 @@ def _session(request: Request) -> str | None:
 
 
 async def _require_outsider(request: Request) -> None:
-    """What Rookery started must not give itself other tools. On the port the owner's token keeps it out."""
+    """What Rookery started must neither give itself tools nor take others' away. On the port the token keeps it out."""
     principal = request.state.principal
     if principal.local:
         try:

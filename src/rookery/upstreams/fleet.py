@@ -11,7 +11,7 @@ from rookery.upstreams.connector import Approved
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
-from rookery.upstreams.slots import Added, Record, Slot, record_of, shadowed
+from rookery.upstreams.slots import NO_SESSION, Added, Record, Slot, record_of, shadowed
 from rookery.upstreams.sources import Found
 
 
@@ -61,17 +61,16 @@ class Fleet:
 
     def servers(self, session: str | None = None) -> list[Server]:
         """The servers that may be used."""
-        return [self._server(slot, session) for slot in self._for(session).values() if slot.held_back is None]
+        usable = [slot for slot in self._for(session).values() if slot.held_back is None]
+        return [self._server(slot, session) for slot in usable if session is not None or not slot.of_sessions]
 
     def slots(self, session: str | None = None) -> Iterator[Slot]:
         yield from self._for(session).values()
 
     def records(self, session: str | None = None) -> list[Record]:
-        """Every known server, those that others stand before too."""
-        own = [
-            record_of(slot, self._server(slot, session) if slot.held_back is None else None, self.workspace)
-            for slot in self._for(session).values()
-        ]
+        """Every known server, those that others stand before too. To look at them makes none."""
+        slots = self._for(session).values()
+        own = [record_of(slot, self._running(slot, session), self.workspace, session) for slot in slots]
         return own + [shadowed(one, self.workspace) for one in self.found.shadowed]
 
     def waiting(self) -> list[Definition]:
@@ -92,6 +91,8 @@ class Fleet:
             raise needs_approval(name)
         if slot.held_back is not None:
             raise RookeryError("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
+        if session is None and slot.of_sessions:
+            raise RookeryError("server-unavailable", f'MCP server "{name}": {NO_SESSION}', "use it from such a client")
         return self._server(slot, session)
 
     # ---- what changes
@@ -120,7 +121,7 @@ class Fleet:
             sessions = {None, *self.switches.sessions, *(one for added in self._added for one in added.by_session)}
             wanted = {session: self._wanted(session, unapproved) for session in sessions}
             old, self._slots = self._slots, wanted
-            self._scoped = any(slot.definition.scope == "session" for slot in wanted[None].values())
+            self._scoped = any(slot.of_sessions for slot in wanted[None].values())
             self._keep(old, wanted)
         for changed in list(self._listeners):
             changed()
@@ -175,12 +176,18 @@ class Fleet:
         return self._slots.get(session) or self._slots.get(None, {})
 
     def _server(self, slot: Slot, session: str | None) -> Server:
-        key = session if slot.definition.scope == "session" else None
+        key = session if slot.of_sessions else None
         server = slot.servers.get(key)
         if server is None:
             where = self.where(slot.definition)
             server = slot.servers[key] = self._pool.take(slot.definition, where, key, self.directory)
         return server
+
+    def _running(self, slot: Slot, session: str | None) -> Server | None:
+        if slot.held_back is not None:
+            return None
+        key = session if slot.of_sessions else None
+        return slot.servers.get(key) or self._pool.find(slot.definition, self.where(slot.definition), key)
 
     def where(self, definition: Definition) -> Path:
         """The folder that a server runs in. A repository's own never leave it: there its files were looked at."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,13 @@ class Hub:
         self.files = Following(self._file_changed)
         # Where Rookery itself is served, once that is known.
         self.own_port: int | None = None
+        # Whether a session is still there: whatever is made for one ends with it, and else would never end.
+        self.knows_session: Callable[[str], bool] = lambda session: False
 
-    async def fleet(self, directory: Path | None) -> Fleet:
+    async def fleet(self, directory: Path | None, session: str | None = None) -> Fleet:
+        if session is not None and not self.knows_session(session):
+            told = f"there is no session {session!r}: it has ended, or never was"
+            raise RookeryError("session-not-found", told, "name the session of a client that is connected, or none")
         found = self._fleets.get(directory)
         if found is not None:
             return found
@@ -56,10 +61,10 @@ class Hub:
                 self._fleets[directory] = made
             return self._fleets[directory]
 
-    async def refresh(self, directory: Path | None = None) -> None:
+    async def refresh(self, directory: Path | None = None, *, reload: bool = True) -> None:
         """Files, approvals or switches have changed: for one directory, or app-wide and so for all."""
         for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
-            await fleet.refresh()
+            await fleet.refresh(reload=reload)
 
     async def start(self) -> None:
         await self.switches.load()
@@ -86,7 +91,7 @@ class Hub:
     # ---- what is asked for
 
     async def records(self, directory: Path | None, session: str | None = None) -> list[Record]:
-        return (await self.fleet(directory)).records(session)
+        return (await self.fleet(directory, session)).records(session)
 
     async def all_records(self) -> list[Record]:
         """Of every directory that is in use, and app-wide; what is shared is told once."""
@@ -98,7 +103,7 @@ class Hub:
 
     async def tools(self, directory: Path | None, session: str | None, wanted: str | None) -> list[Tool]:
         """The tools of all servers, or of one; waits for every one that is starting."""
-        fleet = await self.fleet(directory)
+        fleet = await self.fleet(directory, session)
         servers = [fleet.server(wanted, session)] if wanted is not None else fleet.servers(session)
         starting = [wait for one in servers if (wait := one.use()) is not None]
         if starting:
@@ -118,15 +123,15 @@ class Hub:
         if session is not None:
             # Whatever it says of itself: nobody else is to see it, and nobody else would end it.
             definition = sealed(msgspec.structs.replace(definition, scope="session"))
-        fleet = await self.fleet(directory)
+        fleet = await self.fleet(directory, session)
         fleet.added.put(definition, session)
-        await self._changed(directory)
+        await self.refresh(directory, reload=False)
         if fleet.find(name, session).held_back is None:
             await self._try(fleet.server(name, session))
 
     async def remove(self, directory: Path | None, session: str | None, name: str) -> Definition:
         """Take away what was added while running, or else its entry in the file that defines it."""
-        fleet = await self.fleet(directory)
+        fleet = await self.fleet(directory, session)
         definition = fleet.find(name, session).definition
         if definition.source.line:
             await asyncio.to_thread(remove_from_file, directory, definition)
@@ -134,7 +139,7 @@ class Hub:
         elif not fleet.added.drop(name, session):
             self._everywhere.drop(name, None)
         await self.switches.forget(name, fleet.subjects(session))
-        await self._changed(None)
+        await self.refresh(reload=False)
         return definition
 
     async def write(self, file: File, name: str, config: Mapping[str, Any], force: bool) -> None:
@@ -143,14 +148,14 @@ class Hub:
         await self.files.read_again()
 
     async def connect(self, directory: Path | None, session: str | None, name: str) -> None:
-        await self._try((await self.fleet(directory)).server(name, session))
+        await self._try((await self.fleet(directory, session)).server(name, session))
 
     async def disconnect(self, directory: Path | None, session: str | None, name: str) -> None:
-        await (await self.fleet(directory)).server(name, session).disconnect()
+        await (await self.fleet(directory, session)).server(name, session).disconnect()
 
     async def debug(self, directory: Path | None, session: str | None, name: str) -> Examination:
         """Try a server beside the one that may be running, and tell each step."""
-        fleet = await self.fleet(directory)
+        fleet = await self.fleet(directory, session)
         definition = fleet.find(name, session).definition
         found = await examine(definition, fleet.where(definition), directory, self._pool.connector)
         found.problems = [str(problem) for problem in fleet.found.problems if problem.server == name]
@@ -160,7 +165,7 @@ class Hub:
         self, directory: Path | None, session: str | None, name: str, *, tool: str | None, level: Level, enabled: bool
     ) -> None:
         """Switch a server, or those of its tools that match, on or off."""
-        fleet = await self.fleet(directory)
+        fleet = await self.fleet(directory, session)
         fleet.find(name, session)
         subject = fleet.subjects(session).get(level)
         if subject is None:
@@ -169,7 +174,7 @@ class Hub:
             )
         pattern = name if tool is None else f"{name}/{tool}"
         await self.switches.set(Switch(level, subject, pattern, enabled))
-        await self._changed(directory if level != "app" else None)
+        await self.refresh(directory if level != "app" else None, reload=False)
         self._events.publish("mcp.switched", server=name, tool=tool, level=level, enabled=enabled)
 
     def end_session(self, session: str) -> None:
@@ -182,10 +187,6 @@ class Hub:
         if (fleet := self._fleets.get(directory)) is not None:
             await fleet.refresh()
             self._events.publish("mcp.config", workspace=fleet.workspace, problems=len(fleet.found.problems))
-
-    async def _changed(self, directory: Path | None) -> None:
-        for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
-            await fleet.refresh(reload=False)
 
     async def _try(self, server: Server) -> None:
         """Whatever comes of it is the server's status."""

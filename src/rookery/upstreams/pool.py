@@ -43,6 +43,11 @@ class Pool:
         held.users += 1
         return held.server
 
+    def find(self, definition: Definition, directory: Path, session: str | None) -> Server | None:
+        """For whoever only looks: nothing is made or taken."""
+        held = self._held.get(_key(definition, directory, session))
+        return held.server if held is not None else None
+
     def give_back(self, server: Server) -> None:
         """What nobody uses any more is stopped."""
         key = next(key for key, held in self._held.items() if held.server is server)

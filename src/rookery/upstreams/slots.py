@@ -9,6 +9,9 @@ from rookery.upstreams.server import Server
 
 _STDERR_LINES = 20
 
+# Clients of the newest revision have none: every request of theirs stands by itself.
+NO_SESSION = 'it has the scope "session", and only clients that open a session can use it'
+
 
 class Record(msgspec.Struct):
     """One server as status, REST and `hub_list_servers` show it."""
@@ -35,6 +38,11 @@ class Slot:
     servers: dict[str | None, Server] = field(default_factory=dict[str | None, Server])
 
     @property
+    def of_sessions(self) -> bool:
+        """Whether each session has its own; who has no session has none."""
+        return self.definition.scope == "session"
+
+    @property
     def waits(self) -> bool:
         """For approval: from the beginning, or because a script of it was another one when it was to be started."""
         refused = any(server.status == "needs_approval" for server in self.servers.values())
@@ -57,14 +65,14 @@ class Added:
         return self.by_session.get(session, {}).pop(name, None) is not None
 
 
-def record_of(slot: Slot, server: Server | None, workspace: str | None) -> Record:
-    """`server` is None where something holds it back."""
+def record_of(slot: Slot, server: Server | None, workspace: str | None, session: str | None) -> Record:
+    """`server` is None where there is none: it was not used yet, or something holds it back."""
     one = slot.definition
     made = Record(
         name=one.name,
         workspace=None if one.everywhere else workspace,
         status=slot.held_back or "pending",
-        error=None,
+        error=NO_SESSION if slot.of_sessions and session is None else None,
         tools=0,
         source=str(one.source),
         shadowed=False,

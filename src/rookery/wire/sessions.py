@@ -37,6 +37,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._known
+
     def open(self, params: Params, owner: str) -> tuple[Session, dict[str, Any]]:
         """Answer `initialize`: the session, and the result."""
         self.expire()
