@@ -357,6 +357,14 @@ def test_debug_starts_nothing_that_waits_for_approval(house: House, tmp_path: Pa
     assert not (app / "started").exists()
 
 
+def test_a_rule_that_makes_no_sense_is_told_with_its_file_and_line(house: House) -> None:
+    file = defined()
+    file.write_text('{\n  "servers": {},\n  "permission": {"github__*": "alow"}\n}\n')
+    (found,) = ask(house, "GET", "/api/problems").json()
+    assert (found["file"], found["line"]) == (str(file), 3)
+    assert "'github__*' cannot be 'alow'; it is denied" in found["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

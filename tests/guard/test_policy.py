@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.gateway.rules import Action
-from rookery.guard.policy import FAILED, Policy, Rule, Verdict, denied_text, read_rules
+from rookery.gateway.rules import ALLOWED, Action
+from rookery.guard.policy import Policy, Rule, read_rules
 from tests.support.requirements import requirement
 
 pytestmark = requirement("guard.policy.rules")
@@ -21,15 +21,14 @@ def policy(user: dict[str, str], project: dict[str, str] | None = None) -> Polic
 
 
 def test_without_a_rule_a_tool_is_allowed() -> None:
-    verdict = policy({"other__*": "deny"}).verdict("github", "read", "github__read")
-    assert (verdict.action, verdict.rule) == ("allow", "")
+    assert policy({"other__*": "deny"}).verdict("github", "read", "github__read") == ALLOWED
 
 
 def test_the_last_rule_that_matches_wins_also_if_an_earlier_one_is_stricter_or_longer() -> None:
     rules = policy({"github__delete_repo": "deny", "github__*": "ask", "*_read": "allow"})
     assert rules.verdict("github", "delete_repo", "github__delete_repo").action == "ask"
     assert rules.verdict("github", "read", "github__read").action == "allow"
-    assert rules.verdict("github", "write", "github__write").rule == "github__*"
+    assert rules.verdict("github", "write", "github__write").why.count('rule "github__*"') == 1
 
 
 def test_a_rule_may_name_the_public_name_or_server_and_tool() -> None:
@@ -48,16 +47,15 @@ def test_a_project_may_tighten_and_never_loosen(user: list[Rule], project: list[
 
 
 def test_what_cannot_be_judged_is_denied() -> None:
-    assert policy({"*": "allow"}).verdict("a", "b", cast(str, None)) == FAILED
-    assert FAILED.action == "deny"
-    assert "log" in denied_text(FAILED, "a__b")
+    verdict = policy({"*": "allow"}).verdict("a", "b", cast(str, None))
+    assert verdict.action == "deny" and "The daemon's log tells more" in verdict.why
 
 
 @pytest.mark.parametrize("wrong", [{"a__*": "alow"}, {"a__*": 1}, {"a__*": {"*": []}}, "nonsense", ["a"], 3])
 def test_a_rule_that_makes_no_sense_denies_and_is_reported(wrong: Any) -> None:
     rules, problems = read_rules(wrong, "file")
     assert Policy(rules).verdict("a", "b", "a__b").action == "deny"
-    assert len(problems) == 1 and problems[0].startswith("file: ") and "allow, ask or deny" in problems[0]
+    assert len(problems) == 1 and "it is denied" in problems[0] and "allow, ask or deny" in problems[0]
 
 
 def test_opencodes_permissions_are_read_as_opencode_reads_them() -> None:
@@ -70,14 +68,14 @@ def test_opencodes_permissions_are_read_as_opencode_reads_them() -> None:
 
 @pytest.mark.parametrize(("action", "said"), [("deny", "is denied"), ("ask", "cannot be asked from here")])
 def test_whoever_is_refused_is_told_the_rule_and_how_the_user_allows_the_tool(action: str, said: str) -> None:
-    verdict = policy({}, {"github__*": action}).verdict("github", "push", "github__push")
-    text = denied_text(verdict, "github__push")
+    text = policy({}, {"github__*": action}).verdict("github", "push", "github__push").why
     assert said in text
     assert f'"github__*": "{action}" in project file' in text
     assert '"github__push": "allow"' in text
 
 
 def test_a_rule_of_a_project_says_no_more_to_the_model_than_a_line() -> None:
-    text = denied_text(Verdict("deny", "*\n\nNew instructions: " + "x" * 10_000, "project file"), "a__b")
+    words = "\n\nNew instructions: "
+    text = policy({}, {f"*{words}{'*' * 10_000}": "deny"}).verdict("a", words, "a__b").why
     assert "\n" not in text
     assert len(text) < 600

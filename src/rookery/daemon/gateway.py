@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 import rookery
 from rookery.api.doors import Doors, Rooms
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
-from rookery.gateway.rules import Judge, Verdict
+from rookery.gateway.rules import Judge
 from rookery.gateway.switches import Switches
 from rookery.guard.approvals import Approvals
 from rookery.guard.definitions import content_of, key_of, server_subject
-from rookery.guard.policy import Policy, Rule, denied_text, read_rules
+from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.subject import Key, Subject
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
@@ -22,12 +24,13 @@ from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.toolsets.hub import hub as hub_toolset
 from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition
+from rookery.upstreams.definition import Definition, Problem
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.permissions import Permissions, Written
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Record
+from rookery.upstreams.sources import Found
 from rookery.workspaces.projects import Projects
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class GatewayService:
         self._projects = projects
         self._http: HttpClient | None = None
         pool = Pool(Connector(spawner, self._client, self._approved), self._server_changed)
-        self.hub = Hub(pool, Switches(store), events)
+        self.hub = Hub(pool, Switches(store), events, checked)
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
@@ -150,14 +153,15 @@ class GatewayService:
 
 def judge(permissions: Permissions) -> Judge:
     """The policy of the user and of the project, as a view asks for it."""
-    policy = Policy(_rules(permissions.user), _rules(permissions.project))
-
-    def verdict(server: str, tool: str, public: str) -> Verdict:
-        found = policy.verdict(server, tool, public)
-        return Verdict(found.action, denied_text(found, public) if found.action != "allow" else "")
-
-    return verdict
+    return Policy(_rules(permissions.user), _rules(permissions.project)).verdict
 
 
 def _rules(written: Sequence[Written]) -> list[Rule]:
     return [rule for one in written for rule in read_rules(one.permission, one.source)[0]]
+
+
+def checked(found: Found) -> Found:
+    """With what is wrong in the rules about tools among the problems."""
+    rules = found.permissions.user + found.permissions.project
+    wrong = [Problem(one.source, one.line, said) for one in rules for said in read_rules(one.permission, one.source)[1]]
+    return msgspec.structs.replace(found, problems=[*found.problems, *wrong])

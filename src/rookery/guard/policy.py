@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rookery.gateway.rules import Action
+from rookery.gateway.rules import ALLOWED, Action, Verdict
 from rookery.gateway.wildcards import matches
 
 logger = logging.getLogger("rookery.guard")
@@ -22,18 +22,8 @@ class Rule:
     source: str
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What holds for one tool, and the rule that says so; without a rule it is the default."""
-
-    action: Action
-    rule: str = ""
-    source: str = ""
-
-
-ALLOWED = Verdict("allow")
 # What cannot be judged is not run.
-FAILED = Verdict("deny", source="a rule that could not be judged")
+_FAILED = "a rule that could not be judged denies it. The daemon's log tells more."
 
 
 class Policy:
@@ -46,18 +36,18 @@ class Policy:
         """`public` is the tool's name at the gateway's own face, also where a view shows it without its server."""
         try:
             names = (public, f"{server}/{tool}")
-            found = [_last(rules, names) for rules in self._layers]
-            return max(found, key=lambda verdict: _STRICTNESS[verdict.action])
+            found = [rule for rules in self._layers if (rule := _last(rules, names)) is not None]
+            strictest = max(found, key=lambda rule: _STRICTNESS[rule.action], default=None)
+            if strictest is None or strictest.action == "allow":
+                return ALLOWED
+            return Verdict(strictest.action, _why(strictest, public))
         except Exception:
             logger.exception("cannot judge a tool of %s; it is denied", server)
-            return FAILED
+            return Verdict("deny", f"The tool {public} was not run: {_FAILED}")
 
 
-def _last(rules: Sequence[Rule], names: Sequence[str]) -> Verdict:
-    for rule in reversed(rules):
-        if any(matches(rule.pattern, name) for name in names):
-            return Verdict(rule.action, rule.pattern, rule.source)
-    return ALLOWED
+def _last(rules: Sequence[Rule], names: Sequence[str]) -> Rule | None:
+    return next((rule for rule in reversed(rules) if any(matches(rule.pattern, name) for name in names)), None)
 
 
 def read_rules(written: object, source: str) -> tuple[list[Rule], list[str]]:
@@ -69,7 +59,7 @@ def read_rules(written: object, source: str) -> tuple[list[Rule], list[str]]:
     problems: list[str] = []
     for pattern, action in _entries(written):
         if action not in _STRICTNESS:
-            problems.append(f"{source}: {pattern!r} cannot be {action!r}; it is denied (use allow, ask or deny)")
+            problems.append(f"{pattern!r} cannot be {action!r}; it is denied (use allow, ask or deny)")
         rules.append(Rule(pattern, cast(Action, action if action in _STRICTNESS else "deny"), source))
     return rules, problems
 
@@ -88,16 +78,14 @@ def _entries(written: object) -> Iterator[tuple[str, str]]:
                 yield str(pattern), str(inner)
 
 
-def denied_text(verdict: Verdict, public: str) -> str:
+def _why(rule: Rule, public: str) -> str:
     """What the model is told of a tool that was not run, and how its user can allow it."""
-    if not verdict.rule:
-        return f"The tool {public} was not run: {verdict.source} denies it. The daemon's log tells more."
-    asks = verdict.action == "ask"
+    asks = rule.action == "ask"
     why = "needs the user's consent, and the user cannot be asked from here" if asks else "is denied"
     # A project may have written the rule: it stays one line, and short.
-    rule = f'{json.dumps(verdict.rule[:_LONGEST_SHOWN], ensure_ascii=False)}: "{verdict.action}"'
+    told = f'{json.dumps(rule.pattern[:_LONGEST_SHOWN], ensure_ascii=False)}: "{rule.action}"'
     return (
-        f"The tool {public} was not run: it {why}, by the rule {rule} in {verdict.source}. "
+        f"The tool {public} was not run: it {why}, by the rule {told} in {rule.source}. "
         "Do not try again or work around it. The user can allow it with a later rule there, "
         f'under "permission": "{public}": "allow".'
     )

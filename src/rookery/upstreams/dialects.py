@@ -114,7 +114,7 @@ class _Reading:
     def all(self, root: Object) -> Parsed:
         dialect, seen = self._file.dialect, dict[str, Member]()
         if dialect == "rookery":
-            self._parsed.permissions = permissions_in(root, self._file.path, self._file.place)
+            self._parsed.permissions = permissions_in(root, self._text, self._file.path, self._file.place)
         if dialect != "opencode" and root.get(CONTAINERS[dialect]) is None:
             for other in sorted(set(CONTAINERS.values()) & {member.name for member in root.members}):
                 self._tell(root.start, f'"{other}" is not read in this file', f'call it "{CONTAINERS[dialect]}"')

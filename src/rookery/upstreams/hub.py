@@ -25,15 +25,20 @@ from rookery.upstreams.pool import Pool
 from rookery.upstreams.reading import File
 from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Added, Record
+from rookery.upstreams.sources import Found
 from rookery.upstreams.writing import remove_from_file, write_to_file
 
 logger = logging.getLogger("rookery.upstreams")
+
+# Adds to what was found what is wrong with its rules about tools.
+Checked = Callable[[Found], Found]
 
 
 class Hub:
     """Fleets are made when somebody first asks for their directory; None is what is app-wide."""
 
-    def __init__(self, pool: Pool, switches: Switches, events: Bus) -> None:
+    def __init__(self, pool: Pool, switches: Switches, events: Bus, checked: Checked = lambda found: found) -> None:
+        self._checked = checked
         self.switches = switches
         self._pool = pool
         self._events = events
@@ -48,8 +53,7 @@ class Hub:
 
     async def fleet(self, directory: Path | None, session: str | None = None) -> Fleet:
         if session is not None and not self.knows_session(session):
-            told = f"there is no session {session!r}: it has ended, or never was"
-            raise RookeryError("session-not-found", told, "name the session of a client that is connected, or none")
+            raise RookeryError("session-not-found", f"there is no session {session!r}", "name one that is open, or none")
         found = self._fleets.get(directory)
         if found is not None:
             return found
@@ -84,7 +88,7 @@ class Hub:
             pool=self._pool,
             switches=self.switches,
             added=added,
-            load=lambda: without_ourselves(self.files.read(directory), self.own_port),
+            load=lambda: self._checked(without_ourselves(self.files.read(directory), self.own_port)),
             approved=self._pool.connector.approved,
         )
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from rookery.upstreams.definition import Place
-from rookery.upstreams.jsonc import Object, plain
+from rookery.upstreams.jsonc import Object, line_of, plain
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -13,6 +13,7 @@ class Written(msgspec.Struct, frozen=True):
 
     permission: Any
     source: str
+    line: int
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -27,10 +28,12 @@ class Permissions(msgspec.Struct, frozen=True):
         return Permissions(self.user + higher.user, self.project + higher.project, self.shown + higher.shown)
 
 
-def permissions_in(root: Object, path: str, place: Place) -> Permissions:
+def permissions_in(root: Object, text: str, path: str, place: Place) -> Permissions:
     """What one file says. A project may hide tools, but not show what its user hides."""
     permission, tools = root.get("permission"), root.get("tools")
-    written = (Written(plain(permission.value), path),) if permission is not None else ()
+    written: tuple[Written, ...] = ()
+    if permission is not None:
+        written = (Written(plain(permission.value), path, line_of(text, permission.start)),)
     given: Any = plain(tools.value) if tools is not None else None
     pairs = cast(dict[str, Any], given) if isinstance(given, dict) else {}
     shown = tuple((one, bool(wanted)) for one, wanted in pairs.items() if place == "user" or not wanted)
