@@ -32,14 +32,6 @@ class Configuration:
             self.grown()
         return self._found[directory]
 
-    def forget(self, directory: Path) -> None:
-        """A directory is no longer in use."""
-        directory = directory.resolve()
-        if self._found.pop(directory, None) is not None:
-            gone = {file.path for file in self._files.pop(directory)}
-            for path in gone - {file.path for files in self._files.values() for file in files}:
-                del self._reads[path], self._concerned[path]
-
     def files(self) -> set[Path]:
         """All files whose change matters, those that others name or link to among them."""
         return set[Path]().union(*self._concerned.values())
