@@ -66,7 +66,7 @@ class Opening:
     @property
     def root(self) -> Path | None:
         """The workspace it works for; none where it is for all of them."""
-        return None if self.checkout is None or self.definition.scope == "app" else self.directory
+        return None if self.checkout is None or self.definition.everywhere else self.directory
 
     async def open(self, known: Era | None, notified: Notified) -> tuple[Client, Era]:
         # Asked right before: a script may be another one by now than the one that was approved.

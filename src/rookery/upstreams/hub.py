@@ -53,7 +53,7 @@ class Hub:
 
     async def fleet(self, directory: Path | None, session: str | None = None) -> Fleet:
         if session is not None and not self.knows_session(session):
-            raise RookeryError("session-not-found", f"there is no session {session!r}", "name one that is open, or none")
+            raise RookeryError("session-not-found", f"there is no session {session!r}", "name an open one, or none")
         found = self._fleets.get(directory)
         if found is not None:
             return found
