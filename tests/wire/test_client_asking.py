@@ -365,9 +365,9 @@ async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(ht
         assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
 
 
-async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(session: aiohttp.ClientSession) -> None:
+async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(http: HttpClient) -> None:
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
-    async with Scripted(modern) as server, meeting(HttpChannel(session, server.url), timeouts=limits) as met:
+    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
         with pytest.raises(WireError, match=r"roots/list was not answered within 0\.05 s"):
             await soon(met.client.call_tool("x", {}, Ear(answerer=never)))
 
