@@ -1,0 +1,108 @@
+"""Programs that a repository's own config names do not run by our asking; those of the user's config do.
+
+A config that is cloned or unpacked along with a repository may name programs as filters, merge drivers or for ssh. Git
+has no switch against that: each such key is overridden with the user's own value, or with one that runs nothing.
+"""
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from rookery.system.errors import RookeryError
+from rookery.system.files import read_plain
+from rookery.system.spawn import Completed
+
+# What may name a program, or bring further files in which one is named. If a file has none of these words, none is.
+_SUSPECT = re.compile(
+    rb"\[\s*(?:filter|merge|diff|include|credential)|sshcommand|askpass|gitproxy|alternaterefscommand", re.IGNORECASE
+)
+_LARGEST = 4 * 2**20
+_ALONE = {
+    "diff.external": "",
+    "core.sshcommand": "ssh",
+    "core.askpass": "",
+    "core.gitproxy": "none",
+    "core.alternaterefscommand": "",
+}
+# A merge driver that fails leaves a conflict, as one that is missing should.
+_BY_NAME = {
+    ("filter", "clean"): "",
+    ("filter", "smudge"): "",
+    ("filter", "process"): "",
+    ("filter", "required"): "false",
+    ("merge", "driver"): "false",
+    ("diff", "command"): "",
+    ("diff", "textconv"): "",
+}
+
+
+async def harmless(folder: Path, git: Callable[..., Awaitable[Completed]]) -> dict[str, str]:
+    """The environment in which git runs no program that the repository of `folder` names."""
+    if not _is_suspect(folder):
+        return {}
+    listed = await git(folder, "config", "--list", "--show-scope", "-z")
+    if listed.returncode != 0:
+        said = listed.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
+        raise RookeryError("git-failed", f"the git config of {folder} cannot be read: {said}", "mend it")
+    overridden = dict(overrides(listed.stdout))
+    env = {"GIT_CONFIG_COUNT": str(len(overridden))}
+    # Not `-c`: a name with "=" in it cannot be given there.
+    for number, (key, value) in enumerate(overridden.items()):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env if overridden else {}
+
+
+def overrides(listed: bytes) -> Iterator[tuple[str, str]]:
+    """For what `git config --list --show-scope -z` prints: each key to override, and with what."""
+    parts = os.fsdecode(listed).removesuffix("\0").split("\0")
+    entries = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(parts[::2], parts[1::2], strict=False)]
+    users = {key: value for scope, key, value in entries if scope in ("system", "global")}
+    for scope, key, _ in entries:
+        if scope not in ("local", "worktree"):
+            continue
+        section, _, rest = key.partition(".")
+        last = rest.rpartition(".")[2]
+        if section == "credential" and last == "helper":
+            yield key, ""
+            continue
+        plain = _ALONE.get(key) if key in _ALONE else _BY_NAME.get((section, last)) if "." in rest else None
+        if plain is not None:
+            yield key, users.get(key, plain)
+
+
+def _is_suspect(folder: Path) -> bool:
+    """Whether the config files of a repository could name a program; where that cannot be told, yes."""
+    own = _git_folder(folder)
+    if own is None:
+        return True
+    try:
+        common = own / os.fsdecode(read_plain(own / "commondir", _LARGEST).rstrip(b"\n"))
+    except OSError:
+        common = own
+    for place in (common / "config", own / "config.worktree"):
+        try:
+            if _SUSPECT.search(read_plain(place, _LARGEST)):
+                return True
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+    return False
+
+
+def _git_folder(folder: Path) -> Path | None:
+    for above in (folder, *folder.parents):
+        place = above / ".git"
+        try:
+            if place.is_dir():
+                return place
+            named = read_plain(place, _LARGEST)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        if not named.startswith(b"gitdir: "):
+            return None
+        return above / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
+    return None

@@ -1,0 +1,36 @@
+"""What a workspace is to everyone outside."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rookery.workspaces.projects import Project
+
+MAIN = "@main"
+
+State = Literal["preparing", "ready", "failed", "missing", "deleting"]
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    """One worktree of a project. `error` tells why it is failed or missing."""
+
+    project: Project
+    name: str
+    path: Path
+    branch: str | None
+    main: bool
+    state: State
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """What every face answers and every event carries."""
+        return {
+            "project": self.project.id,
+            "name": self.name,
+            "path": str(self.path),
+            "branch": self.branch,
+            "main": self.main,
+            "state": self.state,
+            "error": self.error,
+        }

@@ -1,0 +1,111 @@
+"""What git says of a repository's worktrees, and where each keeps its own git folder."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from rookery.system.errors import RookeryError
+from rookery.system.files import read_plain
+from rookery.system.git import Git
+
+_LONGEST = 64 * 1024
+
+
+class Worktree(msgspec.Struct, frozen=True):
+    """One record of `git worktree list`. A lock or an excuse to prune without a reason is the empty string."""
+
+    path: Path
+    head: str | None = None
+    branch: str | None = None
+    main: bool = False
+    bare: bool = False
+    detached: bool = False
+    locked: str | None = None
+    prunable: str | None = None
+
+
+async def list_worktrees(git: Git, checkout: Path) -> list[Worktree]:
+    """All worktrees of the repository, the main one first. Nothing of the repository runs."""
+    listed = await git.told(checkout, "worktree", "list", "--porcelain", "-z")
+    return list(parse_worktrees(listed))
+
+
+def parse_worktrees(listed: bytes) -> Iterator[Worktree]:
+    """The records of `git worktree list --porcelain -z`."""
+    for number, record in enumerate(listed.removesuffix(b"\0").split(b"\0\0")):
+        fields = dict(_field(line) for line in record.split(b"\0") if line)
+        if "worktree" not in fields:
+            continue
+        # A branch without a commit has a head of zeros.
+        head = fields.get("HEAD", "").strip("0") and fields["HEAD"]
+        yield Worktree(
+            path=Path(fields["worktree"]),
+            head=head or None,
+            branch=fields["branch"].removeprefix("refs/heads/") if "branch" in fields else None,
+            main=number == 0,
+            bare="bare" in fields,
+            detached="detached" in fields,
+            locked=fields.get("locked"),
+            prunable=fields.get("prunable"),
+        )
+
+
+def _field(line: bytes) -> tuple[str, str]:
+    name, _, value = line.partition(b" ")
+    return os.fsdecode(name), os.fsdecode(value)
+
+
+async def own_git_folder(git: Git, worktree: Path) -> Path:
+    """The worktree's own git folder: `.git` of the main checkout, `.git/worktrees/<id>` of the others."""
+    return Path(os.fsdecode(await git.told(worktree, "rev-parse", "--absolute-git-dir")))
+
+
+def named_git_folder(worktree: Path) -> Path | None:
+    """The git folder that a worktree itself names, read without git; None where there is none to read."""
+    place = worktree / ".git"
+    try:
+        if place.is_dir():
+            return place
+        named = read_plain(place, _LONGEST)
+    except OSError:
+        return None
+    if not named.startswith(b"gitdir: "):
+        return None
+    return worktree / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
+
+
+def registered_folders(common: Path) -> dict[Path, Path]:
+    """For each worktree that is registered in a repository's common git folder, its path: its own git folder."""
+    found: dict[Path, Path] = {}
+    try:
+        folders = sorted((common / "worktrees").iterdir())
+    except OSError:
+        return found
+    for folder in folders:
+        try:
+            place = Path(os.fsdecode(read_plain(folder / "gitdir", _LONGEST).rstrip(b"\r\n")))
+        except OSError:
+            continue
+        found[(folder / place).parent] = folder
+    return found
+
+
+def disagreement(worktree: Path, own: Path) -> str:
+    """Why a folder is not the worktree that is registered for it, or nothing: both sides must name each other."""
+    if not worktree.is_dir():
+        return f"{worktree} does not exist"
+    named = named_git_folder(worktree)
+    if named is None:
+        return f"{worktree / '.git'} cannot be read"
+    try:
+        if named.resolve(strict=True) == own.resolve(strict=True):
+            return ""
+    except OSError:
+        pass
+    return f"{worktree / '.git'} names {named}, but the repository keeps it at {own}"
+
+
+def not_found(path: Path) -> RookeryError:
+    return RookeryError("workspace-not-found", f"{path} is not a workspace", "see what there is: rookery ws list")
