@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rookery.system import environment
 from rookery.system.errors import RookeryError
-from rookery.system.git_config import harmless
+from rookery.system.git_config import harmless, own_programs
 from rookery.system.spawn import Completed, Spawner
 
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "gc.auto=0")
@@ -42,6 +42,10 @@ class Git:
         if ran.returncode != 0:
             raise failed(folder, args[0], ran)
         return ran.stdout.removesuffix(b"\n")
+
+    async def own_programs(self, folder: Path) -> str:
+        """The programs that the repository's own config names, to be shown and approved; nothing if there are none."""
+        return "\n".join(f"{key}={value}" for key, value, _ in await own_programs(folder, self._bare))
 
     async def _bare(
         self,

@@ -34,41 +34,46 @@ _BY_NAME = {
     ("merge", "driver"): "false",
     ("diff", "command"): "",
     ("diff", "textconv"): "",
+    ("credential", "helper"): "",
 }
 
 
 async def harmless(folder: Path, git: Callable[..., Awaitable[Completed]]) -> dict[str, str]:
     """The environment in which git runs no program that the repository of `folder` names."""
+    found = {key: instead for key, _, instead in await own_programs(folder, git)}
+    env = {"GIT_CONFIG_COUNT": str(len(found))} if found else {}
+    # Not `-c`: a name with "=" in it cannot be given there.
+    for number, (key, instead) in enumerate(found.items()):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": instead}
+    return env
+
+
+async def own_programs(folder: Path, git: Callable[..., Awaitable[Completed]]) -> list[tuple[str, str, str]]:
+    """Each key of the repository's own config that names a program, its value, and what to put in its place."""
     if not _is_suspect(folder):
-        return {}
+        return []
     listed = await git(folder, "config", "--list", "--show-scope", "-z")
     if listed.returncode != 0:
         said = listed.stderr.decode("utf-8", "replace").strip().removeprefix("fatal: ")
         raise RookeryError("git-failed", f"the git config of {folder} cannot be read: {said}", "mend it")
-    overridden = dict(overrides(listed.stdout))
-    env = {"GIT_CONFIG_COUNT": str(len(overridden))}
-    # Not `-c`: a name with "=" in it cannot be given there.
-    for number, (key, value) in enumerate(overridden.items()):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return env if overridden else {}
+    return list(overrides(listed.stdout))
 
 
-def overrides(listed: bytes) -> Iterator[tuple[str, str]]:
-    """For what `git config --list --show-scope -z` prints: each key to override, and with what."""
+def overrides(listed: bytes) -> Iterator[tuple[str, str, str]]:
+    """The same, from what `git config --list --show-scope -z` prints."""
     parts = os.fsdecode(listed).removesuffix("\0").split("\0")
     entries = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(parts[::2], parts[1::2], strict=False)]
     users = {key: value for scope, key, value in entries if scope in ("system", "global")}
-    for scope, key, _ in entries:
+    for scope, key, value in entries:
         if scope not in ("local", "worktree"):
             continue
         section, _, rest = key.partition(".")
         last = rest.rpartition(".")[2]
-        if section == "credential" and last == "helper":
-            yield key, ""
-            continue
-        plain = _ALONE.get(key) if key in _ALONE else _BY_NAME.get((section, last)) if "." in rest else None
-        if plain is not None:
-            yield key, users.get(key, plain)
+        instead = _ALONE.get(key)
+        if instead is None and ("." in rest or section == "credential"):
+            instead = _BY_NAME.get((section, last))
+        if instead is not None:
+            yield key, value, users.get(key, instead)
 
 
 def _is_suspect(folder: Path) -> bool:

@@ -29,7 +29,8 @@ class Projects:
             str(path).encode()
         except UnicodeEncodeError:
             raise RookeryError("invalid-input", f"{path!r} is not valid UTF-8", "rename the folder") from None
-        if path in (Path("/"), Path.home()):
+        # A folder that holds the home folder, or is it, would put all of it into an agent's hands.
+        if Path.home().resolve().is_relative_to(path):
             raise RookeryError(
                 "invalid-input", f"{path} is too wide to be a project", "keep the repository in a folder"
             )
@@ -51,3 +52,21 @@ class Projects:
             lambda db: db.execute("SELECT id, name, path FROM projects ORDER BY name, id").fetchall()
         )
         return [Project(*row) for row in rows]
+
+    async def get(self, project: str) -> Project:
+        """A project by its id, or by its name where only one has it."""
+        every = await self.all()
+        found = [one for one in every if one.id == project] or [one for one in every if one.name == project]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(one.id for one in found)
+            raise RookeryError("invalid-input", f"several projects are called {project}", f"say which: {ids}")
+        raise RookeryError("project-not-found", f"there is no project {project}", "rookery project list")
+
+    async def remove(self, project: str) -> Project:
+        """Forget a project. Nothing of it is touched: repository, worktrees and branches stay as they are."""
+        found = await self.get(project)
+        await self._store.write(lambda db: db.execute("DELETE FROM projects WHERE id = ?", (found.id,)))
+        self._events.publish("project.removed", project=msgspec.to_builtins(found))
+        return found

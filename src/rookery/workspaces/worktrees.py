@@ -88,7 +88,7 @@ def registered_folders(common: Path) -> dict[Path, Path]:
             place = Path(os.fsdecode(read_plain(folder / "gitdir", _LONGEST).rstrip(b"\r\n")))
         except OSError:
             continue
-        found[(folder / place).parent] = folder
+        found[Path(os.path.normpath(folder / place)).parent] = folder
     return found
 
 

@@ -1,0 +1,188 @@
+"""The one service behind every face: MCP, REST, command line and Socket.IO see and change workspaces through it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.system.tasks import TaskSet
+from rookery.workspaces import metadata
+from rookery.workspaces.base import default_name
+from rookery.workspaces.creation import make
+from rookery.workspaces.listing import Found, find_workspaces
+from rookery.workspaces.locks import RepositoryLocks
+from rookery.workspaces.naming import check_name, place_of
+from rookery.workspaces.planning import plan_creation
+from rookery.workspaces.ports import PortRanges
+from rookery.workspaces.preparation import Preparations
+from rookery.workspaces.projects import Project, Projects
+from rookery.workspaces.record import Workspace
+from rookery.workspaces.recovery import recover
+from rookery.workspaces.setup import Approved, Asked
+
+logger = logging.getLogger("rookery.workspaces")
+
+
+class Workspaces:
+    """`place` is the template of `worktrees.path`; `approved` judges what a repository wants to run."""
+
+    def __init__(
+        self,
+        state: Path,
+        store: Store,
+        git: Git,
+        spawner: Spawner,
+        events: Bus,
+        projects: Projects,
+        *,
+        approved: Approved,
+        place: str = "",
+        setup_seconds: float = 1800.0,
+    ) -> None:
+        self._state, self._git, self._events, self._projects = state, git, events, projects
+        self._approved, self._place = approved, place
+        self.locks = RepositoryLocks()
+        self.ports = PortRanges(store)
+        self.preparations = Preparations(git, spawner, events, self.ports, approved, setup_seconds)
+        self._tasks = TaskSet("workspaces")
+
+    async def start(self) -> None:
+        """Derive everything anew, and finish what an earlier daemon was at. A bad project does not stop the others."""
+        for project in await self._projects.all():
+            try:
+                await self.repair(project)
+            except RookeryError as error:
+                logger.error("the workspaces of %s cannot be told: %s", project.id, error.message)
+        await self.ports.forget_gone()
+
+    async def stop(self) -> None:
+        await self._tasks.close()
+        await self.preparations.close()
+
+    async def repair(self, project: Project) -> None:
+        """Bring a project's worktrees in order: the half-made, the moved, and those whose preparation was cut off."""
+        for found in await recover(self._git, self._state, project, self.locks):
+            if found.workspace.state == "preparing":
+                self.preparations.begin(found.workspace, found.own)
+
+    async def list(self, project: str | None = None) -> "list[Workspace]":
+        """Those of one project, or of all."""
+        wanted = [await self._projects.get(project)] if project is not None else await self._projects.all()
+        lists = await asyncio.gather(*(find_workspaces(self._git, self._state, one) for one in wanted))
+        return [found.workspace for one in lists for found in one]
+
+    async def get(self, project: str, name: str) -> Workspace:
+        return (await self.find(project, name)).workspace
+
+    async def find(self, project: str, name: str) -> Found:
+        """A workspace with what git says of it and its own git folder."""
+        for found in await find_workspaces(self._git, self._state, await self._projects.get(project)):
+            if found.workspace.name == name:
+                return found
+        raise RookeryError(
+            "workspace-not-found", f"there is no workspace {name} in {project}", "see what there is: rookery ws list"
+        )
+
+    async def at(self, path: Path) -> Workspace:
+        """The workspace at exactly this path."""
+        for one in await self.list():
+            if path in (one.path, one.path.resolve()):
+                return one
+        raise RookeryError("workspace-not-found", f"{path} is not a workspace", "see what there is: rookery ws list")
+
+    async def create(self, project: str, name: str, *, base: str | None = None, branch: str | None = None) -> Workspace:
+        """Make a workspace; its preparation begins, and `prepared` waits for its end.
+
+        A caller that goes away does not leave it half-made.
+        """
+        check_name(name)
+        known = await self._projects.get(project)
+        made = await asyncio.shield(self._tasks.start(self._outcome(known, name, base, branch), f"create {name}"))
+        if isinstance(made, RookeryError):
+            raise made
+        return made
+
+    async def _outcome(
+        self, project: Project, name: str, base: str | None, branch: str | None
+    ) -> Workspace | RookeryError:
+        """What comes of it; an error that is somebody's to mend is no crash of a task."""
+        try:
+            return await self._create(project, name, base, branch)
+        except RookeryError as error:
+            return error
+
+    async def _create(self, project: Project, name: str, base: str | None, branch: str | None) -> Workspace:
+        async with self.locks.writing(project.path):
+            creation = await plan_creation(
+                self._git,
+                project,
+                name,
+                place=place_of(self._place, self._state, project, name),
+                base=base,
+                branch=branch,
+                found=await find_workspaces(self._git, self._state, project),
+                roots=[Path(one.path) for one in await self._projects.all() if one.id != project.id],
+            )
+            trusted = await self._trusts(project)
+            own = await make(self._git, self._state, project, creation, trusted=trusted)
+        made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing")
+        self._events.publish("workspace.created", **made.as_dict())
+        self.preparations.begin(made, own)
+        return made
+
+    async def _trusts(self, project: Project) -> bool:
+        """Whether programs that the repository's config names, such as filters, may run for it."""
+        checkout = Path(project.path)
+        named = await self._git.own_programs(checkout)
+        source = str(checkout / ".git" / "config")
+        return bool(named) and await self._approved(
+            Asked("git-config", project.path, "git-config", named, project.path, source)
+        )
+
+    async def prepared(self, workspace: Workspace) -> Workspace:
+        """Wait until a workspace is prepared, or that has failed; answers how it is then."""
+        found = await self.find(workspace.project.id, workspace.name)
+        await self.preparations.ended(found.own)
+        return await self.get(workspace.project.id, workspace.name)
+
+    async def prepare(self, workspace: Workspace) -> None:
+        """Begin a preparation anew, after what made it fail was mended."""
+        found = await self.find(workspace.project.id, workspace.name)
+        if found.workspace.main or found.workspace.state not in ("failed", "ready"):
+            raise RookeryError("invalid-input", f"{workspace.name} cannot be prepared: it is {found.workspace.state}")
+        metadata.write_preparing(found.own, metadata.Preparing("begun"))
+        self.preparations.begin(found.workspace, found.own)
+
+    async def metadata(self, workspace: Workspace) -> dict[str, str]:
+        """All of it; `base` is always there."""
+        found = await self._there(workspace)
+        kept = metadata.read_kept(found.own).metadata
+        if metadata.BASE in kept:
+            return kept
+        return {metadata.BASE: await default_name(self._git, Path(workspace.project.path)), **kept}
+
+    async def set_metadata(self, workspace: Workspace, key: str, value: str | None) -> None:
+        """Set a key, or remove it with None."""
+        found = await self._there(workspace)
+        metadata.change(found.own, key, value)
+        self._events.publish("workspace.changed", **found.workspace.as_dict(), metadata=await self.metadata(workspace))
+
+    async def environment(self, workspace: Workspace) -> Mapping[str, str]:
+        """What programs in a workspace are given, its ports among it."""
+        found = await self._there(workspace)
+        return await self.preparations.environment(found.workspace, found.own)
+
+    async def _there(self, workspace: Workspace) -> Found:
+        found = await self.find(workspace.project.id, workspace.name)
+        if found.workspace.state == "missing":
+            raise RookeryError(
+                "workspace-not-found",
+                f"{workspace.name} is missing: {found.workspace.error}",
+                "bring its folder back, or remove it: rookery ws rm",
+            )
+        return found
