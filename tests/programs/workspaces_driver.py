@@ -1,0 +1,22 @@
+"""One life of the workspaces' service: `create PROJECT NAME`, or nothing but a start. Prints what is there then."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.support.workspaces import serving
+
+
+async def main(project: str = "", name: str = "") -> None:
+    async with serving(Path(os.environ["ROOKERY_HOME"])) as served:
+        if name:
+            await served.workspaces.prepared(await served.workspaces.create(project, name))
+        for one in await served.workspaces.list():
+            await served.workspaces.prepared(one)
+        print(json.dumps([one.as_dict() for one in await served.workspaces.list()]))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

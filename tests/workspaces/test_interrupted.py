@@ -1,0 +1,196 @@
+"""Creations that were cut off: after the next start the workspace is whole or gone, and nobody's work is missing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.requirements import requirement
+from tests.support.workspaces import Pause, branches, commit, git, make_repository, serving
+
+pytestmark = pytest.mark.anyio
+
+STEPS = [
+    "create.begun",
+    "create.branch",
+    "create.worktree",
+    "create.marked",
+    "create.metadata",
+    "create.status",
+    "create.ended",
+    "prepare.copied",
+    "prepare.set-up",
+    "prepare.ended",
+]
+ROOT = Path(__file__).parents[2]
+DRIVER = (sys.executable, "-m", "tests.programs.workspaces_driver")
+
+
+def life(*args: str, fault: str = "") -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, **({"ROOKERY_FAULT": fault} if fault else {})}
+    return subprocess.run(
+        [*DRIVER, *args],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def after_restart() -> list[dict[str, Any]]:
+    done = life()
+    assert done.returncode == 0, done.stderr
+    return [one for one in json.loads(done.stdout) if not one["main"]]
+
+
+def whole_or_gone(app: Path, name: str) -> bool:
+    """Whether it is there; either way nothing is left half-done."""
+    there = after_restart()
+    if not there:
+        assert len(git(app, "worktree", "list").splitlines()) == 1
+        return False
+    (one,) = there
+    assert (one["name"], one["state"], one["branch"]) == (name, "ready", name)
+    path = Path(one["path"])
+    assert git(path, "status", "--porcelain", "--ignored").splitlines() == ["!! .env", "!! set-up"]
+    assert (path / ".env").read_text() == "secret"
+    assert "locked" not in git(app, "worktree", "list", "--porcelain")
+    return True
+
+
+async def prepare(state: Path, app: Path) -> str:
+    ignored = {".gitignore": ".env\nset-up\n", ".keepfiles": ".env\n"}
+    make_repository(app, {**ignored, ".rookery/config.toml": '[workspace]\nsetup = "touch set-up"\n'})
+    (app / ".env").write_text("secret")
+    async with serving(state) as served:
+        return await served.project(app)
+
+
+@requirement("ws.crash.whole")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("branch", ["new", "existing"])
+async def test_e01_killed_at_every_step_of_a_creation(state: Path, tmp_path: Path, step: str, branch: str) -> None:
+    app = tmp_path / "app"
+    project = await prepare(state, app)
+    if branch == "existing":
+        git(app, "checkout", "-q", "-b", "x")
+        mine = commit(app, "mine")
+        git(app, "checkout", "-q", "main")
+    done = life(project, "x", fault=step)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    there = whole_or_gone(app, "x")
+    if branch == "existing":
+        assert git(app, "rev-parse", "x") == mine
+    elif not there:
+        assert branches(app) == {"main"}
+    assert there or step in ("create.begun", "create.branch")
+    # Nothing is in the way of another try, and a further start changes nothing.
+    if not there:
+        assert life(project, "x").returncode == 0
+        assert whole_or_gone(app, "x")
+    before = git(app, "for-each-ref") + git(app, "worktree", "list", "--porcelain")
+    assert len(after_restart()) == 1
+    assert git(app, "for-each-ref") + git(app, "worktree", "list", "--porcelain") == before
+
+
+def killed_in_the_middle(pause: Pause, project: str) -> None:
+    """Start a creation and kill service and git while the files are written."""
+    with subprocess.Popen(
+        [*DRIVER, project, "x"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as driver:
+        pause.wait()
+        # As if the machine had stopped: the service must not see its git die.
+        service = psutil.Process(driver.pid)
+        service.suspend()
+        for process in (*service.children(recursive=True), service):
+            process.kill()
+    pause.no_more()
+
+
+@requirement("ws.crash.whole")
+async def test_e01_killed_while_git_writes_the_files_it_is_completed(state: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path / "pause")
+    app = pause.repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    killed_in_the_middle(pause, project)
+    assert "locked initializing" in git(app, "worktree", "list", "--porcelain")
+    (one,) = after_restart()
+    assert (one["name"], one["state"]) == ("x", "ready")
+    assert sorted(entry.name for entry in Path(one["path"]).iterdir()) == [
+        ".git", ".gitattributes", "README", "a", "m.slow", "z"
+    ]  # fmt: skip
+    assert git(Path(one["path"]), "status", "--porcelain") == ""
+    assert "locked" not in git(app, "worktree", "list", "--porcelain")
+
+
+@requirement("ws.crash.whole")
+async def test_e01_if_only_the_service_is_killed_the_next_start_ends_its_git_first(state: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path / "pause")
+    app = pause.repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    with subprocess.Popen([*DRIVER, project, "x"], cwd=ROOT, stdout=subprocess.DEVNULL) as driver:
+        pause.wait()
+        driver.kill()
+    pause.no_more()
+    there = after_restart()
+    assert [one["state"] for one in there] in ([], ["ready"])
+    assert branches(app) == {"main", *(one["branch"] for one in there)}
+    assert len(git(app, "worktree", "list").splitlines()) == 1 + len(there)
+
+
+@requirement("ws.crash.whole")
+async def test_e01_a_branch_that_got_commits_meanwhile_is_never_deleted(state: Path, tmp_path: Path) -> None:
+    app = make_repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    assert life(project, "x", fault="create.branch").returncode == -signal.SIGKILL
+    git(app, "checkout", "-q", "x")
+    mine = commit(app, "mine")
+    git(app, "checkout", "-q", "main")
+    assert after_restart() == []
+    assert git(app, "rev-parse", "x") == mine
+
+
+@requirement("ws.crash.whole")
+async def test_e01_files_in_a_worktree_that_cannot_be_completed_are_set_aside(state: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path / "pause")
+    app = pause.repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    killed_in_the_middle(pause, project)
+    (own,) = (app / ".git" / "worktrees").iterdir()
+    (own / "HEAD").write_text("0" * 40 + "\n")
+    (place,) = (state / "projects" / project / "workspaces").iterdir()
+    (place / "mine").write_text("mine")
+    assert after_restart() == []
+    assert branches(app) == {"main"}
+    (aside,) = place.parent.glob("x.half-made-*")
+    assert (aside / "mine").read_text() == "mine"
+
+
+async def test_e01_what_another_git_is_making_is_left_alone(state: Path, tmp_path: Path) -> None:
+    app = make_repository(tmp_path / "app")
+    git(app, "worktree", "add", "-q", str(tmp_path / "theirs"))
+    (own,) = (app / ".git" / "worktrees").iterdir()
+    (own / "locked").write_text("initializing")
+    async with serving(state) as served:
+        project = await served.project(app)
+    async with serving(state) as served:
+        theirs = await served.workspaces.get(project, "theirs")
+        assert theirs.state == "failed"
+        assert "git worktree remove" in (theirs.error or "")
+    assert (own / "locked").exists()
+    assert (tmp_path / "theirs" / "README").exists()
