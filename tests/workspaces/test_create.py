@@ -1,7 +1,6 @@
 """Making workspaces."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -172,7 +171,7 @@ async def test_e18_no_workspace_is_made_inside_another(state: Path, tmp_path: Pa
 async def test_e10_a_missing_worktree_keeps_its_place(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "worktree", "add", "-q", "-b", "old", str(tmp_path / "x"))
-    os.rename(tmp_path / "x", tmp_path / "gone")
+    (tmp_path / "x").rename(tmp_path / "gone")
     (tmp_path / "gone" / ".git").unlink()
     async with serving(state, place=f"{tmp_path}/{{name}}") as served:
         assert "missing" in (await refused(served, await served.project(app), "x")).message

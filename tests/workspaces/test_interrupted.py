@@ -80,6 +80,7 @@ async def prepare(state: Path, app: Path) -> str:
 async def test_e01_killed_at_every_step_of_a_creation(state: Path, tmp_path: Path, step: str, branch: str) -> None:
     app = tmp_path / "app"
     project = await prepare(state, app)
+    mine = ""
     if branch == "existing":
         git(app, "checkout", "-q", "-b", "x")
         mine = commit(app, "mine")
@@ -101,19 +102,14 @@ async def test_e01_killed_at_every_step_of_a_creation(state: Path, tmp_path: Pat
     assert git(app, "for-each-ref") + git(app, "worktree", "list", "--porcelain") == before
 
 
-def killed_in_the_middle(pause: Pause, project: str) -> None:
-    """Start a creation and kill service and git while the files are written."""
-    with subprocess.Popen(
-        [*DRIVER, project, "x"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as driver:
+def killed_in_the_middle(pause: Pause, project: str, *, with_git: bool = True) -> None:
+    """Start a creation and kill the service, and its git as well, while the files are written."""
+    with subprocess.Popen([*DRIVER, project, "x"], cwd=ROOT, stdout=subprocess.DEVNULL) as driver:
         pause.wait()
         # As if the machine had stopped: the service must not see its git die.
         service = psutil.Process(driver.pid)
         service.suspend()
-        for process in (*service.children(recursive=True), service):
+        for process in (*(service.children(recursive=True) if with_git else ()), service):
             process.kill()
     pause.no_more()
 
@@ -141,10 +137,7 @@ async def test_e01_if_only_the_service_is_killed_the_next_start_ends_its_git_fir
     app = pause.repository(tmp_path / "app")
     async with serving(state) as served:
         project = await served.project(app)
-    with subprocess.Popen([*DRIVER, project, "x"], cwd=ROOT, stdout=subprocess.DEVNULL) as driver:
-        pause.wait()
-        driver.kill()
-    pause.no_more()
+    killed_in_the_middle(pause, project, with_git=False)
     there = after_restart()
     assert [one["state"] for one in there] in ([], ["ready"])
     assert branches(app) == {"main", *(one["branch"] for one in there)}

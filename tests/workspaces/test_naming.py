@@ -50,7 +50,7 @@ def test_a_place_is_in_the_state_folder_or_where_the_template_says(tmp_path: Pat
 
 @pytest.mark.parametrize("template", ["/trees", "/trees/{nam}", "/trees/{name}/{secret}"])
 def test_a_template_that_cannot_work_is_refused(template: str) -> None:
-    with pytest.raises(RookeryError, match="worktrees.path"):
+    with pytest.raises(RookeryError, match=r"worktrees\.path"):
         place_of(template, STATE, PROJECT, "x")
 
 

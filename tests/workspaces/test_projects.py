@@ -4,9 +4,15 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
 from tests.support.house import House, kill, rookery, up
 from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository, serving, snapshot
+
+pytestmark = pytest.mark.anyio
 
 
 def repository(path: Path) -> Path:
@@ -74,3 +80,38 @@ def test_a_store_of_a_newer_rookery_is_refused(state: Path) -> None:
     assert done.returncode == 1
     assert "schema 999" in done.stderr
     assert (state / "rookery.db").read_bytes() == data
+
+
+async def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_touched(state: Path, tmp_path: Path) -> None:
+    app = make_repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        before = snapshot(app)
+        assert (await served.projects.remove("app")).id == project
+        assert await served.workspaces.list() == []
+        with pytest.raises(RookeryError) as caught:
+            await served.projects.remove(project)
+        assert caught.value.code == "project-not-found"
+        assert (snapshot(app), made.path.is_dir()) == (before, True)
+        # What was known of it lay with it.
+        await served.project(app)
+        assert (await served.workspaces.get(project, "x")).state == "ready"
+
+
+@pytest.mark.parametrize("name", ["home", "above"])
+async def test_p26_a_folder_that_holds_the_home_folder_is_refused(state: Path, tmp_path: Path, name: str) -> None:
+    folder = Path.home() if name == "home" else Path.home().parent
+    repository(folder)
+    async with serving(state) as served:
+        with pytest.raises(RookeryError, match="too wide"):
+            await served.project(folder)
+
+
+async def test_two_projects_of_one_name_are_told_apart_by_id(state: Path, tmp_path: Path) -> None:
+    async with serving(state) as served:
+        ids = [await served.project(make_repository(tmp_path / folder / "app")) for folder in ("a", "b")]
+        with pytest.raises(RookeryError, match="several") as caught:
+            await served.projects.get("app")
+        assert all(one in caught.value.remedy for one in ids)
+        assert (await served.projects.get(ids[0])).path == str(tmp_path.resolve() / "a" / "app")

@@ -16,7 +16,7 @@ _LOCKED = re.compile(
     rb"(?:Unable to create '([^']+\.lock)': File exists|could not lock config file (\S+): File exists)"
 )
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-_PATIENCE = 10.0
+PATIENCE = 10.0
 WRITE_SECONDS = 600.0
 
 
@@ -37,13 +37,14 @@ async def write_git(
     folder: Path,
     *args: str,
     timeout: float = WRITE_SECONDS,
-    patience: float = _PATIENCE,
+    patience: float | None = None,
     trusted: bool = False,
 ) -> Completed:
     """Run a git command that writes; one that meets a lock of git's is tried again for a while.
 
     A lock that stays is named, never removed: only the user knows what its owner was about.
     """
+    patience = PATIENCE if patience is None else patience
     gives_up = SYSTEM_CLOCK.monotonic() + patience
     pause = _FIRST_PAUSE
     while True:
