@@ -45,8 +45,9 @@ def unfinished(state: Path, project: Project) -> list[Creation]:
     return found
 
 
-def is_being_deleted(state: Path, project: Project, name: str) -> bool:
-    return (project_folder(state, project) / "deleting" / f"{folder_name(name)}.json").exists()
+def being_deleted(state: Path, project: Project) -> set[str]:
+    """The folder names of the workspaces whose deletion has begun."""
+    return {place.stem for place in (project_folder(state, project) / "deleting").glob("*.json")}
 
 
 def _place(state: Path, project: Project, name: str) -> Path:

@@ -8,7 +8,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.workspaces import journal
 from rookery.workspaces.metadata import read_kept, read_preparing
-from rookery.workspaces.naming import unique
+from rookery.workspaces.naming import folder_name, unique
 from rookery.workspaces.projects import Project
 from rookery.workspaces.record import MAIN, State, Workspace
 from rookery.workspaces.worktrees import (
@@ -42,12 +42,13 @@ async def find_workspaces(git: Git, state: Path, project: Project) -> list[Found
     # Registered meanwhile: it is there at the next look.
     worktrees = [one for one in worktrees if one.path in owns]
     making = {Path(one.path): one for one in journal.unfinished(state, project)}
+    deleting = journal.being_deleted(state, project)
     names = _names(worktrees, owns, {path: one.name for path, one in making.items()})
     found: list[Found] = []
     for worktree, name in zip(worktrees, names, strict=True):
         own = owns[worktree.path]
         kind, error = _state(worktree, own, making=worktree.path in making)
-        if journal.is_being_deleted(state, project, name):
+        if folder_name(name) in deleting:
             kind, error = "deleting", None
         path = checkout if worktree.main else worktree.path
         found.append(Found(Workspace(project, name, path, worktree.branch, worktree.main, kind, error), worktree, own))

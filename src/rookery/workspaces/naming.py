@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from rookery.system.errors import RookeryError
@@ -59,8 +60,8 @@ def unique(wishes: Sequence[Sequence[str]], taken: set[str]) -> list[str]:
     """For each list of names, best first, the first that is free; the last one with a number if none is."""
     found: list[str] = []
     for wished in wishes:
-        names = [*wished, *(f"{wished[-1]}-{number}" for number in range(2, len(wishes) + len(taken) + 3))]
-        name = next(name for name in names if name not in taken)
+        numbered = (f"{wished[-1]}-{number}" for number in count(2))
+        name = next(name for name in chain(wished, numbered) if name not in taken)
         taken.add(name)
         found.append(name)
     return found

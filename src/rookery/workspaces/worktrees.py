@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.system.errors import RookeryError
 from rookery.system.files import read_plain
 from rookery.system.git import Git
 
@@ -66,11 +65,9 @@ def named_git_folder(worktree: Path) -> Path | None:
     """The git folder that a worktree itself names, read without git; None where there is none to read."""
     place = worktree / ".git"
     try:
-        if place.is_dir():
-            return place
         named = read_plain(place, _LONGEST)
     except OSError:
-        return None
+        return place if place.is_dir() else None
     if not named.startswith(b"gitdir: "):
         return None
     return worktree / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
@@ -94,18 +91,18 @@ def registered_folders(common: Path) -> dict[Path, Path]:
 
 def disagreement(worktree: Path, own: Path) -> str:
     """Why a folder is not the worktree that is registered for it, or nothing: both sides must name each other."""
+    named = named_git_folder(worktree)
+    if named is not None and (named == own or _are_same(named, own)):
+        return ""
     if not worktree.is_dir():
         return f"{worktree} does not exist"
-    named = named_git_folder(worktree)
     if named is None:
         return f"{worktree / '.git'} cannot be read"
-    try:
-        if named.resolve(strict=True) == own.resolve(strict=True):
-            return ""
-    except OSError:
-        pass
     return f"{worktree / '.git'} names {named}, but the repository keeps it at {own}"
 
 
-def not_found(path: Path) -> RookeryError:
-    return RookeryError("workspace-not-found", f"{path} is not a workspace", "see what there is: rookery ws list")
+def _are_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
