@@ -232,6 +232,7 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
     await asyncio.to_thread(pause.wait)
     (making,) = [one for one in await served.workspaces.list(project) if not one.main]
     assert (making.name, making.state) == ("x", "preparing")
+    waiting = asyncio.get_running_loop().create_task(served.workspaces.prepared(making))
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
@@ -240,5 +241,5 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
     async with asyncio.timeout(30):
         while "workspace.ready" not in [event.type for event in await reader.next_batch()]:
             pass
-    made = await served.workspaces.get(project, "x")
+    made = await waiting
     assert (made.state, git(made.path, "status", "--porcelain")) == ("ready", "")

@@ -158,7 +158,25 @@ async def test_e01_a_branch_that_got_commits_meanwhile_is_never_deleted(state: P
 
 
 @requirement("ws.crash.whole")
-async def test_e01_files_in_a_worktree_that_cannot_be_completed_are_set_aside(state: Path, tmp_path: Path) -> None:
+async def test_e01_work_in_a_half_made_worktree_is_kept_whether_it_is_completed_or_not(
+    state: Path, tmp_path: Path
+) -> None:
+    pause = Pause(tmp_path / "pause")
+    app = pause.repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    killed_in_the_middle(pause, project)
+    (own,) = (app / ".git" / "worktrees").iterdir()
+    (place,) = (state / "projects" / project / "workspaces").iterdir()
+    (place / "mine").write_text("mine")
+    (place / "a").write_text("changed\n")
+    assert [one["state"] for one in after_restart()] == ["ready"]
+    assert git(place, "status", "--porcelain") == "?? mine"
+    assert (own / "rookery" / "half-made" / "a").read_text() == "changed\n"
+
+
+@requirement("ws.crash.whole")
+async def test_e01_what_cannot_be_completed_is_set_aside(state: Path, tmp_path: Path) -> None:
     pause = Pause(tmp_path / "pause")
     app = pause.repository(tmp_path / "app")
     async with serving(state) as served:
@@ -172,6 +190,27 @@ async def test_e01_files_in_a_worktree_that_cannot_be_completed_are_set_aside(st
     assert branches(app) == {"main"}
     (aside,) = place.parent.glob("x.half-made-*")
     assert (aside / "mine").read_text() == "mine"
+
+
+@requirement("ws.crash.whole")
+@pytest.mark.parametrize("way", ["a folder", "a worktree"])
+async def test_e01_what_others_put_in_the_place_of_one_that_was_never_made_is_left_alone(
+    state: Path, tmp_path: Path, way: str
+) -> None:
+    app = make_repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    assert life(project, "x", fault="create.begun").returncode == -signal.SIGKILL
+    place = state / "projects" / project / "workspaces" / "x"
+    if way == "a worktree":
+        git(app, "worktree", "add", "-q", "-b", "theirs", str(place))
+        git(place, "mv", "README", "STAGED")
+    else:
+        place.mkdir(parents=True)
+    (place / "mine").write_text("mine")
+    assert [one["name"] for one in after_restart()] == (["theirs"] if way == "a worktree" else [])
+    assert (place / "mine").read_text() == "mine"
+    assert way == "a folder" or "STAGED" in git(place, "status", "--porcelain")
 
 
 async def test_e01_what_another_git_is_making_is_left_alone(state: Path, tmp_path: Path) -> None:

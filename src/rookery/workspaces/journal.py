@@ -15,7 +15,10 @@ _LARGEST = 2**20
 
 
 class Creation(msgspec.Struct, frozen=True):
-    """A workspace to be made. `commit` is where its branch starts if it is a new one, or was if it is not."""
+    """A workspace to be made. `commit` is where its branch starts if it is a new one, or was if it is not.
+
+    `trusted` tells that programs of the repository's config, such as filters, may run for it.
+    """
 
     name: str
     branch: str
@@ -23,6 +26,7 @@ class Creation(msgspec.Struct, frozen=True):
     base: str
     commit: str
     new_branch: bool
+    trusted: bool = False
 
 
 def begin(state: Path, project: Project, creation: Creation) -> None:

@@ -36,6 +36,9 @@ class Preparations:
             task = self._running[own] = self._tasks.start(self._prepare(workspace, own), workspace.name)
             task.add_done_callback(lambda _: self._running.pop(own, None))
 
+    def runs(self, own: Path) -> bool:
+        return own in self._running
+
     async def ended(self, own: Path) -> None:
         """Wait until a preparation that runs has ended, well or not."""
         if task := self._running.get(own):

@@ -10,20 +10,18 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
-from rookery.system.tasks import TaskSet
 from rookery.workspaces import metadata
 from rookery.workspaces.base import default_name
-from rookery.workspaces.creation import make
+from rookery.workspaces.creations import Creations
 from rookery.workspaces.listing import Found, find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
-from rookery.workspaces.naming import check_name, place_of
-from rookery.workspaces.planning import plan_creation
+from rookery.workspaces.naming import check_name
 from rookery.workspaces.ports import PortRanges
 from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.recovery import recover
-from rookery.workspaces.setup import Approved, Asked
+from rookery.workspaces.setup import Approved
 
 logger = logging.getLogger("rookery.workspaces")
 
@@ -45,11 +43,12 @@ class Workspaces:
         setup_seconds: float = 1800.0,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
-        self._approved, self._place = approved, place
         self.locks = RepositoryLocks()
         self.ports = PortRanges(store)
         self.preparations = Preparations(git, spawner, events, self.ports, approved, setup_seconds)
-        self._tasks = TaskSet("workspaces")
+        self._creations = Creations(
+            state, git, events, projects, self.locks, self.preparations, approved=approved, place=place
+        )
 
     async def start(self) -> None:
         """Derive everything anew, and finish what an earlier daemon was at. A bad project does not stop the others."""
@@ -61,7 +60,7 @@ class Workspaces:
         await self.ports.forget_gone()
 
     async def stop(self) -> None:
-        await self._tasks.close()
+        await self._creations.close()
         await self.preparations.close()
 
     async def repair(self, project: Project) -> None:
@@ -96,57 +95,17 @@ class Workspaces:
         raise RookeryError("workspace-not-found", f"{path} is not a workspace", "see what there is: rookery ws list")
 
     async def create(self, project: str, name: str, *, base: str | None = None, branch: str | None = None) -> Workspace:
-        """Make a workspace; its preparation begins, and `prepared` waits for its end.
-
-        A caller that goes away does not leave it half-made.
-        """
+        """Make a workspace; its preparation begins, and `prepared` waits for its end."""
         check_name(name)
-        known = await self._projects.get(project)
-        made = await asyncio.shield(self._tasks.start(self._outcome(known, name, base, branch), f"create {name}"))
-        if isinstance(made, RookeryError):
-            raise made
-        return made
-
-    async def _outcome(
-        self, project: Project, name: str, base: str | None, branch: str | None
-    ) -> Workspace | RookeryError:
-        """What comes of it; an error that is somebody's to mend is no crash of a task."""
-        try:
-            return await self._create(project, name, base, branch)
-        except RookeryError as error:
-            return error
-
-    async def _create(self, project: Project, name: str, base: str | None, branch: str | None) -> Workspace:
-        async with self.locks.writing(project.path):
-            creation = await plan_creation(
-                self._git,
-                project,
-                name,
-                place=place_of(self._place, self._state, project, name),
-                base=base,
-                branch=branch,
-                found=await find_workspaces(self._git, self._state, project),
-                roots=[Path(one.path) for one in await self._projects.all() if one.id != project.id],
-            )
-            trusted = await self._trusts(project)
-            own = await make(self._git, self._state, project, creation, trusted=trusted)
-        made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing")
-        self._events.publish("workspace.created", **made.as_dict())
-        self.preparations.begin(made, own)
-        return made
-
-    async def _trusts(self, project: Project) -> bool:
-        """Whether programs that the repository's config names, such as filters, may run for it."""
-        checkout = Path(project.path)
-        named = await self._git.own_programs(checkout)
-        source = str(checkout / ".git" / "config")
-        return bool(named) and await self._approved(
-            Asked("git-config", project.path, "git-config", named, project.path, source)
-        )
+        return await self._creations.create(await self._projects.get(project), name, base=base, branch=branch)
 
     async def prepared(self, workspace: Workspace) -> Workspace:
-        """Wait until a workspace is prepared, or that has failed; answers how it is then."""
+        """Wait until a workspace is made and prepared, or that has failed; answers how it is then."""
         found = await self.find(workspace.project.id, workspace.name)
+        if found.workspace.state == "preparing" and not self.preparations.runs(found.own):
+            # It is still being made, which takes its turn among the repository's writers.
+            async with self.locks.writing(found.workspace.project.path):
+                pass
         await self.preparations.ended(found.own)
         return await self.get(workspace.project.id, workspace.name)
 
