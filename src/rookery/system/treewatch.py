@@ -23,6 +23,8 @@ _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
 _WATCHED = _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS | _NO_LINKS
 _HEAD = struct.Struct("iIII")
 _READ = 262_144
+# More than the kernel's queue holds by default; whoever writes without end must not hold us up.
+_READS = 16
 
 
 class LimitReached(Exception):
@@ -50,7 +52,7 @@ class TreeWatch:
         if self._handle < 0:
             raise OSError(self._errno(), os.strerror(self._errno()))
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._handle, self._read)
+        self._loop.add_reader(self._handle, self.catch_up)
 
     def add(self, owner: str, folder: bytes) -> None:
         """Watch a folder, without those in it. One that is no longer there needs no watch."""
@@ -75,18 +77,22 @@ class TreeWatch:
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
 
-    def _read(self) -> None:
+    def catch_up(self) -> None:
+        """Tell now of all that has happened: whoever is about to answer need not wait for the loop's next turn."""
         with contextlib.suppress(BlockingIOError):
-            data = os.read(self._handle, _READ)
-            seen = set[tuple[str, bytes, bool]]()
-            offset = 0
-            while offset < len(data):
-                number, mask, _, length = _HEAD.unpack_from(data, offset)
-                offset += _HEAD.size + length
-                name = data[offset - length : offset].rstrip(b"\0")
-                seen |= {(owner, name, bool(mask & (_OF_FOLDER | _GONE))) for owner in self._about(number, mask)}
-            for owner, name, folders in seen:
-                self._told(owner, name, folders)
+            for _ in range(_READS):
+                self._tell(os.read(self._handle, _READ))
+
+    def _tell(self, data: bytes) -> None:
+        seen = set[tuple[str, bytes, bool]]()
+        offset = 0
+        while offset < len(data):
+            number, mask, _, length = _HEAD.unpack_from(data, offset)
+            offset += _HEAD.size + length
+            name = data[offset - length : offset].rstrip(b"\0")
+            seen |= {(owner, name, bool(mask & (_OF_FOLDER | _GONE))) for owner in self._about(number, mask)}
+        for owner, name, folders in seen:
+            self._told(owner, name, folders)
 
     def _about(self, number: int, mask: int) -> set[str]:
         """Whose folder an event is about; everyone's, if events were lost."""

@@ -54,12 +54,14 @@ class Places:
             found = self._places[key] = Place(key, folders, flat)
         return found
 
+    def catch_up(self) -> None:
+        """Hear of all that has changed by now."""
+        if self._watch is not None:
+            self._watch.catch_up()
+
     def forget(self, key: str) -> None:
         if self._places.pop(key, None) is not None and self._watch is not None:
             self._watch.drop(key)
-
-    def keys(self) -> set[str]:
-        return set(self._places)
 
     def close(self) -> None:
         if self._watch is not None:

@@ -57,8 +57,9 @@ async def _judged(git: Git, found: Found, base: str | None) -> How | None:
 
 
 def _has_begun(own: Path) -> bool:
-    """Whether its head has ever moved; the first line of its reflog is its making."""
+    """Whether its head has ever moved. Each line of the reflog names where it was and where it went."""
     try:
-        return read_plain(own / "logs" / "HEAD", _LARGEST).count(b"\n") > 1
+        lines = read_plain(own / "logs" / "HEAD", _LARGEST).splitlines()
     except OSError:
         return True
+    return len({line.split(b" ", 2)[1] for line in lines if line.count(b" ") > 1}) > 1

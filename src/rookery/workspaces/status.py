@@ -69,6 +69,7 @@ class Statuses:
     ) -> dict[Path, Status]:
         # Whoever asks meanwhile gets what is being computed.
         async with self._locks.setdefault(project, asyncio.Lock()):
+            self._places.catch_up()
             files = [place for one in workspaces if (place := self._place(one)) is not None]
             fresh = await asyncio.gather(*(self._places.is_fresh(place) for place in files))
             stale = [place for place, is_fresh in zip(files, fresh, strict=True) if not is_fresh]
