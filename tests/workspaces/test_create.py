@@ -8,6 +8,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
+from tests.support.small_disk import SmallDisk
 from tests.support.workspaces import (
     Pause,
     Served,
@@ -243,3 +244,30 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
             pass
     made = await waiting
     assert (made.state, git(made.path, "status", "--porcelain")) == ("ready", "")
+
+
+@requirement("ws.create.rollback")
+def test_e12_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(
+    state: Path, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    make_repository(tmp_path / "app", {"small": "x", "z-large": "x" * 3_000_000})
+    said = small_disk.run(f"""
+        import asyncio, subprocess
+        from tests.support.workspaces import git, serving, snapshot
+        from rookery.system.errors import RookeryError
+
+        async def main():
+            app = Path({str(tmp_path / "app")!r})
+            async with serving(Path({str(state)!r}), place=f"{{disk}}/{{{{name}}}}") as served:
+                project, before = await served.project(app), snapshot(app)
+                try:
+                    await served.workspaces.create(project, "x")
+                except RookeryError as error:
+                    print(error.code, snapshot(app) == before, [one.name for one in disk.iterdir()])
+                subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+                made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+                print(made.state, repr(git(made.path, "status", "--porcelain")))
+
+        asyncio.run(main())
+    """)
+    assert said == ["git-failed True []", "ready ''"]

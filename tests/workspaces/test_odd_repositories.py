@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from tests.support.workspaces import Served, commit, git, make_repository, serving
+from tests.support.workspaces import Served, commit, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -126,10 +126,12 @@ def hostile(app: Path, evil: Path) -> None:
         "core.fsmonitor", "core.sshCommand", "core.askPass", "core.pager", "core.editor", "core.gitProxy",
         "filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "filter.odd=name.y.clean",
         "filter.odd=name.y.smudge", "diff.external", "diff.evil.command", "diff.evil.textconv", "merge.evil.driver",
-        "gpg.program", "credential.helper", "sequence.editor", "core.alternateRefsCommand", "remote.origin.uploadpack",
+        "gpg.program", "gpg.ssh.program", "credential.helper", "sequence.editor", "core.alternateRefsCommand",
+        "remote.origin.uploadpack",
     ):  # fmt: skip
         git(app, "config", key, str(evil))
     git(app, "config", "filter.evil.required", "true")
+    git(app, "config", "log.showSignature", "true")
     git(app, "config", "core.hooksPath", str(evil.parent))
     for hook in ("post-checkout", "reference-transaction", "post-index-change"):
         (evil.parent / hook).write_bytes(evil.read_bytes())
@@ -160,11 +162,42 @@ async def test_e20_nothing_of_a_hostile_repository_runs(served: Served, tmp_path
     for folder in (app, path):
         await served.git.run(folder, "status", "--porcelain=v2")
         await served.git.run(folder, "diff", "HEAD")
+        await served.git.run(folder, "log", "-p")
         await served.git.run(folder, "merge-tree", "--write-tree", "HEAD", "main")
     assert not (tmp_path / "ran").exists()
     assert (path / "a.x").read_text() == "x\n"
     assert [one.kind for one in served.asked] == ["git-config"]
     assert "filter.evil.smudge" in served.asked[0].content
+
+
+def partial_clone(tmp_path: Path) -> Path:
+    """One that has no file yet, and fetches each when it is needed."""
+    origin = make_repository(tmp_path / "origin", {"a": "text\n"})
+    git(origin, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{origin}", "app")
+    return tmp_path / "app"
+
+
+async def test_e11_a_partial_clone_fetches_what_it_lacks(served: Served, tmp_path: Path) -> None:
+    assert (await make(served, partial_clone(tmp_path)) / "a").read_text() == "text\n"
+
+
+@pytest.mark.parametrize("key", ["remote.origin.uploadpack", "remote.origin.url"])
+async def test_e20_a_partial_clone_does_not_fetch_by_a_program_of_its_config(
+    served: Served, tmp_path: Path, key: str
+) -> None:
+    app, evil = partial_clone(tmp_path), tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+    evil.chmod(0o755)
+    git(app, "config", key, str(evil) if key.endswith("pack") else f"ext::{evil}")
+    git(app, "config", "protocol.ext.allow", "always")
+    project, before = await served.project(app), snapshot(app)
+    with pytest.raises(RookeryError) as caught:
+        await served.workspaces.create(project, "x")
+    assert caught.value.code == "git-failed"
+    assert "not allowed" in caught.value.message
+    assert not (tmp_path / "ran").exists()
+    assert snapshot(app) == before
 
 
 async def test_e20_filters_run_if_they_are_the_users_or_approved(state: Path, tmp_path: Path) -> None:

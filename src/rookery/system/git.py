@@ -30,7 +30,7 @@ class Git:
         Without `write`, git takes no lock that it can do without. Programs that the repository's own config names
         (filters, merge drivers) run only if it is `trusted`; the user's, such as LFS, do run.
         """
-        env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | ({} if write else {"GIT_OPTIONAL_LOCKS": "0"})
+        env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | (_signed_in() if write else {"GIT_OPTIONAL_LOCKS": "0"})
         if not trusted:
             env |= await harmless(folder, self._bare)
         # The folder is not git's to choose: GIT_DIR and its like are not in the allow-list.
@@ -86,6 +86,12 @@ class Git:
             remedy = "name a folder inside a git repository, or make one: git init"
             raise _not_found(folder, f"is not in a usable git repository: {reason(ran)}", remedy)
         return ran.stdout.removesuffix(b"\n")
+
+
+def _signed_in() -> dict[str, str]:
+    """The user's ssh agent: a checkout may have to fetch, for LFS or in a partial clone."""
+    agent = os.environ.get("SSH_AUTH_SOCK")
+    return {"SSH_AUTH_SOCK": agent} if agent else {}
 
 
 def reason(ran: Completed) -> str:

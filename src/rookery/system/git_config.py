@@ -15,16 +15,22 @@ from rookery.system.spawn import Completed
 
 # What may name a program, or bring further files in which one is named. If a file has none of these words, none is.
 _SUSPECT = re.compile(
-    rb"\[\s*(?:filter|merge|diff|include|credential)|sshcommand|askpass|gitproxy|alternaterefscommand", re.IGNORECASE
+    rb"\[\s*(?:filter|merge|diff|include|credential|protocol|gpg)"
+    rb"|sshcommand|askpass|gitproxy|alternaterefscommand|uploadpack",
+    re.IGNORECASE,
 )
 _LARGEST = 4 * 2**20
 _ALONE = {
     "diff.external": "",
     "core.sshcommand": "ssh",
     "core.askpass": "",
-    "core.gitproxy": "none",
     "core.alternaterefscommand": "",
+    "gpg.program": "gpg",
 }
+# Of these git takes the first value that it finds, so that none can be overridden. They count for what a partial clone
+# fetches on the way, from a folder or by an odd protocol: such fetches are left out.
+_FETCHING = re.compile(r"remote\..+\.uploadpack|protocol\..+|core\.gitproxy")
+_PLAIN_PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "http:https:ssh"}
 # A merge driver that fails leaves a conflict, as one that is missing should.
 _BY_NAME = {
     ("filter", "clean"): "",
@@ -35,21 +41,26 @@ _BY_NAME = {
     ("diff", "command"): "",
     ("diff", "textconv"): "",
     ("credential", "helper"): "",
+    ("gpg", "program"): "gpg",
+    ("gpg", "defaultkeycommand"): "",
 }
 
 
 async def harmless(folder: Path, git: Callable[..., Awaitable[Completed]]) -> dict[str, str]:
     """The environment in which git runs no program that the repository of `folder` names."""
-    found = {key: instead for key, _, instead in await own_programs(folder, git)}
+    named = await own_programs(folder, git)
+    found = {key: instead for key, _, instead in named if instead is not None}
     env = {"GIT_CONFIG_COUNT": str(len(found))} if found else {}
+    if len(found) < len({key for key, _, _ in named}):
+        env |= _PLAIN_PROTOCOLS
     # Not `-c`: a name with "=" in it cannot be given there.
     for number, (key, instead) in enumerate(found.items()):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": instead}
     return env
 
 
-async def own_programs(folder: Path, git: Callable[..., Awaitable[Completed]]) -> list[tuple[str, str, str]]:
-    """Each key of the repository's own config that names a program, its value, and what to put in its place."""
+async def own_programs(folder: Path, git: Callable[..., Awaitable[Completed]]) -> list[tuple[str, str, str | None]]:
+    """Each key of the repository's own config that names a program, its value, and what to put in its place if any."""
     if not _is_suspect(folder):
         return []
     listed = await git(folder, "config", "--list", "--show-scope", "-z")
@@ -59,7 +70,7 @@ async def own_programs(folder: Path, git: Callable[..., Awaitable[Completed]]) -
     return list(overrides(listed.stdout))
 
 
-def overrides(listed: bytes) -> Iterator[tuple[str, str, str]]:
+def overrides(listed: bytes) -> Iterator[tuple[str, str, str | None]]:
     """The same, from what `git config --list --show-scope -z` prints."""
     parts = os.fsdecode(listed).removesuffix("\0").split("\0")
     entries = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(parts[::2], parts[1::2], strict=False)]
@@ -72,8 +83,11 @@ def overrides(listed: bytes) -> Iterator[tuple[str, str, str]]:
         instead = _ALONE.get(key)
         if instead is None and ("." in rest or section == "credential"):
             instead = _BY_NAME.get((section, last))
-        if instead is not None:
-            yield key, value, users.get(key, instead)
+        if _FETCHING.fullmatch(key):
+            yield key, value, None
+        elif instead is not None:
+            # Helpers add up, and an empty one forgets those before it.
+            yield key, value, instead if section == "credential" else users.get(key, instead)
 
 
 def _is_suspect(folder: Path) -> bool:
@@ -100,8 +114,10 @@ def _git_folder(folder: Path) -> Path | None:
     for above in (folder, *folder.parents):
         place = above / ".git"
         try:
+            if (above / "objects").is_dir() and (above / "HEAD").is_file():
+                return None  # a bare repository, for git, whatever lies around it
             if place.is_dir():
-                return place
+                return place if (place / "HEAD").is_file() else None
             named = read_plain(place, _LARGEST)
         except FileNotFoundError:
             continue
