@@ -246,6 +246,20 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
     assert (made.state, git(made.path, "status", "--porcelain")) == ("ready", "")
 
 
+async def test_e17_a_repair_meanwhile_waits_and_begins_nothing_twice(served: Served, tmp_path: Path) -> None:
+    pause = Pause(tmp_path / "pause")
+    project = (await served.projects.add(pause.repository(tmp_path / "app")))[0]
+    loop = asyncio.get_running_loop()
+    making = loop.create_task(served.workspaces.create(project.id, "x"))
+    await asyncio.to_thread(pause.wait)
+    repairing = loop.create_task(served.workspaces.repair(project))
+    pause.go_on()
+    made, _ = await asyncio.gather(making, repairing)
+    assert (await served.workspaces.prepared(made)).state == "ready"
+    assert [event for event, _ in served.told()].count("workspace.ready") == 1
+    assert git(made.path, "status", "--porcelain") == ""
+
+
 @requirement("ws.create.rollback")
 def test_e12_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(
     state: Path, tmp_path: Path, small_disk: SmallDisk

@@ -156,6 +156,11 @@ async def test_e16_a_project_that_became_another_repositorys_worktree_is_told(se
     with pytest.raises(RookeryError) as caught:
         await served.workspaces.list(project)
     assert caught.value.code == "project-not-found"
+    # It does not hide the others.
+    await served.project(other)
+    first, *rest = await served.workspaces.list()
+    assert (first.project.id, first.state, first.error) == (project, "missing", caught.value.message)
+    assert [one.name for one in rest] == ["@main", "app"]
 
 
 def test_records_are_read_whatever_they_hold() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 from tests.support.workspaces import Pause, branches, commit, git, make_repository, serving
 
@@ -224,5 +225,7 @@ async def test_e01_what_another_git_is_making_is_left_alone(state: Path, tmp_pat
         theirs = await served.workspaces.get(project, "theirs")
         assert theirs.state == "failed"
         assert "git worktree remove" in (theirs.error or "")
+        with pytest.raises(RookeryError):
+            await served.workspaces.prepare(theirs)
     assert (own / "locked").exists()
     assert (tmp_path / "theirs" / "README").exists()

@@ -74,6 +74,9 @@ class Preparations:
             self._fail(workspace, own, f"{error.message}; {error.remedy}" if error.remedy else error.message)
         except OSError as error:
             self._fail(workspace, own, str(error))
+        except Exception as error:
+            self._fail(workspace, own, f"a fault of ours: {error!r}")
+            raise
         else:
             write_preparing(own, None)
             await step("prepare.ended")

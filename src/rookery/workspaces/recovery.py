@@ -13,6 +13,7 @@ from rookery.system.files import write_atomic
 from rookery.system.git import Git
 from rookery.workspaces import journal
 from rookery.workspaces.creation import complete
+from rookery.workspaces.journal import Creation
 from rookery.workspaces.listing import Found, common_folder, find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.naming import project_folder
@@ -27,22 +28,23 @@ _LOOKS = 2000
 
 async def recover(git: Git, state: Path, project: Project, locks: RepositoryLocks) -> list[Found]:
     """Finish or take back what was being made, find what was moved; answers what is there then."""
-    if common_folder(Path(project.path)) is not None:
-        async with locks.writing(project.path):
+    # Under the lock nothing is being made: what looks so was cut off.
+    async with locks.writing(project.path):
+        if common_folder(Path(project.path)) is not None:
             for creation in journal.unfinished(state, project):
-                try:
-                    there = await complete(git, state, project, creation)
-                except RookeryError as error:
-                    logger.error("%s of %s is still half-made: %s", creation.name, project.id, error.message)
-                else:
-                    logger.warning(
-                        "%s of %s was cut off while it was made, and %s",
-                        creation.name,
-                        project.id,
-                        "was completed" if there else "was taken back",
-                    )
+                await _take_up(git, state, project, creation)
             repair_moved(state, project)
-    return await find_workspaces(git, state, project)
+        return await find_workspaces(git, state, project)
+
+
+async def _take_up(git: Git, state: Path, project: Project, creation: Creation) -> None:
+    try:
+        there = await complete(git, state, project, creation)
+    except (RookeryError, OSError) as error:
+        logger.error("%s of %s is still half-made: %s", creation.name, project.id, error)
+    else:
+        ended = "was completed" if there else "was taken back"
+        logger.warning("%s of %s was cut off while it was made, and %s", creation.name, project.id, ended)
 
 
 def repair_moved(state: Path, project: Project) -> list[Path]:

@@ -13,13 +13,13 @@ from rookery.system.store import Store
 from rookery.workspaces import metadata
 from rookery.workspaces.base import default_name
 from rookery.workspaces.creations import Creations
-from rookery.workspaces.listing import Found, find_workspaces
+from rookery.workspaces.listing import INITIALIZING, Found, find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.naming import check_name
 from rookery.workspaces.ports import PortRanges
 from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.record import MAIN, Workspace
 from rookery.workspaces.recovery import recover
 from rookery.workspaces.setup import Approved
 
@@ -70,10 +70,18 @@ class Workspaces:
                 self.preparations.begin(found.workspace, found.own)
 
     async def list(self, project: str | None = None) -> "list[Workspace]":
-        """Those of one project, or of all."""
-        wanted = [await self._projects.get(project)] if project is not None else await self._projects.all()
-        lists = await asyncio.gather(*(find_workspaces(self._git, self._state, one) for one in wanted))
-        return [found.workspace for one in lists for found in one]
+        """Those of one project, or of all; then one that cannot be told stands there as missing, with the reason."""
+        if project is not None:
+            found = await find_workspaces(self._git, self._state, await self._projects.get(project))
+            return [one.workspace for one in found]
+        lists = await asyncio.gather(*map(self._shown, await self._projects.all()))
+        return [workspace for one in lists for workspace in one]
+
+    async def _shown(self, project: Project) -> "list[Workspace]":
+        try:
+            return [one.workspace for one in await find_workspaces(self._git, self._state, project)]
+        except RookeryError as error:
+            return [Workspace(project, MAIN, Path(project.path), None, True, "missing", error.message)]
 
     async def get(self, project: str, name: str) -> Workspace:
         return (await self.find(project, name)).workspace
@@ -112,7 +120,8 @@ class Workspaces:
     async def prepare(self, workspace: Workspace) -> None:
         """Begin a preparation anew, after what made it fail was mended."""
         found = await self.find(workspace.project.id, workspace.name)
-        if found.workspace.main or found.workspace.state not in ("failed", "ready"):
+        half_made = found.worktree.locked == INITIALIZING
+        if found.workspace.main or half_made or found.workspace.state not in ("failed", "ready"):
             raise RookeryError("invalid-input", f"{workspace.name} cannot be prepared: it is {found.workspace.state}")
         metadata.write_preparing(found.own, metadata.Preparing("begun"))
         self.preparations.begin(found.workspace, found.own)
