@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,10 @@ STEPS = [
 ]
 ROOT = Path(__file__).parents[2]
 DRIVER = (sys.executable, "-m", "tests.programs.workspaces_driver")
+
+
+# Those of a start that sets right what was cut off.
+RECOVERING = ["undo.worktree", "complete.filled"]
 
 
 def life(*args: str, fault: str = "") -> "subprocess.CompletedProcess[str]":
@@ -130,6 +135,32 @@ async def test_e01_killed_while_git_writes_the_files_it_is_completed(state: Path
     ]  # fmt: skip
     assert git(Path(one["path"]), "status", "--porcelain") == ""
     assert "locked" not in git(app, "worktree", "list", "--porcelain")
+
+
+@requirement("ws.crash.whole")
+@pytest.mark.parametrize("step", RECOVERING)
+async def test_e01_killed_again_while_it_is_set_right(state: Path, tmp_path: Path, step: str) -> None:
+    pause = Pause(tmp_path / "pause")
+    app = pause.repository(tmp_path / "app")
+    async with serving(state) as served:
+        project = await served.project(app)
+    killed_in_the_middle(pause, project)
+    (own,) = (app / ".git" / "worktrees").iterdir()
+    if step.startswith("undo"):
+        (own / "HEAD").write_text("0" * 40 + "\n")
+    assert life(fault=step).returncode == -signal.SIGKILL
+    there = after_restart()
+    assert [one["state"] for one in there] == ([] if step.startswith("undo") else ["ready"])
+    assert branches(app) == ({"main"} if step.startswith("undo") else {"main", "x"})
+    assert {git(Path(one["path"]), "status", "--porcelain") for one in there} <= {""}
+    assert "locked" not in git(app, "worktree", "list", "--porcelain")
+
+
+def test_e01_every_step_is_tried() -> None:
+    folder = ROOT / "src" / "rookery" / "workspaces"
+    found = re.findall(r'step\("([a-z]+\.[a-z-]+)"\)', "".join(path.read_text() for path in folder.glob("*.py")))
+    mine = {name for name in found if name.split(".")[0] in ("create", "prepare", "undo", "complete")}
+    assert mine == {*STEPS, *RECOVERING}
 
 
 @requirement("ws.crash.whole")
