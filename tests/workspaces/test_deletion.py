@@ -17,7 +17,7 @@ from rookery.workspaces.record import Workspace
 from tests.support.deletions import contents, fill, index_of, make_app, make_workspace, removing
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
-from tests.support.workspaces import branches, commit, git, make_repository, snapshot
+from tests.support.workspaces import branches, commit, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -198,6 +198,24 @@ async def test_e04_foreign_processes_are_told_and_only_by_force_asked_to_end(
         # What it wrote afterwards is in the trash, and nowhere else.
         kept = (ours.removals.trash.folder_of(one) / "README").read_text()
         assert kept == ("one\nlate" if how == "file" and not force else "one\n")
+
+
+async def test_the_service_tells_status_deletes_and_restores(state: Path, tmp_path: Path) -> None:
+    app = make_app(tmp_path)
+    async with serving(state) as served:
+        workspaces = served.workspaces
+        project = await served.project(app)
+        made = await workspaces.prepared(await workspaces.create(project, "task"))
+        commit(made.path, "own")
+        (made.path / "note").write_text("note\n")
+        told = await workspaces.status(project)
+        assert (told["task"].is_dirty, told["task"].unmerged_commits, told["@main"].is_dirty) == (True, 1, False)
+        with pytest.raises(RookeryError, match="note"):
+            await workspaces.delete(made, wait=True)
+        await workspaces.delete(made, force=True, wait=True)
+        assert [one.name for one in await workspaces.list(project)] == ["@main"]
+        assert await workspaces.restore("task", project) == made
+        assert await workspaces.status(project) == told
 
 
 @requirement("ws.delete.others")

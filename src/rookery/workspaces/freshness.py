@@ -40,14 +40,21 @@ class Places:
         self.problem = ""
         self._places: dict[str, Place] = {}
         self._one_at_a_time = asyncio.Lock()
+        self._watch: TreeWatch | None = None
+        self._begun = False
+
+    def _begin(self) -> None:
+        """Not before the first question: a watch needs a running loop."""
+        self._begun = True
         try:
             self._watch = TreeWatch(self._changed)
         except OSError as error:
-            self._watch = None
             self._say(f"no inotify here ({error.strerror})")
 
     def place(self, key: str, folders: tuple[Path, ...], flat: tuple[Path, ...] = ()) -> Place:
         """The place of that key; of the `flat` folders only what lies directly in them counts."""
+        if not self._begun:
+            self._begin()
         found = self._places.get(key)
         if found is None or (found.folders, found.flat) != (folders, flat):
             self.forget(key)

@@ -13,6 +13,7 @@ from rookery.system.store import Store
 from rookery.workspaces import metadata
 from rookery.workspaces.base import default_name
 from rookery.workspaces.creations import Creations
+from rookery.workspaces.deletion import Stop
 from rookery.workspaces.listing import INITIALIZING, Found, find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.naming import check_name
@@ -21,13 +22,22 @@ from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import MAIN, Workspace
 from rookery.workspaces.recovery import recover
+from rookery.workspaces.removal import Removals
 from rookery.workspaces.setup import Approved
+from rookery.workspaces.status import Status, Statuses
 
 logger = logging.getLogger("rookery.workspaces")
 
 
+async def _nothing_to_stop(_: Workspace) -> bool:
+    return False
+
+
 class Workspaces:
-    """`place` is the template of `worktrees.path`; `approved` judges what a repository wants to run."""
+    """`place` is the template of `worktrees.path`; `approved` judges what a repository wants to run.
+
+    `stop` ends what is ours in a workspace that is to be deleted.
+    """
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class Workspaces:
         approved: Approved,
         place: str = "",
         setup_seconds: float = 1800.0,
+        stop: Stop = _nothing_to_stop,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self.locks = RepositoryLocks()
@@ -50,8 +61,12 @@ class Workspaces:
             state, git, events, projects, self.locks, self.preparations, approved=approved, place=place
         )
 
+        self.removals = Removals(state, git, self.locks, events, stop)
+        self.statuses = Statuses(git)
+
     async def start(self) -> None:
         """Derive everything anew, and finish what an earlier daemon was at. A bad project does not stop the others."""
+        await self.removals.resume()
         for project in await self._projects.all():
             try:
                 await self.repair(project)
@@ -61,7 +76,9 @@ class Workspaces:
 
     async def stop(self) -> None:
         await self._creations.close()
+        await self.removals.close()
         await self.preparations.close()
+        await self.statuses.close()
 
     async def repair(self, project: Project) -> None:
         """Bring a project's worktrees in order: the half-made, the moved, and those whose preparation was cut off."""
@@ -125,6 +142,27 @@ class Workspaces:
             raise RookeryError("invalid-input", f"{workspace.name} cannot be prepared: it is {found.workspace.state}")
         metadata.write_preparing(found.own, metadata.Preparing("begun"))
         self.preparations.begin(found.workspace, found.own)
+
+    async def status(self, project: str) -> dict[str, Status]:
+        """Of every workspace of a project that has a folder, by name."""
+        found = await find_workspaces(self._git, self._state, known := await self._projects.get(project))
+        usual = await default_name(self._git, Path(known.path))
+        bases = {one.workspace.path: metadata.read_kept(one.own).metadata.get(metadata.BASE) or usual for one in found}
+        told = await self.statuses.of([one.workspace for one in found], bases)
+        return {one.workspace.name: told[one.workspace.path] for one in found if one.workspace.path in told}
+
+    async def delete(
+        self, workspace: Workspace, *, force: bool = False, keep_branch: bool = False, wait: bool = False
+    ) -> None:
+        """Refuse, or begin to move it to the trash; with `wait` until it is there."""
+        found = await self.find(workspace.project.id, workspace.name)
+        await self.removals.delete(found, force=force, keep_branch=keep_branch, wait=wait)
+        self.statuses.forget(workspace.path)
+
+    async def restore(self, wanted: str, project: str | None = None, to: Path | None = None) -> Workspace:
+        """Bring back from the trash what has this id, or the newest of that name."""
+        restored = (await self.removals.restore(wanted, project, to)).trashed
+        return await self.get(restored.project.id, restored.name)
 
     async def metadata(self, workspace: Workspace) -> dict[str, str]:
         """All of it; `base` is always there."""
