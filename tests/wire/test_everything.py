@@ -21,7 +21,8 @@ from rookery.wire.jsonrpc import WireError
 from rookery.wire.writing import Identity
 from tests.conformance.suite import NODE
 from tests.support.clients import IDENTITY, PROGRAMS, Met, meeting, read, soon
-from tests.support.npm_servers import OFFLINE, SECONDS, everything_at_a_port, folder_of, installed
+from tests.support.npm import SECONDS, folder_of
+from tests.support.npm_servers import OFFLINE, everything_at_a_port, installed
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]

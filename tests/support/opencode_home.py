@@ -1,0 +1,72 @@
+"""A home for the real OpenCode in which it finds nothing of its user's and asks nobody on the network."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+OPENCODE_VERSION = "1.18.33"
+
+OFFLINE = {
+    f"OPENCODE_DISABLE_{what}": "1" for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+}
+_PLUGIN = {"@opencode-ai/plugin": OPENCODE_VERSION}
+
+
+@dataclass(frozen=True)
+class OpenCodeHome:
+    """HOME and the XDG folders of one OpenCode. Two that start at once on a fresh one get in each other's way."""
+
+    folder: Path
+
+    @staticmethod
+    def make(folder: Path) -> "OpenCodeHome":
+        made = OpenCodeHome(folder)
+        fetch_no_plugin_package(made.config)
+        return made
+
+    @property
+    def config(self) -> Path:
+        """Where the user's own OpenCode config would lie."""
+        return self.folder / "config" / "opencode"
+
+    def environment(self, config: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """All that OpenCode needs but PATH; `config` is given inline."""
+        folders = {f"XDG_{kind.upper()}_HOME": str(self.folder / kind) for kind in ("config", "data", "state", "cache")}
+        inline = {"OPENCODE_CONFIG_CONTENT": json.dumps(config)} if config is not None else {}
+        return {"HOME": str(self.folder), "LANG": "C.UTF-8", **folders, **OFFLINE, **inline}
+
+
+def fetch_no_plugin_package(folder: Path) -> None:
+    """Make a config folder (`.opencode` of a repository is one too) look as if OpenCode had run npm in it already."""
+    (folder / "node_modules").mkdir(parents=True, exist_ok=True)
+    lock = {"name": "x", "lockfileVersion": 3, "packages": {"": {"dependencies": _PLUGIN}}}
+    (folder / "package.json").write_text(json.dumps({"dependencies": _PLUGIN}))
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+
+
+def scripted_config(model_url: str, key: str = "x", **more: Any) -> dict[str, Any]:
+    """The smallest config with which OpenCode speaks to a model at `model_url` (which ends in /v1) and to no other.
+
+    Snapshots are off, since they cost more than the rest of a turn.
+    """
+    limits = {"context": 200_000, "output": 8_000}
+    inputs = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+    model = {"name": "Scripted", "tool_call": True, "limit": limits, **inputs}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Scripted model",
+        "options": {"baseURL": model_url, "apiKey": key},
+        "models": {"scripted": model},
+    }
+    return {
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "enabled_providers": ["scripted"],
+        "provider": {"scripted": provider},
+        **more,
+    }
