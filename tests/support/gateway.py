@@ -17,6 +17,8 @@ from rookery.api.guard import Guard
 from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon.gateway import GatewayService
+from rookery.daemon.settings import Settings
+from rookery.daemon.workspaces import WorkspacesService
 from rookery.guard.approvals import Approvals
 from rookery.system import places
 from rookery.system.bus import Bus, Event
@@ -172,11 +174,15 @@ async def a_gateway(
         service = GatewayService(store, spawner, events, known, approvals)
         await service.start()
         stack.push_async_callback(service.stop)
+        workspaces = WorkspacesService(Settings(), state, store, spawner, events, known, approvals)
+        await workspaces.start()
+        stack.push_async_callback(workspaces.stop)
         house = api.House(
             instance="test",
             version="0",
             daemon=lambda: Daemon(0, "", "", 0.0, "0", "test", []),
             projects=known,
+            workspaces=workspaces.workspaces,
             events=events,
             logs=Bus("logs"),
             guard=Guard(approvals, events, service.waiting, service.approvals_changed),

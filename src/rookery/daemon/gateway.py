@@ -43,7 +43,7 @@ _MAIN = "@main"
 
 class GatewayService:
     name = "gateway"
-    needs: Sequence[str] = ("store",)
+    needs: Sequence[str] = ("workspaces",)
 
     def __init__(self, store: Store, spawner: Spawner, events: Bus, projects: Projects, approvals: Approvals) -> None:
         self.hooks = Hooks()

@@ -25,6 +25,7 @@ from rookery.daemon.parts import ChildrenService, HttpService, StoreService
 from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
 from rookery.daemon.services import Runner, Service
 from rookery.daemon.settings import known_settings
+from rookery.daemon.workspaces import WorkspacesService
 from rookery.guard.approvals import Approvals
 from rookery.system import log, places
 from rookery.system.bus import Bus
@@ -73,11 +74,15 @@ class RunningDaemon:
         REDACTOR.add(token)
         approvals = Approvals(self._store)
         gateway = GatewayService(self._store, self._spawner, self._events, self._projects, approvals)
+        workspaces = WorkspacesService(
+            settings, self.state, self._store, self._spawner, self._events, self._projects, approvals
+        )
         house = api.House(
             instance=self.instance,
             version=rookery.__version__,
             daemon=self._describe,
             projects=self._projects,
+            workspaces=workspaces.workspaces,
             events=self._events,
             logs=logs,
             reload=self._reload,
@@ -91,6 +96,7 @@ class RunningDaemon:
         services: list[Service] = [
             ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
             StoreService(self._store),
+            workspaces,
             gateway,
             self._http,
         ]

@@ -62,6 +62,28 @@ class Daemon(msgspec.Struct, frozen=True):
     stop_seconds: Annotated[Seconds, Meta(description="How long one service may take to stop.")] = 15.0
 
 
+class Worktrees(msgspec.Struct, frozen=True):
+    path: Annotated[
+        str,
+        Meta(
+            description="Where new workspaces go, with `{name}` and, if wanted, `{project}` or `{id}` in it; a "
+            "relative path counts from the project's main checkout. Nothing means the state folder."
+        ),
+    ] = ""
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    setup: Annotated[
+        str,
+        Meta(
+            description="The command that prepares each new workspace of a project. It is read from the workspace's "
+            "own `.rookery/config.toml` and from nowhere else, and runs once you have approved it.",
+            extra=PROJECT,
+        ),
+    ] = ""
+    setup_seconds: Annotated[Seconds, Meta(description="How long that command may take.")] = 1800.0
+
+
 class Settings(msgspec.Struct, frozen=True):
     auth: Annotated[
         Literal["token", "loopback"],
@@ -75,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True):
     log: Log = Log()
     events: Events = Events()
     daemon: Daemon = Daemon()
+    worktrees: Worktrees = Worktrees()
+    workspace: Workspace = Workspace()
 
 
 @dataclass(frozen=True)
@@ -94,6 +118,8 @@ class Known:
         kind, *metas = get_args(self.type)
         if get_origin(kind) is Literal:
             return "one of " + ", ".join(get_args(kind))
+        if kind is str:
+            return "text"
         least = next((meta.ge if meta.ge is not None else meta.gt for meta in metas if meta.le is not None), None)
         most = next((meta.le for meta in metas if meta.le is not None), None)
         number = "a whole number" if kind is int else "a number"

@@ -1,0 +1,74 @@
+"""The workspaces as a service of the daemon: what they may run is what the user has approved."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rookery.daemon.settings import Settings
+from rookery.guard.approvals import Approvals
+from rookery.guard.named_files import files_named, fingerprints
+from rookery.guard.subject import Subject
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.workspaces.projects import Projects
+from rookery.workspaces.service import Workspaces
+from rookery.workspaces.setup import Asked
+
+
+class WorkspacesService:
+    name = "workspaces"
+    needs: Sequence[str] = ("store",)
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: Path,
+        store: Store,
+        spawner: Spawner,
+        events: Bus,
+        projects: Projects,
+        approvals: Approvals,
+    ) -> None:
+        self._approvals = approvals
+        self.workspaces = Workspaces(
+            state,
+            store,
+            Git(spawner),
+            spawner,
+            events,
+            projects,
+            approved=self._approved,
+            place=settings.worktrees.path,
+            setup_seconds=settings.workspace.setup_seconds,
+        )
+
+    async def start(self) -> None:
+        await self.workspaces.start()
+
+    async def stop(self) -> None:
+        await self.workspaces.stop()
+
+    async def _approved(self, asked: Asked) -> bool:
+        return await self._approvals.state(await subject_of(asked)) == "approved"
+
+
+async def subject_of(asked: Asked) -> Subject:
+    """What a repository wants to run, as something to approve: its words, and the files that they name."""
+    folder = Path(asked.folder)
+
+    def look() -> dict[str, str]:
+        named = files_named(["/bin/sh", "-c", asked.content], folder, folder, os.environ.get("PATH", ""))
+        return fingerprints(named, folder)
+
+    files: dict[str, str] = {}
+    problem = ""
+    try:
+        files = await asyncio.to_thread(look)
+    except RookeryError as error:
+        problem = error.message
+    place = os.path.realpath(asked.place)
+    return Subject(asked.kind, place, asked.name, asked.content, files, asked.source, problem, asked.folder)
