@@ -67,6 +67,11 @@ class Exchange:
         self.request_complete = True
         self._wake()
 
+    def take_whole(self, body: bytes) -> None:
+        """All of the body at once, before anybody waits for it."""
+        self._body += body
+        self.request_complete = self._new = True
+
     def lose(self) -> None:
         """The client has gone."""
         if self.complete or self.lost:
