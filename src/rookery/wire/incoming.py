@@ -20,6 +20,10 @@ class Incoming:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> None:
+        if not self._rest and not self._framed and data.endswith(b"\n"):
+            for line in data.split(b"\n"):
+                self._take_line(line.strip())
+            return
         self._rest += data
         if self._framed:
             self._take_frames(self._rest)

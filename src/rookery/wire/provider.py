@@ -1,7 +1,7 @@
 """The one interface between the wire and whatever answers: a toolset, a server behind the gateway, a test's fixture."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -179,7 +179,7 @@ class Provider(Protocol):
     @property
     def changes(self) -> Changes: ...
 
-    async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
+    def handle(self, call: Call) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         """The result: the bytes of an object as they came from elsewhere, or one to be written. Or a WireError."""
         ...
 
