@@ -94,8 +94,8 @@ class PipeWriter:
         """Whether the other side has."""
         return self._closed and not self._closing
 
-    def write(self, data: bytes) -> None:
-        """ConnectionError if the other side has gone."""
+    def write(self, data: bytes) -> bool:
+        """Whether nothing is left of it to be written later. ConnectionError if the other side has gone."""
         if self._closing or self._closed:
             raise ConnectionResetError("the pipe is closed")
         if not self._waiting:
@@ -105,14 +105,15 @@ class PipeWriter:
                 written = 0
             except OSError:
                 self.abort()
-                return
+                return False
             if written == len(data):
-                return
+                return True
             data = data[written:]
         self._waiting += data
         if not self._watching:
             self._watching = True
             self._loop.add_writer(self._fd, self._writable)
+        return False
 
     async def drain(self) -> None:
         while self.full:

@@ -24,9 +24,11 @@ class Turnstile:
 
     def enters(self, caller: str) -> bool:
         """Whether it is in without waiting; whoever is in must `leave`."""
-        if self._waiting or not self._fits(caller):
+        if self._waiting or self.running >= self._most or (self._exclusive and not self._fits(caller)):
             return False
-        self._take(caller)
+        self.running += 1
+        if self._exclusive:
+            self._inside[caller] += 1
         return True
 
     async def enter(self, caller: str) -> None:

@@ -66,7 +66,8 @@ class Outbox:
 
     def _write(self, data: bytes) -> None:
         try:
-            self._pipe.write(data)
+            if self._pipe.write(data):
+                return
         except ConnectionError:
             self._give_up()
             return

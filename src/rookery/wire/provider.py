@@ -20,10 +20,11 @@ class Client(msgspec.Struct, frozen=True):
     revision: str
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any]
+    # Follows from the revision; asked for several times a call.
+    modern: bool = False
 
-    @property
-    def modern(self) -> bool:
-        return self.revision in revisions.MODERN
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "modern", self.revision in revisions.MODERN)
 
     def must_have(self, method: str) -> None:
         """Refuse to ask a client what it has not said it can answer."""

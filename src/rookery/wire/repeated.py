@@ -16,11 +16,12 @@ _SPECIAL = (b"expect", b"transfer-encoding", b"upgrade", b"connection")
 class Repeated:
     """The head of a POST, of which nothing but the length of the body may be another the next time."""
 
-    __slots__ = ("_after", "_before", "_head", "_length", "_place", "_scope")
+    __slots__ = ("_after", "_before", "_length", "_place", "_scope", "head", "path")
 
     def __init__(self, before: bytes, after: bytes, length: bytes, scope: Scope, head: Head) -> None:
         self._before, self._after, self._length = before, after, length
-        self._scope, self._head = scope, head
+        self._scope, self.head = scope, head
+        self.path: str = scope["path"]
         self._place = head.index((b"content-length", length))
 
     def body_of(self, data: bytes) -> bytes | None:
@@ -37,25 +38,17 @@ class Repeated:
             return None
         if length != self._length:
             self._length = length
-            self._head = self._head.replaced(self._place, length)
+            self.head = self.head.replaced(self._place, length)
         return body
 
     def scope(self, state: dict[str, Any]) -> Scope:
         """That of a new request."""
-        return {**self._scope, "headers": self._head, "state": state}
-
-    @property
-    def head(self) -> Head:
-        return self._head
-
-    @property
-    def path(self) -> str:
-        return self._scope["path"]
+        return {**self._scope, "headers": self.head, "state": state}
 
 
 def learned(data: bytes, scope: Scope) -> Repeated | None:
     """To know it again: `data` was one whole request, and this was made of it. None for what is too special."""
-    head = scope["headers"]
+    head: Head = scope["headers"]
     if scope["method"] != "POST" or scope["http_version"] != "1.1" or b"content-type" not in head.names:
         return None
     if any(name in head.names for name in _SPECIAL):
