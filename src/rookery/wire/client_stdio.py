@@ -13,7 +13,7 @@ from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost
-from rookery.wire.incoming import Framing, Incoming
+from rookery.wire.incoming import Ear, Framing, Incoming
 from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
 from rookery.wire.outbox import Outbox
 from rookery.wire.pending import Pending
@@ -72,7 +72,7 @@ class StdioChannel:
             cwd=program.cwd,
             env=program.env,
             stdin=True,
-            stdout=_Ear(self, Incoming(program.framing, self._take, self._note)),
+            stdout=Ear(Incoming(program.framing, self._take, self._note), self._fail, self._closed_output),
             stderr=self.errors,
         )
         assert self._child.stdin is not None
@@ -147,11 +147,7 @@ class StdioChannel:
             detail = self.diagnosis()
             raise ChannelClosed(f"{self.program.name}: {self.gone}{f' ({detail})' if detail else ''}")
 
-    def fail(self, reason: str) -> None:
-        """Nothing that it says from now on could be understood."""
-        self._fail(reason)
-
-    def closed_output(self) -> None:
+    def _closed_output(self) -> None:
         self._tasks.start(self._fail_unless_it_ends("it closed its output"), "end")
 
     def _deaf(self) -> None:
@@ -179,29 +175,3 @@ class StdioChannel:
         self._pending.fail(ChannelClosed(f"{self.program.name}: {reason}; {self.diagnosis()}".rstrip("; ")))
         if self._lost is not None:
             self._lost(reason)
-
-
-@dataclass(frozen=True)
-class _Ear:
-    """Hears the program's output as it comes."""
-
-    channel: StdioChannel
-    incoming: Incoming
-
-    def data(self, data: bytes) -> None:
-        if self.channel.gone is not None:
-            return
-        try:
-            self.incoming.feed(data)
-        except ValueError as error:
-            self.channel.fail(str(error))
-
-    def end(self) -> None:
-        if self.channel.gone is not None:
-            return
-        try:
-            self.incoming.end()
-        except ValueError as error:
-            self.channel.fail(str(error))
-        else:
-            self.channel.closed_output()

@@ -19,7 +19,8 @@ class Repeated:
     __slots__ = ("_after", "_before", "_length", "_place", "_scope", "head", "path")
 
     def __init__(self, before: bytes, after: bytes, length: bytes, scope: Scope, head: Head) -> None:
-        self._before, self._after, self._length = before, after, length
+        self._before, self._after = before, after
+        self._length: bytes = length
         self._scope, self.head = scope, head
         self.path: str = scope["path"]
         self._place = head.index((b"content-length", length))
