@@ -13,7 +13,10 @@ State = Literal["preparing", "ready", "failed", "missing", "deleting"]
 
 
 class Workspace(msgspec.Struct, frozen=True):
-    """One worktree of a project. `error` tells why it is failed or missing."""
+    """One worktree of a project. `error` tells why it is failed or missing, `code` of which kind that is.
+
+    It is `open` if what belongs to it, such as its agent, is to run.
+    """
 
     project: Project
     name: str
@@ -22,6 +25,8 @@ class Workspace(msgspec.Struct, frozen=True):
     main: bool
     state: State
     error: str | None = None
+    code: str | None = None
+    open: bool = False
 
     def as_dict(self) -> dict[str, object]:
         """What every face answers and every event carries."""
@@ -33,4 +38,6 @@ class Workspace(msgspec.Struct, frozen=True):
             "main": self.main,
             "state": self.state,
             "error": self.error,
+            "code": self.code,
+            "open": self.open,
         }
