@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "guard": {"system", "wire", "gateway"},
     "workspaces": {"system"},
     "files": {"system"},
-    "agents": {"system", "workspaces"},
+    "agents": {"system", "wire", "workspaces"},
     "sessions": {"system", "workspaces", "agents"},
     "plugins": {"system", "sessions"},
     "toolsets": {"system", "wire", "gateway", "workspaces", "files", "agents", "sessions", "plugins"},
