@@ -1,5 +1,6 @@
 """What a workspace is to everyone outside."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,7 @@ class Workspace(msgspec.Struct, frozen=True):
         return {
             "project": self.project.id,
             "name": self.name,
-            "path": str(self.path),
+            "path": as_text(self.path),
             "branch": self.branch,
             "main": self.main,
             "state": self.state,
@@ -41,3 +42,8 @@ class Workspace(msgspec.Struct, frozen=True):
             "code": self.code,
             "open": self.open,
         }
+
+
+def as_text(path: str | Path) -> str:
+    """A path in an answer; bytes that are no text are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
