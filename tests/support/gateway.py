@@ -171,18 +171,18 @@ async def a_gateway(
         for folder in projects:
             await known.add(folder)
         approvals = Approvals(store)
-        service = GatewayService(store, spawner, events, known, approvals)
-        await service.start()
-        stack.push_async_callback(service.stop)
         workspaces = WorkspacesService(Settings(), state, store, spawner, events, known, approvals)
         await workspaces.start()
         stack.push_async_callback(workspaces.stop)
+        service = GatewayService(store, spawner, events, known, approvals, workspaces.tools)
+        await service.start()
+        stack.push_async_callback(service.stop)
         house = api.House(
             instance="test",
             version="0",
             daemon=lambda: Daemon(0, "", "", 0.0, "0", "test", []),
             projects=known,
-            workspaces=workspaces.workspaces,
+            workspaces=workspaces.tools,
             events=events,
             logs=Bus("logs"),
             guard=Guard(approvals, events, service.waiting, service.approvals_changed),

@@ -23,7 +23,7 @@ from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.log import LEVELS
 from rookery.workspaces.projects import Projects
-from rookery.workspaces.service import Workspaces
+from rookery.workspaces.tools import WorkspaceTools
 
 _STATUSES = {
     "invalid-input": 400,
@@ -46,7 +46,7 @@ class House:
     version: str
     daemon: Callable[[], Daemon]
     projects: Projects
-    workspaces: Workspaces
+    workspaces: WorkspaceTools
     events: Bus
     logs: Bus
     guard: guard.Guard

@@ -23,6 +23,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.toolsets.hub import hub as hub_toolset
+from rookery.toolsets.workspace import workspace_toolset
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition, Problem
 from rookery.upstreams.hub import Hub
@@ -32,6 +33,7 @@ from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Record
 from rookery.upstreams.sources import Found
 from rookery.workspaces.projects import Projects
+from rookery.workspaces.tools import WorkspaceTools
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -45,8 +47,17 @@ class GatewayService:
     name = "gateway"
     needs: Sequence[str] = ("workspaces",)
 
-    def __init__(self, store: Store, spawner: Spawner, events: Bus, projects: Projects, approvals: Approvals) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spawner: Spawner,
+        events: Bus,
+        projects: Projects,
+        approvals: Approvals,
+        workspaces: WorkspaceTools,
+    ) -> None:
         self.hooks = Hooks()
+        self._workspaces = workspaces
         self._approvals = approvals
         self._events = events
         self._projects = projects
@@ -148,7 +159,7 @@ class GatewayService:
         async def records(session: str | None) -> list[Record]:
             return await self.hub.records(directory, session)
 
-        return [hub_toolset(records)]
+        return [workspace_toolset(self._workspaces, directory), hub_toolset(records)]
 
 
 def judge(permissions: Permissions) -> Judge:

@@ -73,16 +73,16 @@ class RunningDaemon:
         token = owner_token(self.state)
         REDACTOR.add(token)
         approvals = Approvals(self._store)
-        gateway = GatewayService(self._store, self._spawner, self._events, self._projects, approvals)
         workspaces = WorkspacesService(
             settings, self.state, self._store, self._spawner, self._events, self._projects, approvals
         )
+        gateway = GatewayService(self._store, self._spawner, self._events, self._projects, approvals, workspaces.tools)
         house = api.House(
             instance=self.instance,
             version=rookery.__version__,
             daemon=self._describe,
             projects=self._projects,
-            workspaces=workspaces.workspaces,
+            workspaces=workspaces.tools,
             events=self._events,
             logs=logs,
             reload=self._reload,

@@ -17,6 +17,7 @@ from rookery.system.store import Store
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
 from rookery.workspaces.setup import Asked
+from rookery.workspaces.tools import WorkspaceTools
 
 
 class WorkspacesService:
@@ -34,10 +35,11 @@ class WorkspacesService:
         approvals: Approvals,
     ) -> None:
         self._approvals = approvals
+        git = Git(spawner)
         self.workspaces = Workspaces(
             state,
             store,
-            Git(spawner),
+            git,
             spawner,
             events,
             projects,
@@ -45,6 +47,7 @@ class WorkspacesService:
             place=settings.worktrees.path,
             setup_seconds=settings.workspace.setup_seconds,
         )
+        self.tools = WorkspaceTools(state, self.workspaces, projects, git, events)
 
     async def start(self) -> None:
         await self.workspaces.start()
