@@ -16,6 +16,8 @@ from starlette.types import ASGIApp
 
 from rookery.api import guard, mcp
 from rookery.api.answers import answer, body_of
+from rookery.api.socketio import SocketIo
+from rookery.api.socketio_events import WorkspaceEvents
 from rookery.api.status import Daemon, Report
 from rookery.api.streams import EventStream, since_of
 from rookery.system import metrics
@@ -69,6 +71,7 @@ def build(house: House) -> ASGIApp:
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
             *guard.routes(lambda: house.guard),
             *mcp.routes(house.mcp),
+            Route("/socket.io/", SocketIo(WorkspaceEvents(house.workspaces), house.events), methods=["GET", "POST"]),
             Route("/metrics", routes.metrics),
         ],
         exception_handlers={RookeryError: _known, HTTPException: _plain, Exception: _crashed},

@@ -19,6 +19,8 @@ OPEN = frozenset({("GET", "/api/health"), ("HEAD", "/api/health")})
 _FOR_WORKSPACES = frozenset({"/mcp", "/sse", "/messages", "/ws"})
 _BELOW_FOR_WORKSPACES = ("/w/", "/socket.io/")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+# What long polling of Socket.IO posts is text. It is worth nothing without an id that a web page cannot read.
+_TAKES_TEXT = "/socket.io/"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
         if b"origin" in head.names and any(origin.lower() not in origins for origin in head.all(b"origin")):
             return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
         if method in _WITH_BODY:
-            if refusal := _judge_content(head):
+            if refusal := _judge_content(path, head):
                 return refusal
         elif (method, path) in OPEN:
             return ANYBODY
@@ -128,17 +130,18 @@ def _is_for_workspaces(path: str) -> bool:
 
 def socket_judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
     """The rules for the Unix socket: its mode and the peer's uid have authenticated the owner already."""
-    if method in _WITH_BODY and (refusal := _judge_content(Head.of(headers))):
+    if method in _WITH_BODY and (refusal := _judge_content(path, Head.of(headers))):
         return refusal
     return OWNER_LOCAL
 
 
-def _judge_content(head: Head) -> Refusal | None:
+def _judge_content(path: str, head: Head) -> Refusal | None:
     """A web page can send any text to us without asking; JSON it cannot."""
     if head.only(b"content-type") == b"application/json":
         return None
     kinds = head.all(b"content-type")
-    if len(kinds) == 1 and kinds[0].partition(b";")[0].strip().lower() == b"application/json":
+    kind = kinds[0].partition(b";")[0].strip().lower() if len(kinds) == 1 else b""
+    if kind == b"application/json" or (kind == b"text/plain" and path == _TAKES_TEXT):
         return None
     if not kinds and not _has_body(head):
         return None
