@@ -37,7 +37,7 @@ def meta() -> None:
 @NAME
 @common
 def list_(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Show all of it. This is what `ws meta` does without another command."""
+    """Show all of it. `ws meta` alone does this."""
     known = Known(no_start, project)
     data = known.ask_of(known.one(name), "metadata")
     if as_json:

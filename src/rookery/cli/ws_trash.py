@@ -58,7 +58,7 @@ def trash() -> None:
 @trash.command("list", epilog="\b\nExamples:\n  rookery ws trash list\n  rookery ws trash list --json\n")
 @common
 def list_(project: str | None, as_json: bool, no_start: bool) -> None:
-    """List what is in the trash, the oldest first. This is what `ws trash` does without another command."""
+    """List what is in the trash, the oldest first. `ws trash` alone does this."""
     known = Known(no_start, project)
     data = known.ask("GET", "/api/trash", project=project)
     if as_json:
