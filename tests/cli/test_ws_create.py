@@ -109,10 +109,10 @@ def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_p
     assert waits.returncode == 3, waits.stderr
     assert waits.stdout == ""
     assert "rookery guard approve setup" in waits.stderr
-    assert "then: rookery ws prepare fix" in waits.stderr
     place = Path(told("show", "fix", cwd=checkout)["path"])
     assert not (place / "made").exists()
     approve(checkout)
+    # It is prepared again by itself; this waits for it, or does it once more.
     assert ws("prepare", "fix", cwd=checkout) == f"{place}\n"
     assert (place / "made").read_text() == "done\n"
 
@@ -134,6 +134,19 @@ def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(hous
     (place / "mended").touch()
     assert ws("prepare", cwd=place) == f"{place}\n"
     assert told("show", cwd=place)["state"] == "ready"
+
+
+@requirement("ws.create.barrier")
+def test_at_a_terminal_it_is_shown_and_asked_about_at_once(house: House, tmp_path: Path) -> None:
+    checkout = app(tmp_path / "app", setup("echo done > made"))
+    with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
+        seen = person.reads("Approve setup? [y/N] ")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert "echo done > made" in seen
+    place = Path(told("path", "fix", cwd=checkout)["path"])
+    assert (place / "made").read_text() == "done\n"
+    assert person.text.endswith(f"{place}\n")
 
 
 def waiting(folder: Path) -> tuple[Path, Path]:

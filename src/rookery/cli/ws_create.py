@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from typing import Any
 
 import click
@@ -72,14 +73,16 @@ def create(
 def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Prepare a workspace again: bring files along and run the setup command.
 
-    For after a failure, once you have mended what made it fail or approved the command.
+    For after a failure, once you have mended what made it fail. One that is being prepared already is waited for.
     """
     known = Known(no_start, project)
-    one = known.one(name)
     narration = Narration(silent=as_json)
     with Watch(start=not no_start) as watch:
+        # After the watch has begun, so that the end of one that is under way is not missed.
+        one = known.one(name)
         try:
-            known.ask_of(one, "prepare", method="POST")
+            if one["state"] != "preparing":
+                known.ask_of(one, "prepare", method="POST")
             if not no_wait:
                 _wait(known, watch, one, narration)
         finally:
@@ -114,7 +117,8 @@ def _wait(known: Known, watch: Watch, one: Record, narration: Narration) -> None
             return
         elif kind == "failed":
             narration.end()
-            raise _failed(known, one, str(told["error"]))
+            if told.get("code") != "needs-approval" or not _approved(known, one, narration):
+                raise _failed(one, told)
         elif kind in ("deleting", "deleted"):
             raise Failure("workspace-not-found", f"{one['name']} was deleted meanwhile")
 
@@ -125,14 +129,25 @@ def _phase(told: dict[str, Any]) -> str:
     return f"setting up: {told['command']}" if "command" in told else f"{told['phase']} ..."
 
 
-def _failed(known: Known, one: Record, error: str) -> Failure:
+def _approved(known: Known, one: Record, narration: Narration) -> bool:
+    """Ask at once if a person is there. What is approved is prepared again by itself."""
+    if narration.silent or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    from rookery.cli.guard import ask_about
+
+    waiting = json.loads(known.ask("GET", "/api/guard/approvals"))["waiting"]
+    mains = {main["path"] for main in known.all() if main["main"] and main["project"] == one["project"]}
+    chosen = [each for each in waiting if each["kind"] == "setup" and each["place"] in mains]
+    return bool(chosen) and bool(ask_about(chosen)[0])
+
+
+def _failed(one: Record, told: dict[str, Any]) -> Failure:
     """Made, and not prepared: what to do depends on whether it only waits for the user."""
-    name = shlex.quote(one["name"])
-    again = f"rookery ws prepare {name}"
-    found = json.loads(known.ask_of(one))
-    if found.get("code") == "needs-approval":
-        return Failure("needs-approval", error, f"then: {again}")
-    return Failure("setup-failed", f"{one['path']} is made, but not prepared: {error}", f"mend that, then: {again}")
+    if told.get("code") == "needs-approval":
+        return Failure("needs-approval", told["error"], "approved, it is prepared by itself")
+    again = f"rookery ws prepare {shlex.quote(one['name'])}"
+    said = f"{one['path']} is made, but not prepared: {told['error']}"
+    return Failure("setup-failed", said, f"mend that, then: {again}")
 
 
 def _answer(known: Known, one: Record, as_json: bool) -> None:

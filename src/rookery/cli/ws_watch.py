@@ -57,13 +57,13 @@ class Narration:
     """One line that changes on a terminal, else a line for each phase; nothing if the answer is for a program."""
 
     def __init__(self, *, silent: bool = False) -> None:
-        self._silent = silent
+        self.silent = silent
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._phase = ""
         self._shown = False
 
     def tell(self, phase: str, text: str) -> None:
-        if self._silent:
+        if self.silent:
             return
         if self._live:
             import shutil
@@ -86,5 +86,5 @@ class Narration:
     def remark(self, text: str) -> None:
         """A line that stays."""
         self.end()
-        if not self._silent:
+        if not self.silent:
             sys.stderr.write(f"{visible(text)}\n")
