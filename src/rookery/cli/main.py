@@ -19,6 +19,7 @@ COMMANDS = {
     "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
+    "model": ("rookery.cli.model", "The scripted model: plays a script, so that agents run offline."),
     "config": ("rookery.cli.handover", "Show and change settings."),
     "completion": ("rookery.cli.completion", "Print a completion script for a shell."),
 }

@@ -1,7 +1,7 @@
 """The scripted model: an OpenAI-compatible server on 127.0.0.1 that plays a script instead of thinking."""
 
 import hmac
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from rookery.system.errors import RookeryError
 from rookery.testing.chunks import error_body
 from rookery.testing.loading import load_script, script_of
 from rookery.testing.player import Player
-from rookery.testing.request_log import RequestLog
+from rookery.testing.request_log import Record, RequestLog
 from rookery.testing.routes import Holds, routes
 from rookery.testing.script import Script
 from rookery.wire.door import Limits
@@ -46,11 +46,19 @@ class ScriptedModel:
 
 @asynccontextmanager
 async def scripted_model(
-    script: Script | Mapping[str, Any] | Path, *, port: int = 0, key: str | None = None, log: Path | None = None
+    script: Script | Mapping[str, Any] | Path,
+    *,
+    port: int = 0,
+    key: str | None = None,
+    log: Path | None = None,
+    tell: Callable[[Record], None] | None = None,
 ) -> AsyncGenerator[ScriptedModel]:
-    """Serve a script, or one from a file, until the end of the block. With a key, requests must carry it."""
+    """Serve a script, or one from a file, until the end of the block.
+
+    With a key, requests must carry it. `log` is a file that requests are appended to, `tell` is called with each.
+    """
     player = Player(_script(script))
-    requests = RequestLog(log)
+    requests = RequestLog(log, tell=tell)
     try:
         sock = bind_port(port)
         if sock is None:

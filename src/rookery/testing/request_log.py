@@ -48,9 +48,17 @@ class Record(Struct, kw_only=True):
 class RequestLog(Sequence[Record]):
     """The last `kept` requests; `dropped` is how many there were before them."""
 
-    def __init__(self, file: Path | None = None, *, kept: int = KEPT, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        file: Path | None = None,
+        *,
+        tell: Callable[[Record], None] | None = None,
+        kept: int = KEPT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.dropped = 0
         self._records: deque[Record] = deque(maxlen=kept)
+        self._tell = tell
         self._clock = clock
         self._news = asyncio.Event()
         self._file: int | None = None
@@ -75,6 +83,8 @@ class RequestLog(Sequence[Record]):
         self.dropped += len(self._records) == self._records.maxlen
         self._records.append(made)
         self._wake()
+        if self._tell is not None:
+            self._tell(made)
         return made
 
     def end(self, record: Record, how: End) -> None:
