@@ -47,7 +47,7 @@ class WorkspacesService:
             place=settings.worktrees.path,
             setup_seconds=settings.workspace.setup_seconds,
         )
-        self.tools = WorkspaceTools(state, self.workspaces, projects, git, events)
+        self.tools = WorkspaceTools(self.workspaces, projects, git, events)
 
     async def start(self) -> None:
         await self.workspaces.start()

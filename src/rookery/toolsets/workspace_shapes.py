@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from rookery.workspaces.agent import AgentStatus
+from rookery.workspaces.agent import Agent, AgentStatus
 from rookery.workspaces.record import State
 from rookery.workspaces.status import Status
 
@@ -69,6 +69,7 @@ class Listed(msgspec.Struct):
     state: State
     error: str | None
     open: bool
+    agent: Agent
     attention: list[Need]
     status: WorkspaceStatus | None = None
 

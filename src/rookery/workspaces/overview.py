@@ -13,7 +13,6 @@ from rookery.system.git import Git
 from rookery.workspaces.agent import Agents
 from rookery.workspaces.attention import attention_of
 from rookery.workspaces.base import default_name
-from rookery.workspaces.listing import find_workspaces
 from rookery.workspaces.merged import merged_workspaces
 from rookery.workspaces.metadata import BASE, read_kept
 from rookery.workspaces.projects import Project, Projects
@@ -28,8 +27,8 @@ Shown = dict[str, Any]
 
 
 class Overview:
-    def __init__(self, state: Path, workspaces: Workspaces, projects: Projects, git: Git, agents: Agents) -> None:
-        self._state, self._workspaces, self._projects = state, workspaces, projects
+    def __init__(self, workspaces: Workspaces, projects: Projects, git: Git, agents: Agents) -> None:
+        self._workspaces, self._projects = workspaces, projects
         self._git, self._agents = git, agents
 
     async def all(self, project: str | None = None, *, status: bool = False) -> list[Shown]:
@@ -92,7 +91,7 @@ class Overview:
             return []
 
     async def _merged(self, project: Project) -> list[Shown]:
-        found = await find_workspaces(self._git, self._state, project)
+        found = await self._workspaces.finding.of(project)
         bases = await self._bases([one.workspace for one in found])
         merged = await merged_workspaces(self._git, found, bases)
         return [{**one.workspace.as_dict(), "how": how} for one, how in merged]
@@ -125,7 +124,8 @@ class Overview:
 
     async def _shown(self, workspace: Workspace, status: Status | None) -> Shown:
         agent = await self._agents.process(workspace)
-        return {**workspace.as_dict(), "attention": attention_of(workspace, status, agent)}
+        needs = attention_of(workspace, status, agent)
+        return {**workspace.as_dict(), "agent": msgspec.to_builtins(agent), "attention": needs}
 
     async def _with_status(self, workspace: Workspace, status: Status | None) -> Shown:
         told = await self._status(workspace, status) if status is not None else None

@@ -10,6 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import project_id
 from rookery.workspaces.agent import Agents, AgentSession, NoAgents
+from rookery.workspaces.bin import Bin
 from rookery.workspaces.differences import Difference, difference
 from rookery.workspaces.overview import Overview, Shown
 from rookery.workspaces.projects import Project, Projects
@@ -30,7 +31,6 @@ class WorkspaceTools:
 
     def __init__(
         self,
-        state: Path,
         workspaces: Workspaces,
         projects: Projects,
         git: Git,
@@ -39,10 +39,9 @@ class WorkspaceTools:
     ) -> None:
         self.workspaces, self.projects, self.events = workspaces, projects, events
         self.agents: Agents = agents or NoAgents()
-        self.overview = Overview(state, workspaces, projects, git, self.agents)
+        self.overview = Overview(workspaces, projects, git, self.agents)
+        self.bin = Bin(workspaces, projects)
         self._git = git
-        # The project of a folder that was asked about, to look there first.
-        self._project_of: dict[Path, str] = {}
 
     # ---- which one
 
@@ -51,25 +50,18 @@ class WorkspaceTools:
 
     async def at(self, directory: Path) -> Workspace:
         """The workspace at a folder, as it is now; the error tells whether its project is unknown."""
-        if (known := self._project_of.get(directory)) is not None:
-            try:
-                if found := _at(directory, await self.workspaces.list(known)):
-                    return found
-            except RookeryError:
-                del self._project_of[directory]
-        if found := _at(directory, await self.workspaces.list()):
-            self._project_of[directory] = found.project.id
-            return found
+        found = await self.workspaces.finding.find_at(str(directory))
+        if found is not None:
+            return found.workspace
         await self._must_be_of_a_project(directory)
         raise RookeryError("workspace-not-found", f"{directory} is not a workspace", _SEE)
 
     async def around(self, folder: Path) -> Workspace:
         """The workspace that a folder lies in, the innermost if there are several."""
         real = await asyncio.to_thread(folder.resolve)
-        every = await self.workspaces.list()
-        found = [one for one in every if real.is_relative_to(one.path) or real.is_relative_to(one.path.resolve())]
-        if found:
-            return max(found, key=lambda one: len(one.path.parts))
+        for above in (real, *real.parents):
+            if (found := await self.workspaces.finding.find_at(str(above))) is not None:
+                return found.workspace
         await self._must_be_of_a_project(folder)
         raise RookeryError("workspace-not-found", f"{folder} is in no workspace", _SEE)
 
@@ -124,6 +116,13 @@ class WorkspaceTools:
         await self.workspaces.delete(workspace, force=force, keep_branch=keep_branch, wait=wait)
         return Started()
 
+    async def prepare(self, workspace: Workspace, *, wait: bool = False) -> Workspace:
+        """Prepare it anew; with `wait` answers when that has ended, well or not."""
+        await self.workspaces.prepare(workspace)
+        if wait:
+            return await self.workspaces.prepared(workspace)
+        return await self.get(workspace.project.id, workspace.name)
+
     async def diff(self, workspace: Workspace) -> Difference:
         """What was changed in a workspace since it began, committed or not."""
         base = (await self.workspaces.metadata(workspace))["base"]
@@ -141,7 +140,3 @@ class WorkspaceTools:
 
     async def restart_agent(self, workspace: Workspace) -> int:
         return await self.agents.restart(workspace)
-
-
-def _at(directory: Path, workspaces: list[Workspace]) -> Workspace | None:
-    return next((one for one in workspaces if directory in (one.path, one.path.resolve())), None)
