@@ -28,6 +28,11 @@ _FEW_RETRIES = ("npm_config_fetch_retries", "0")
 _NOT_INHERITED = frozenset(
     {MARKER, "PWD", "OLDPWD", "SHLVL", "_", "OPENCODE", "OPENCODE_PID", "OPENCODE_SERVER_PASSWORD", "ROOKERY_TOKEN"}
 )
+_WIRED = frozenset(
+    {f"{house}_{what}" for house in ("ROOKERY", "CODEHYDRA") for what in ("MCP_PORT", "WORKSPACE_PATH")}
+    | {f"OPENCODE_{what}" for what in ("CONFIG", "CONFIG_CONTENT", "DISABLE_AUTOUPDATE", "DISABLE_PROJECT_CONFIG")}
+    | {"ROOKERY_WORKSPACE_HEADER", "OPENCODE_SERVER_USERNAME"}
+)
 _LOGIN_SECONDS = 20.0
 _TELL = "import json, os, sys; sys.stdout.write(sys.argv[1] + json.dumps(dict(os.environ)))"
 
@@ -47,7 +52,7 @@ class Wiring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agent_environment(user: Mapping[str, str], wiring: Wiring) -> dict[str, str]:
-    found = {name: value for name, value in user.items() if name not in _NOT_INHERITED}
+    found = without_wiring(user)
     path = str(wiring.workspace)
     found |= {
         "ROOKERY_WORKSPACE_PATH": path,
@@ -108,7 +113,13 @@ def data_file(found: Mapping[str, str]) -> Path:
 
 async def user_environment(kind: EnvFrom, spawner: Spawner) -> dict[str, str]:
     """The environment that agents start from, by the setting `agents.env_from`."""
-    return dict(os.environ) if kind == "daemon" else await login_environment(spawner)
+    return without_wiring(os.environ) if kind == "daemon" else await login_environment(spawner)
+
+
+def without_wiring(found: Mapping[str, str]) -> dict[str, str]:
+    """An environment as it was before an agent was wired: a daemon may be started from an agent's own shell."""
+    wired = _WIRED if "ROOKERY_WORKSPACE_PATH" in found else frozenset[str]()
+    return {name: value for name, value in found.items() if name not in _NOT_INHERITED | wired}
 
 
 async def login_environment(spawner: Spawner, shell: Path | None = None) -> dict[str, str]:
@@ -131,4 +142,4 @@ async def login_environment(spawner: Spawner, shell: Path | None = None) -> dict
     if not there or done.cut:
         told = done.stderr.decode("utf-8", "replace").strip()[-400:] or f"it ended with {done.returncode}"
         raise RookeryError("agent-unavailable", f"the login shell {shell} told no environment: {told}", remedy)
-    return {name: value for name, value in json.loads(told).items() if name not in _NOT_INHERITED}
+    return without_wiring(json.loads(told))

@@ -18,6 +18,7 @@ from rookery.system.child import Child
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
 from rookery.system.spawn import Spawner
+from rookery.system.tasks import TaskSet
 
 logger = logging.getLogger("rookery.agents")
 # OpenCode then takes any port that is free.
@@ -130,7 +131,8 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
 
 async def _port(child: Child, listens: asyncio.Future[int], launch: Launch, log: AgentLog) -> int:
     """Where it listens. Nothing is asked of it before: it accepts connections earlier, and never answers those."""
-    dead = asyncio.gather(child.wait())
+    tasks = TaskSet(launch.name)
+    dead = tasks.start(child.wait(), "end")
     try:
         async with asyncio.timeout(launch.seconds):
             await asyncio.wait([listens, dead], return_when=asyncio.FIRST_COMPLETED)
@@ -138,7 +140,7 @@ async def _port(child: Child, listens: asyncio.Future[int], launch: Launch, log:
         told = f"OpenCode does not listen after {launch.seconds:g} s\n{log.last_lines()}".rstrip()
         raise RookeryError("agent-unavailable", told, f"see its log: {launch.log}") from None
     finally:
-        dead.cancel()
+        await tasks.close()
     if not listens.done():
         await child.drained(1.0)
     if listens.done():
