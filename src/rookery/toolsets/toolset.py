@@ -32,14 +32,16 @@ class Tool:
     takes: type[msgspec.Struct] = Nothing
     gives: Any = dict[str, Any]
     read_only: bool = False
+    # Whether it may take something away.
+    destructive: bool = False
 
     def entry(self) -> Entry:
         definition = {
             "name": self.name,
             "description": self.description,
             "inputSchema": _schema(self.takes),
-            "outputSchema": _object(_schema(self.gives)),
-            "annotations": {"readOnlyHint": self.read_only},
+            "outputSchema": _object(_whole(_schema(self.gives))),
+            "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
 
@@ -94,6 +96,18 @@ def _answer(value: Any) -> Mapping[str, Any]:
     }
 
 
+def _whole(schema: Any) -> Any:
+    """The schema of an answer, in which every member is there, also one that a struct has a default for."""
+    if isinstance(schema, list):
+        return [_whole(one) for one in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _whole(value) for key, value in cast(dict[str, Any], schema).items() if key != "default"}
+    if isinstance(made.get("properties"), dict):
+        made["required"] = [*made["properties"]]
+    return made
+
+
 def _object(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of structured content: of the value itself, or of the object that it is wrapped in."""
     if schema.get("type") == "object":
@@ -114,7 +128,9 @@ def _inlined(made: Any, parts: Mapping[str, Any]) -> Any:
         return made
     members = cast(dict[str, Any], made)
     if "$ref" in members:
-        return _inlined(parts[members["$ref"]], parts)
+        # What a struct says of itself is for those who read the code.
+        part = {key: value for key, value in parts[members["$ref"]].items() if key not in ("title", "description")}
+        return _inlined(part, parts)
     made = {key: _inlined(value, parts) for key, value in members.items()}
     choices: list[dict[str, Any]] = made.get("anyOf", [])
     if choices and all(one.keys() == {"type"} for one in choices):

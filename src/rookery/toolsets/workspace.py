@@ -140,6 +140,7 @@ def workspace_toolset(faces: WorkspaceTools, directory: Path | None) -> Toolset:
                 delete,
                 takes=Delete,
                 gives=Started,
+                destructive=True,
             ),
             Tool(
                 "workspace_create",
@@ -182,6 +183,7 @@ def workspace_toolset(faces: WorkspaceTools, directory: Path | None) -> Toolset:
                 restart_agent,
                 takes=NoInput,
                 gives=int,
+                destructive=True,
             ),
         ],
     )

@@ -68,10 +68,12 @@ class Listed(msgspec.Struct):
     main: bool
     state: State
     error: str | None
+    code: str | None
     open: bool
     agent: Agent
     attention: list[Need]
-    status: WorkspaceStatus | None = None
+    # Null where it was not asked for, or cannot be told.
+    status: WorkspaceStatus | None
 
 
 class ListedProject(msgspec.Struct):

@@ -46,7 +46,7 @@ class Overview:
         return await self._with_status(workspace, statuses.get(workspace.path)) | {"metadata": kept}
 
     async def brief(self, workspace: Workspace) -> Shown:
-        """A workspace as it is listed."""
+        """A workspace as it is listed; its status is not asked for."""
         return await self._shown(workspace, None)
 
     async def projects(self, project: str | None = None) -> list[Shown]:
@@ -125,7 +125,7 @@ class Overview:
     async def _shown(self, workspace: Workspace, status: Status | None) -> Shown:
         agent = await self._agents.process(workspace)
         needs = attention_of(workspace, status, agent)
-        return {**workspace.as_dict(), "agent": msgspec.to_builtins(agent), "attention": needs}
+        return {**workspace.as_dict(), "status": None, "agent": msgspec.to_builtins(agent), "attention": needs}
 
     async def _with_status(self, workspace: Workspace, status: Status | None) -> Shown:
         told = await self._status(workspace, status) if status is not None else None
