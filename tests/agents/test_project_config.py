@@ -109,6 +109,15 @@ def test_what_opencode_writes_itself_changes_nothing(tmp_path: Path) -> None:
     assert look(tmp_path) == repositorys
 
 
+def test_the_line_that_opencode_writes_into_a_config_changes_nothing(tmp_path: Path) -> None:
+    config = write(tmp_path, "opencode.json", '\n{"model": "x/y"}\n')
+    before = look(tmp_path)
+    config.write_text('{\n  "$schema": "https://opencode.ai/config.json","model": "x/y"}\n')
+    assert look(tmp_path).files == before.files
+    config.write_text('{\n  "$schema": "https://elsewhere/config.json","model": "x/y"}\n')
+    assert look(tmp_path).files != before.files
+
+
 def test_links_are_followed_as_opencode_does(tmp_path: Path) -> None:
     outside = write(tmp_path, "outside/plugin/a.js")
     root = tmp_path / "root"

@@ -1,6 +1,7 @@
 """Agents as the daemon starts them, with the real OpenCode, offline."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -82,3 +83,15 @@ class Bench:
 
 def make_bench(state: Path, **more: Any) -> Bench:
     return Bench(state, OpenCodeHome.make(Path(os.environ["HOME"]) / "opencode"), **more)
+
+
+async def shell(api: OpenCodeApi, command: str) -> str:
+    """What a command prints in the agent's bash tool."""
+    session = await api.session()
+    await api.ask("POST", f"/session/{session}/shell", {"agent": "build", "command": command})
+    return (await api.tools(session))[-1]["state"]["output"]
+
+
+def config_with(**more: Any) -> str:
+    """Without a schema OpenCode would write one into the file."""
+    return json.dumps({"$schema": "https://opencode.ai/config.json", **more})

@@ -28,6 +28,8 @@ LARGEST_CONFIG = 1_000_000
 # OpenCode itself writes these when it starts; were they part of the content, every start would change it.
 _OPENCODES_OWN = frozenset({".gitignore", "package-lock.json", "bun.lock", "bun.lockb"})
 _OWN_PACKAGE = "@opencode-ai/plugin"
+# OpenCode writes this at the head of a config that has none.
+_WRITTEN_IN = re.compile(rb'^\s*\{(\s*"\$schema": "https://opencode\.ai/config\.json",)?')
 # A text may be a path, a line for a shell, or hold a reference to a file.
 _PIECES = re.compile(r"""[^\s;|&()<>"'`=,{}]+""")
 _PREFIXES = ("file://", "file:")
@@ -93,7 +95,7 @@ class _Look:
     def config(self, path: Path, read: ReadJson) -> None:
         """A config, and the files of the checkout that it names: its plugins and commands among them."""
         data = self._read(path, LARGEST_CONFIG)
-        self._keep(path, data)
+        self._keep(path, _WRITTEN_IN.sub(b"{", data, count=1))
         try:
             text = data.decode()
             value = read(text)
