@@ -21,10 +21,6 @@ PROVIDER = {
     "options": {"baseURL": "http://127.0.0.1:9/v1"},
     "models": {"m": {"name": "M"}},
 }
-    "npm": "@ai-sdk/openai-compatible",
-    "options": {"baseURL": "http://127.0.0.1:9/v1"},
-    "models": {"m": {"name": "M"}},
-}
 
 
 @pytest.fixture
