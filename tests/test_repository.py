@@ -38,7 +38,6 @@ LONGEST = 500
 LONGER = {
     "src/rookery/wire/front.py": 360,
     "src/rookery/system/store.py": 318,
-    "src/rookery/daemon/running.py": 228,
 }
 
 

@@ -103,13 +103,31 @@ class Agents(msgspec.Struct, frozen=True):
     ] = 60.0
     idle_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=2_592_000)],
-        Meta(
-            description="How long an agent may idle before it is stopped until something needs it. 0 means for ever."
-        ),
+        Meta(description="How long an agent may idle before it is stopped until something needs it. 0 means for ever."),
     ] = 0
     toolsets: Annotated[
         str, Meta(description="The toolsets that agents get from Rookery, with commas between them.")
     ] = "workspace"
+
+
+class Trash(msgspec.Struct, frozen=True):
+    days: Annotated[
+        Annotated[float, Meta(gt=0, le=36500)],
+        Meta(description="How many days a deleted workspace stays in the trash before it is gone for good."),
+    ] = 14.0
+    limit: Annotated[
+        Bytes, Meta(description="How many bytes the trash may hold; over that, what was deleted first goes first.")
+    ] = 21_474_836_480
+
+
+class Notify(msgspec.Struct, frozen=True):
+    command: Annotated[
+        str,
+        Meta(
+            description="A command to run when a workspace begins to need you. It gets the workspace as JSON on stdin, "
+            "and `ROOKERY_WORKSPACE_NAME`, `ROOKERY_WORKSPACE_PATH` and `ROOKERY_ATTENTION` in its environment."
+        ),
+    ] = ""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -127,6 +145,8 @@ class Settings(msgspec.Struct, frozen=True):
     daemon: Daemon = Daemon()
     worktrees: Worktrees = Worktrees()
     workspace: Workspace = Workspace()
+    trash: Trash = Trash()
+    notify: Notify = Notify()
     agents: Agents = Agents()
 
 
