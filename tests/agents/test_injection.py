@@ -1,6 +1,9 @@
 """What the generated file and the inline config say."""
 
 import json
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,14 @@ def test_the_users_own_file_is_merged_with_paths_that_hold_from_everywhere() -> 
     assert options == {"apiKey": "{file:/home/me/conf/key.txt}", "other": "{file:~/k} {file:/k} {env:K}"}
     assert found["mcp"]["other"] == {"enabled": False}
     assert found["mcp"]["rookery"]["type"] == "remote"
+
+
+def test_the_plugin_is_in_the_wheel(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=Path(__file__).parents[2], check=True, timeout=120, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("rookery/agents/plugin/rookery.js") == PLUGIN.read_bytes()
 
 
 def test_a_config_that_no_variable_holds_is_refused_before_the_start() -> None:

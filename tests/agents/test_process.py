@@ -128,15 +128,21 @@ async def test_d15_an_opencode_that_hangs_before_it_listens_is_given_up_and_ende
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-async def test_d15_a_killed_agent_tells_that_it_was_and_what_it_said_last(bench: Bench, tmp_path: Path) -> None:
-    async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
-        await api.session()
+@requirement("agent.env.user")
+async def test_d15_a_killed_agent_tells_why_it_ended_and_its_sessions_are_there_for_the_next(
+    bench: Bench, tmp_path: Path
+) -> None:
+    app = make_repository(tmp_path / "app")
+    async with bench.agent(app) as (agent, api):
+        session = await api.session()
         os.kill(agent.pid, signal.SIGKILL)
         ended = await asyncio.wait_for(agent.ended(), 30)
         assert (ended.code, ended.expected) == (-9, False)
         assert ended.reason.startswith("OpenCode was ended by SIGKILL\n")
         assert "level=INFO" in ended.reason
         assert "opencode server listening" in agent.log.path.read_text()
+    async with bench.agent(app) as (_, api):
+        assert [one["id"] for one in await api.ask("GET", "/session")] == [session]
 
 
 async def test_a_program_that_serves_strangers_is_not_used(state: Path, tmp_path: Path) -> None:
