@@ -1,7 +1,5 @@
 """What clients of Socket.IO may ask of workspaces, and the shapes of question and answer; nothing else is done here."""
 
-import asyncio
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -13,7 +11,6 @@ from rookery.wire.gate import Principal
 from rookery.workspaces.projects import Project
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tools import WorkspaceTools
-from rookery.workspaces.worktrees import registered_folders
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,10 +23,11 @@ _NAMED = "api:workspace:"
 
 @dataclass(frozen=True)
 class Caller:
-    """A connected client, and the workspace that it speaks of where it says no other."""
+    """A connected client, and the workspace that it speaks of where it says no other; `gone` is that of its token."""
 
     principal: Principal
     path: Path | None
+    gone: bool = False
 
 
 class Which(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -74,15 +72,15 @@ class WorkspaceEvents:
         if auth is not None and not isinstance(auth, dict):
             raise RookeryError("invalid-input", "auth is not an object", "send {workspacePath: …}, or nothing")
         given = _absolute(cast(dict[str, object], auth).get("workspacePath")) if auth else None
-        own = self._own(principal)
+        own = await self._own(principal)
         if given is None:
-            return Caller(principal, own)
+            return Caller(principal, own.path if own is not None else None)
         try:
             return Caller(principal, (await self._at(principal, given)).path)
         except RookeryError as error:
-            if own is None and error.code.endswith("-not-found"):
-                return Caller(principal, Path(given))
-            raise
+            if not error.code.endswith("-not-found"):
+                raise
+            return Caller(principal, Path(given))
 
     async def run(self, caller: Caller, event: str, given: tuple[object, ...]) -> object:
         known = self._known.get(event)
@@ -90,6 +88,8 @@ class WorkspaceEvents:
             raise RookeryError(
                 "invalid-input", f"there is no event {event[:100]}", f"use one of {', '.join(self._known)}"
             )
+        if caller.gone:
+            raise _no_home()
         if len(given) > 1:
             raise RookeryError("invalid-input", f"{event} takes one object", "send it and a function to acknowledge it")
         return msgspec.to_builtins(await known(caller, given[0] if given else None))
@@ -134,27 +134,30 @@ class WorkspaceEvents:
         given = _absolute(asked.workspace_path)
         if given is not None:
             return await self._at(caller.principal, given)
-        # A token's workspace may have been moved since.
-        place = self._own(caller.principal) or caller.path
-        if place is None:
+        if (own := await self._own(caller.principal)) is not None:
+            return own
+        if caller.path is None:
             remedy = "send workspacePath, with the event or with auth when you connect"
             raise RookeryError("invalid-input", "no workspace is selected", remedy)
-        return await self._tools.at(place)
+        return await self._tools.at(caller.path)
 
     async def _at(self, principal: Principal, given: str) -> Workspace:
-        own = self._own(principal)
-        real = Path(await asyncio.to_thread(os.path.realpath, given))
-        if own is not None and real != await asyncio.to_thread(own.resolve):
-            raise RookeryError("forbidden", f"the token of {own} opens no other workspace", "leave workspacePath out")
-        return await self._tools.at(real)
+        own = await self._own(principal)
+        if own is None:
+            return await self._tools.at(Path(given))
+        found = await self._tools.workspaces.finding.find_at(given)
+        if found is None or found.workspace.path != own.path:
+            raise RookeryError("forbidden", f"the token of {own.name} opens no other place", "leave workspacePath out")
+        return own
 
-    def _own(self, principal: Principal) -> Path | None:
+    async def _own(self, principal: Principal) -> Workspace | None:
+        """The workspace of a token, wherever it is now."""
         if principal.workspace is None:
             return None
-        found = _home(principal.workspace)
+        found = await self._tools.workspaces.finding.with_own(principal.workspace)
         if found is None:
-            raise RookeryError("workspace-not-found", "the workspace of this token is gone", "connect with another one")
-        return found
+            raise _no_home()
+        return found.workspace
 
     async def _project(self, caller: Caller, asked: Creation) -> Project:
         """The one that is named, else the one of the caller's workspace, else the only one there is."""
@@ -168,12 +171,8 @@ class WorkspaceEvents:
         return own
 
 
-def _home(own: Path) -> Path | None:
-    """The worktree with this git folder; that of the main checkout lies in it."""
-    if not own.is_dir():
-        return None
-    linked = {folder: path for path, folder in registered_folders(own.parents[1]).items()}
-    return linked.get(own, own.parent)
+def _no_home() -> RookeryError:
+    return RookeryError("workspace-not-found", "the workspace of this token is gone", "connect with another token")
 
 
 def _absolute(given: object) -> str | None:
