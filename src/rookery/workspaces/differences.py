@@ -107,7 +107,9 @@ async def _since(git: Git, path: Path, base: str) -> str | None:
 
 async def _of_new_file(git: Git, path: Path, name: bytes) -> bytes:
     """A patch that adds it. Git answers 1, as they differ; one that went meanwhile has none."""
-    ran = await git.run(path, "diff", *_PLAIN, "--no-index", "--", os.devnull, f"./{os.fsdecode(name)}")
+    # A lone hyphen would be what it is given to read.
+    file = "./-" if name == b"-" else os.fsdecode(name)
+    ran = await git.run(path, "diff", *_PLAIN, "--no-index", "--", os.devnull, file)
     return ran.stdout if ran.returncode == 1 else b""
 
 
