@@ -1,9 +1,10 @@
-"""How long status and deletion of workspaces take, against git doing the same without us."""
+"""How long status, listing and deletion of workspaces take, against git doing the same without us."""
 
 import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -22,12 +23,15 @@ from rookery.workspaces.record import Workspace
 from rookery.workspaces.removal import Removals
 from rookery.workspaces.status import Statuses
 
-from .harness import Bar, Sample, ratio, take_turns
+from .harness import Bar, Sample, ratio, take_turns, user_environment
+from .servers import Server, running
 
 T = TypeVar("T")
 
-WANTED = {"status.seconds": 1.3, "unchanged.seconds": 0.05, "delete.seconds": 1.5}
+WANTED = {"status.seconds": 1.3, "unchanged.seconds": 0.05, "list.seconds": 2.0, "delete.seconds": 1.5}
 
+_ROOKERY = str(Path(sys.executable).with_name("rookery"))
+_DAEMON = [sys.executable, "-P", "-m", "rookery.daemon", "serve", "--set", "http.port={port}"]
 _WORKTREES, _FOLDERS, _FILES, _IGNORED = 100, 50, 20, 20_000
 _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0", "-c", "commit.gpgSign=false")
 # All fields of a status of one worktree, as one would ask git for them.
@@ -40,13 +44,12 @@ _EACH = (
 def run() -> list[Bar]:
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
         app = _repository(Path(folder) / "app")
-        ratios = _statuses(app, Path(folder)) | _deletions(app, Path(folder))
-    bars = [Bar(f"workspaces.{name}", ratios[name], "<=", wanted) for name, wanted in WANTED.items()]
-    # The command does not exist yet.
-    return [*bars, Bar("workspaces.list.seconds", None, "<=", 2.0)]
+        places = _worktrees(app, Path(folder))
+        ratios = _statuses(app, places) | _lists(app, Path(folder)) | _deletions(app, Path(folder))
+    return [Bar(f"workspaces.{name}", ratios[name], "<=", wanted) for name, wanted in WANTED.items()]
 
 
-def _statuses(app: Path, folder: Path) -> dict[str, float]:
+def _worktrees(app: Path, folder: Path) -> list[Path]:
     places = [folder / "trees" / str(number) for number in range(_WORKTREES)]
     for place in places:
         _git(app, "worktree", "add", "-q", "--no-track", "-b", f"task{place.name}", str(place), "main")
@@ -56,6 +59,10 @@ def _statuses(app: Path, folder: Path) -> dict[str, float]:
     # So that each has diverged, and there is something to merge.
     (app / "1" / "0").write_text("main")
     _git(app, "commit", "-q", "-a", "-m", "main")
+    return places
+
+
+def _statuses(app: Path, places: list[Path]) -> dict[str, float]:
     project = Project(project_id(app), app.name, str(app))
     workspaces = [Workspace(project, place.name, place, f"task{place.name}", False, "ready") for place in places]
 
@@ -122,6 +129,28 @@ def _loop(words: list[str], places: list[Path]) -> float:
     listed = "\0".join(map(str, places)).encode()
     subprocess.run(["xargs", "-0", *words], input=listed, stdout=subprocess.DEVNULL, check=True, timeout=600)
     return time.perf_counter() - began
+
+
+def _lists(app: Path, folder: Path) -> dict[str, float]:
+    """The whole command, with the changes in each, against git's own list and a command that does nothing."""
+    env = user_environment(folder, ROOKERY_HOME=str(folder / "home"), NO_COLOR="1")
+
+    def seconds(*argv: str) -> float:
+        began = time.perf_counter()
+        done = subprocess.run(argv, cwd=app, env=env, check=True, capture_output=True, timeout=600)
+        took = time.perf_counter() - began
+        if argv[1:3] == ("ws", "list") and done.stdout.count(b"+1 -1") != _WORKTREES:
+            raise RuntimeError(f"that is not the list: {done.stdout[:500]!r}")
+        return took
+
+    daemon = Server([*_DAEMON, "--project", str(app)], "/api/health", app, env)
+    with running(daemon):
+        targets = {
+            "least": lambda: {"seconds": seconds("git", "worktree", "list") + seconds(_ROOKERY, "--version")},
+            "list": lambda: {"seconds": seconds(_ROOKERY, "ws", "list", "--no-start")},
+        }
+        taken = take_turns(targets, rounds=15, repeats=3)
+    return {"list.seconds": ratio(taken, "list", "least", "seconds")}
 
 
 def _deletions(app: Path, folder: Path) -> dict[str, float]:

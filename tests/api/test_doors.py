@@ -208,7 +208,7 @@ async def test_a_client_over_a_websocket_is_served_the_view_that_it_opened() -> 
 async def test_the_servers_are_listed_for_a_model_as_this_view_has_them() -> None:
     folder = checkout()
     async with a_gateway(lambda theatre: theatre.servers("one") | {"bad": {"command": "false"}}, folder) as gateway:
-        caller = await gateway.caller(view_of(folder))
+        caller = await gateway.caller(headers={HEADER: str(folder)})
         await caller.tools()
         found = (await caller.call("hub_list_servers"))["result"]
         servers = {one["name"]: one for one in found["structuredContent"]["servers"]}

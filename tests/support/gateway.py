@@ -12,27 +12,24 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from rookery.api import app as api
-from rookery.api.guard import Guard
-from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
-from rookery.daemon.gateway import GatewayService
+from rookery.daemon.composition import Composition, Hands
 from rookery.daemon.settings import Settings
-from rookery.daemon.workspaces import WorkspacesService
-from rookery.guard.approvals import Approvals
 from rookery.system import places
 from rookery.system.bus import Bus, Event
-from rookery.system.git import Git
 from rookery.system.ids import new_id, project_id
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.server import Server
-from rookery.workspaces.projects import Projects
+from rookery.wire.gate import OWNER, Judge, tcp_judge
 from tests.support.callers import HANDSHAKE, MODERN, Caller
 from tests.support.clients import LIMIT
 from tests.support.marionettes import Theatre, a_theatre
-from tests.support.wire import Site, serving
+from tests.support.wire import Site, serving, welcome
+
+# The owner's token, where a gateway asks for tokens.
+OWNERS = "rk_the-owners-token"
 
 
 class Events(Bus):
@@ -58,15 +55,16 @@ class Gateway:
 
     def __init__(
         self,
-        service: GatewayService,
-        approvals: Approvals,
+        parts: Composition,
         events: Events,
         theatre: Theatre,
         site: Site,
         http: aiohttp.ClientSession,
     ) -> None:
-        self.service = service
-        self.approvals = approvals
+        self.parts = parts
+        self.service = parts.gateway
+        self.approvals = parts.approvals
+        self.workspaces = parts.workspaces.workspaces
         self.events = events
         self.theatre = theatre
         self.site = site
@@ -148,11 +146,14 @@ async def a_gateway(
     servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None,
     *projects: Path,
     patient: bool = True,
+    with_tokens: bool = False,
+    settings: Settings | None = None,
     **top: Any,
 ) -> AsyncGenerator[Gateway]:
     """`servers` are written to the user's file, with what else is to stand there. At the end no task is left.
 
-    A list waits for all servers, however slow this machine is just now, unless a test is about those that are.
+    A list waits for all servers, however slow this machine is just now, unless a test is about those that are. Without
+    tokens everybody is taken for the owner.
     """
     before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
@@ -167,36 +168,26 @@ async def a_gateway(
         await store.open()
         stack.push_async_callback(store.close)
         spawner, events = Spawner(new_id()), Events()
-        known = Projects(store, Git(spawner), events)
-        for folder in projects:
-            await known.add(folder)
-        approvals = Approvals(store)
-        service = GatewayService(store, spawner, events, known, approvals)
-        await service.start()
-        stack.push_async_callback(service.stop)
-        workspaces = WorkspacesService(Settings(), state, store, spawner, events, known, approvals)
-        await workspaces.start()
-        stack.push_async_callback(workspaces.stop)
-        house = api.House(
-            instance="test",
-            version="0",
-            daemon=lambda: Daemon(0, "", "", 0.0, "0", "test", []),
-            projects=known,
-            workspaces=workspaces.workspaces,
-            events=events,
-            logs=Bus("logs"),
-            guard=Guard(approvals, events, service.waiting, service.approvals_changed),
-            mcp=Mcp(service.hub, service.workspace),
-            reload=_nothing,
-            stop=lambda reason: None,
+        hands = Hands("test", lambda: Daemon(0, "", "", 0.0, "0", "test", []), _nothing, lambda reason: None)
+        made = Composition(
+            settings or Settings(), state, store=store, spawner=spawner, events=events, logs=Bus("logs"), hands=hands
         )
-        doors = service.doors(api.build(house))
-        site = await stack.enter_async_context(serving(doors))
-        stack.callback(doors.close)
+        made.tokens.add(OWNERS, OWNER)
+        for folder in projects:
+            await made.projects.add(folder)
+        for service in (made.workspaces, made.gateway, made.upkeep):
+            await service.start()
+            stack.push_async_callback(service.stop)
+
+        def judge_of(port: int) -> Judge:
+            return tcp_judge(port, made.tokens) if with_tokens else welcome
+
+        site = await stack.enter_async_context(serving(made.doors, judge_of=judge_of))
+        stack.callback(made.doors.close)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        made = Gateway(service, approvals, events, theatre, site, http)
-        yield made
-        for caller in made.callers:
+        gateway = Gateway(made, events, theatre, site, http)
+        yield gateway
+        for caller in gateway.callers:
             await caller.close()
     assert asyncio.all_tasks() <= before
 

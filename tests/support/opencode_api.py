@@ -17,10 +17,10 @@ class OpenCodeApi:
     def __init__(self, url: str, directory: Path, password: str | None = None) -> None:
         self._url = url
         self._directory = str(directory)
-        self._auth = aiohttp.BasicAuth("opencode", password) if password else None
+        self._headers = {"Authorization": aiohttp.encode_basic_auth("opencode", password)} if password else {}
 
     async def __aenter__(self) -> "OpenCodeApi":
-        self._http = aiohttp.ClientSession(auth=self._auth, timeout=aiohttp.ClientTimeout(TURN_SECONDS))
+        self._http = aiohttp.ClientSession(headers=self._headers, timeout=aiohttp.ClientTimeout(TURN_SECONDS))
         return self
 
     async def __aexit__(

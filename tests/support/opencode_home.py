@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rookery.testing.snippet import opencode_config
+
 OPENCODE_VERSION = "1.18.33"
 
 OFFLINE = {
@@ -46,27 +48,9 @@ def fetch_no_plugin_package(folder: Path) -> None:
     (folder / "package-lock.json").write_text(json.dumps(lock))
 
 
-def scripted_config(model_url: str, key: str = "x", **more: Any) -> dict[str, Any]:
-    """The smallest config with which OpenCode speaks to a model at `model_url` (which ends in /v1) and to no other.
+def scripted_config(model_url: str, key: str | None = None, **more: Any) -> dict[str, Any]:
+    """A config with which OpenCode speaks to a model at `model_url` (which ends in /v1) and to no other.
 
     Snapshots are off, since they cost more than the rest of a turn.
     """
-    limits = {"context": 200_000, "output": 8_000}
-    inputs = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
-    model = {"name": "Scripted", "tool_call": True, "limit": limits, **inputs}
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "Scripted model",
-        "options": {"baseURL": model_url, "apiKey": key},
-        "models": {"scripted": model},
-    }
-    return {
-        "autoupdate": False,
-        "share": "disabled",
-        "snapshot": False,
-        "model": "scripted/scripted",
-        "small_model": "scripted/scripted",
-        "enabled_providers": ["scripted"],
-        "provider": {"scripted": provider},
-        **more,
-    }
+    return opencode_config(model_url, key) | {"autoupdate": False, "share": "disabled", "snapshot": False} | more

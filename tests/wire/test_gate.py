@@ -311,6 +311,21 @@ async def test_a05_a_body_that_a_web_page_could_send_unasked_is_refused(method: 
         assert gate.passed == []
 
 
+async def test_long_polling_posts_text_and_nothing_else_that_is_not_json() -> None:
+    async with guarded() as gate:
+        for kind, path, passes in (
+            ("text/plain;charset=UTF-8", "/socket.io/", True),
+            ("Text/Plain", "/socket.io/", True),
+            ("application/x-www-form-urlencoded", "/socket.io/", False),
+            ("text/plain", "/socket.io", False),
+            ("text/plain", "/socket.io/more", False),
+            ("text/plain", "/mcp", False),
+        ):
+            sent = [BEARER, f"Content-Type: {kind}", "Content-Length: 2"]
+            assert (await gate.ask("POST", path, *sent, body=b"{}")).status == (200 if passes else 415), (kind, path)
+        assert (await gate.ask("POST", "/socket.io/", *sent[1:], body=b"{}")).status == 401
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 async def test_json_of_any_spelling_passes_and_so_does_no_body_at_all(method: str) -> None:
     async with guarded() as gate:

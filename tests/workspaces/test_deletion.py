@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rookery.system.errors import RookeryError
@@ -214,7 +215,7 @@ async def test_the_service_tells_status_deletes_and_restores(state: Path, tmp_pa
             await workspaces.delete(made, wait=True)
         await workspaces.delete(made, force=True, wait=True)
         assert [one.name for one in await workspaces.list(project)] == ["@main"]
-        assert await workspaces.restore("task", project) == made
+        assert await workspaces.restore("task", project) == msgspec.structs.replace(made, open=False)
         assert await workspaces.status(project) == told
 
 

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,27 +13,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from rookery.api import guard, mcp
+from rookery.api import guard, mcp, projects, trash, workspaces
 from rookery.api.answers import answer, body_of
-from rookery.api.status import Daemon, Report
+from rookery.api.socketio import SocketIo
+from rookery.api.socketio_events import WorkspaceEvents
+from rookery.api.status import Daemon, Report, with_endpoint
 from rookery.api.streams import EventStream, since_of
 from rookery.system import metrics
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.log import LEVELS
 from rookery.workspaces.projects import Projects
-from rookery.workspaces.service import Workspaces
+from rookery.workspaces.tools import WorkspaceTools
 
 _STATUSES = {
     "invalid-input": 400,
+    "agent-unavailable": 409,
     "approval-refused": 403,
     "server-busy": 503,
     "server-exists": 409,
     "server-unavailable": 409,
     "upstream-failed": 502,
     "needs-approval": 409,
+    "repository-busy": 503,
     "store-busy": 503,
     "timeout": 504,
+    "workspace-exists": 409,
+    "workspace-not-clean": 409,
 }
 
 
@@ -46,7 +51,7 @@ class House:
     version: str
     daemon: Callable[[], Daemon]
     projects: Projects
-    workspaces: Workspaces
+    workspaces: WorkspaceTools
     events: Bus
     logs: Bus
     guard: guard.Guard
@@ -63,20 +68,18 @@ def build(house: House) -> ASGIApp:
             Route("/api/status", routes.status),
             Route("/api/events", routes.events),
             Route("/api/logs", routes.logs),
-            Route("/api/projects", routes.projects),
-            Route("/api/projects", routes.add_project, methods=["POST"]),
+            *projects.routes(house.projects),
+            *workspaces.routes(house.workspaces),
+            *trash.routes(house.workspaces),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
             *guard.routes(lambda: house.guard),
             *mcp.routes(house.mcp),
+            Route("/socket.io/", SocketIo(WorkspaceEvents(house.workspaces), house.events), methods=["GET", "POST"]),
             Route("/metrics", routes.metrics),
         ],
         exception_handlers={RookeryError: _known, HTTPException: _plain, Exception: _crashed},
     )
-
-
-class AddProject(msgspec.Struct, forbid_unknown_fields=True):
-    path: str
 
 
 class Stop(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,9 +96,16 @@ class Routes:
 
     async def status(self, request: Request) -> Response:
         """What `rookery status --json` prints."""
-        projects = await self._house.projects.all()
-        servers = await self._house.mcp.hub.all_records()
-        return answer(Report(self._house.daemon(), projects, workspaces=[], servers=servers))
+        house, daemon = self._house, self._house.daemon()
+        found = await house.workspaces.overview.all(status=True)
+        return answer(
+            Report(
+                daemon,
+                await house.projects.all(),
+                workspaces=[with_endpoint(one, daemon.url) for one in found],
+                servers=await house.mcp.hub.all_records(),
+            )
+        )
 
     async def events(self, request: Request) -> ASGIApp:
         """Everything that changes, as server-sent events; `?since=<id>` goes on after that event."""
@@ -118,19 +128,6 @@ class Routes:
             )
         since = since_of(request)
         return EventStream(self._house.logs, self._house.logs.before(int(last)) if since is None else since, keep)
-
-    async def projects(self, request: Request) -> Response:
-        """The projects."""
-        return answer(await self._house.projects.all())
-
-    async def add_project(self, request: Request) -> Response:
-        """Register the repository that `path` lies in; answers the project, with 201 if it is new and 200 if not."""
-        asked = await body_of(request, AddProject)
-        path = Path(asked.path)
-        if not path.is_absolute():
-            raise RookeryError("invalid-input", f"{asked.path!r} is not an absolute path", "send the whole path")
-        project, added = await self._house.projects.add(path)
-        return answer(msgspec.to_builtins(project) | {"added": added}, status=201 if added else 200)
 
     async def reload(self, request: Request) -> Response:
         """Read the settings anew; answers which were taken over and which need a restart."""

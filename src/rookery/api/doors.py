@@ -1,21 +1,24 @@
-"""The MCP endpoints: which view a path, a header and a query choose. Who may call has been judged before."""
+"""The MCP endpoints: each serves the view that a path, a header and a query choose."""
 
+import asyncio
+import stat
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, quote, unquote
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rookery.api.choosing import HEADER, Choice, Chooser
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
-from rookery.gateway.names import BARE, Style
 from rookery.gateway.nowhere import Nowhere
 from rookery.gateway.rules import Judge
 from rookery.gateway.view import View
 from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
 from rookery.upstreams.fleet import Fleet
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.membership import FleetMembers
@@ -26,26 +29,13 @@ from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
 
 _ENDS = frozenset({"mcp", "sse", "messages", "ws"})
-_HEADER = b"x-workspace-path"
-_LONGEST_PATH = 4096
 _MOST_ENDPOINTS = 1000
 # Fewer, so that they are forgotten first: what is asked for after that is known to be in use.
 _MOST_CHOICES = 500
-_STYLES = {"prefix": ("always", "conflict", "never"), "names": ("rookery", "opencode")}
+# How long calls may go on in a workspace that is closed; a deletion that its own client waits for is one of them.
+_DRAIN_SECONDS = 60.0
 
-
-@dataclass(frozen=True)
-class Choice:
-    """What chooses a view."""
-
-    directory: Path | None
-    server: str | None
-    style: Style = field(default_factory=Style)
-    toolsets: frozenset[str] | None = None
-
-
-# A workspace that was named, but is not registered.
-_NOWHERE = Choice(None, "")
+Made = tuple[Endpoint, View | Nowhere]
 
 
 @dataclass(frozen=True)
@@ -56,28 +46,38 @@ class Rooms:
     hooks: Hooks
     judge: Callable[[Permissions], Judge]
     toolsets: Callable[[Path | None], Sequence[Member]]
-    # A workspace by project and name, or by its path; None where there is none.
-    named: Callable[[str, str], Awaitable[Path | None]]
-    at: Callable[[str], Awaitable[Path | None]]
     info: dict[str, Any]
+
+
+class _Known(NamedTuple):
+    """What was chosen before. It holds while the folder is the same worktree, by its link to the repository."""
+
+    endpoint: Endpoint
+    path: bytes
+    link: Path | None
+    mark: tuple[int, ...] | None
 
 
 class Doors:
     """An ASGI app in front of the REST routes."""
 
-    def __init__(self, rooms: Rooms, rest: ASGIApp) -> None:
+    def __init__(self, rooms: Rooms, chooser: Chooser, rest: ASGIApp) -> None:
         self._rooms = rooms
+        self._chooser = chooser
         self._rest = rest
         # Most of them are asked for again and again; the one used longest ago first.
-        self._endpoints: OrderedDict[tuple[Choice, str], tuple[Endpoint, View | Nowhere]] = OrderedDict()
-        # What was chosen before, by all that chooses: path, query and header.
-        self._chosen: dict[tuple[bytes, ...], tuple[Endpoint, bytes]] = {}
+        self._endpoints: OrderedDict[tuple[Choice, str], Made] = OrderedDict()
+        # What was chosen before, by all that chooses: path, query, token and header.
+        self._chosen: dict[tuple[object, ...], _Known] = {}
+        self._closing: set[Endpoint] = set()
+        self._tasks = TaskSet("doors")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope["raw_path"]
-        chosen = (raw, scope["query_string"], *Head.of(scope["headers"]).all(_HEADER))
+        headers = Head.of(scope["headers"]).all(HEADER)
+        chosen = (raw, scope["query_string"], scope["state"]["principal"].workspace, *headers)
         known = self._chosen.get(chosen)
-        if known is None:
+        if known is None or (known.link is not None and _mark_of(known.link) != known.mark):
             beside, _, end = raw.decode("latin-1").rpartition("/")
             if end not in _ENDS or (beside and not beside.startswith("/w/")):
                 await self._rest(scope, receive, send)
@@ -85,26 +85,60 @@ class Doors:
             # The same place however its name is encoded: clients differ in what they escape.
             beside = "/".join(quote(unquote(part), safe="@") for part in beside.split("/"))
             try:
-                choice = await self._choose(scope, beside)
-                endpoint = await self._endpoint(choice, beside)
+                known = await self._find(scope, chosen, beside, end)
             except RookeryError as error:
-                status = 404 if error.code.endswith("-not-found") else 400
+                status = 403 if error.code == "forbidden" else 404 if error.code.endswith("-not-found") else 400
                 await Http(scope, receive, send).refuse(status, WireError(INVALID_REQUEST, error.message))
                 return
-            if len(self._chosen) >= _MOST_CHOICES:
-                self._chosen.clear()
-            # What is nowhere now may be somewhere the next time.
-            known = endpoint, f"{beside}/{end}".encode()
-            if choice is not _NOWHERE:
-                self._chosen[chosen] = known
-        endpoint, scope["raw_path"] = known
-        await endpoint(scope, receive, send)
+        scope["raw_path"] = known.path
+        await known.endpoint(scope, receive, send)
+
+    async def _find(self, scope: Scope, chosen: tuple[object, ...], beside: str, end: str) -> _Known:
+        if (before := self._chosen.pop(chosen, None)) is not None and before.link is not None:
+            # It is gone, or another one has come to its place, and nobody told us.
+            self.retire(gone := before.link.parent, "the workspace is gone")
+            await self._rooms.hub.let_go(gone)
+        choice = await self._chooser.choose(scope, beside)
+        link = choice.directory / ".git" if choice.directory is not None else None
+        mark = _mark_of(link) if link is not None else None
+        endpoint = await self._endpoint(choice, beside)
+        known = _Known(endpoint, f"{beside}/{end}".encode(), link, mark)
+        if len(self._chosen) >= _MOST_CHOICES:
+            self._chosen.clear()
+        # What is nowhere now may be somewhere the next time.
+        if choice.missing is None:
+            self._chosen[chosen] = known
+        return known
 
     def knows_session(self, session: str) -> bool:
         return any(session in endpoint.service.sessions for endpoint, _ in self._endpoints.values())
 
+    def retire(self, directory: Path, reason: str) -> bool:
+        """Close the endpoints of a workspace, once the calls there have ended or had their time; whether any were used.
+
+        Whoever comes from now on finds what there is then.
+        """
+        gone = [key for key in self._endpoints if key[0].directory == directory]
+        self._chosen.clear()
+        used = False
+        for key in gone:
+            endpoint, view = self._endpoints.pop(key)
+            used = used or not endpoint.service.idle
+            self._closing.add(endpoint)
+            self._tasks.start(self._drain(endpoint, view, reason), "drain")
+        return used
+
+    async def _drain(self, endpoint: Endpoint, view: View | Nowhere, reason: str) -> None:
+        if calls := endpoint.service.under_way():
+            await asyncio.wait(calls, timeout=_DRAIN_SECONDS)
+        endpoint.close(reason)
+        view.close()
+        self._closing.discard(endpoint)
+
     def close(self) -> None:
         """End every call and every stream; the listener is stopped after this."""
+        for endpoint in self._closing:
+            endpoint.close()
         for endpoint, view in self._endpoints.values():
             endpoint.close()
             view.close()
@@ -122,15 +156,13 @@ class Doors:
         self._endpoints.move_to_end(key)
         return self._endpoints[key][0]
 
-    def _make(self, choice: Choice, beside: str, fleet: Fleet) -> tuple[Endpoint, View | Nowhere]:
+    def _make(self, choice: Choice, beside: str, fleet: Fleet) -> Made:
         rooms = self._rooms
-        if choice is _NOWHERE:
-            nowhere = Nowhere(rooms.toolsets(None), rooms.info)
+        toolsets = [one for one in rooms.toolsets(choice.directory) if one.name in choice.toolsets]
+        if choice.missing is not None:
+            nowhere = Nowhere(toolsets, rooms.info, choice.missing)
             return Endpoint(nowhere, f"{beside}/mcp"), nowhere
-        toolsets: Sequence[Member] = () if choice.server is not None else rooms.toolsets(choice.directory)
-        if choice.toolsets is not None:
-            toolsets = [one for one in toolsets if one.name in choice.toolsets]
-        members = FleetMembers(fleet, rooms.judge, toolsets, choice.server)
+        members = FleetMembers(fleet, rooms.judge, toolsets, choice.server, choice.servers)
         view = View(members, choice.style, rooms.info, rooms.hooks)
         return Endpoint(view, f"{beside}/mcp", on_session_end=lambda one: rooms.hub.end_session(one.id)), view
 
@@ -143,56 +175,11 @@ class Doors:
             endpoint.close()
             view.close()
 
-    # ---- what a request says
 
-    async def _choose(self, scope: Scope, beside: str) -> Choice:
-        style, toolsets = _asked(scope["query_string"])
-        if toolsets is not None:
-            toolsets &= {one.name for one in self._rooms.toolsets(None)}
-        if not beside:
-            given = _path_in(Head.of(scope["headers"]).all(_HEADER))
-            if given is None:
-                return Choice(None, None, style, toolsets)
-            directory = await self._rooms.at(given) or await self._rooms.at(unquote(given))
-            return Choice(directory, None, style, toolsets) if directory is not None else _NOWHERE
-        # Every name is one percent-encoded segment.
-        match beside.split("/")[2:]:
-            case [project, workspace]:
-                server = None
-            case [project, workspace, "s", server] if server:
-                server, style = unquote(server), BARE
-            case _:
-                raise RookeryError("route-not-found", "there is no endpoint at this path")
-        directory = await self._rooms.named(unquote(project), unquote(workspace))
-        if directory is None:
-            raise RookeryError("workspace-not-found", f"there is no workspace {project}/{workspace}")
-        return Choice(directory, server, style, toolsets)
-
-
-def _path_in(sent: Sequence[bytes]) -> str | None:
-    """What `X-Workspace-Path` selects, which may be percent-encoded. It authorises nothing."""
-    if not sent:
-        return None
-    if len(sent) > 1 or len(sent[0]) > _LONGEST_PATH:
-        raise RookeryError("invalid-input", f"send X-Workspace-Path once, with at most {_LONGEST_PATH} bytes")
+def _mark_of(link: Path) -> tuple[int, ...] | None:
+    """What tells one `.git` from another; a main checkout's is a folder, in which things come and go."""
     try:
-        given = sent[0].decode()
-        decoded = unquote(given, errors="strict")
-    except UnicodeDecodeError:
-        raise RookeryError("invalid-input", "X-Workspace-Path is not valid UTF-8") from None
-    if not decoded.startswith("/") or "\0" in decoded:
-        raise RookeryError("invalid-input", "X-Workspace-Path must be an absolute path")
-    return given
-
-
-def _asked(query: bytes) -> tuple[Style, frozenset[str] | None]:
-    """`?prefix=` and `?names=` choose how tools are named, `?toolsets=` narrows what of ours is shown."""
-    if not query:
-        return Style(), None
-    given = {key: values[-1] for key, values in parse_qs(query.decode("latin-1")).items()}
-    for key, allowed in _STYLES.items():
-        if key in given and given[key] not in allowed:
-            raise RookeryError("invalid-input", f"?{key}= is one of {', '.join(allowed)}, not {given[key]!r}")
-    prefix: Any = given.get("prefix", "always")
-    style = Style(prefix, "_" if given.get("names") == "opencode" else "__")
-    return style, frozenset(given["toolsets"].split(",")) if "toolsets" in given else None
+        found = link.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, 0 if stat.S_ISDIR(found.st_mode) else found.st_mtime_ns

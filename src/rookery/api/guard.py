@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from rookery.api.answers import answer, body_of
 from rookery.guard.approvals import Approvals
-from rookery.guard.definitions import KIND, parts_of
+from rookery.guard.definitions import KIND, Parts, parts_of
 from rookery.guard.risks import risks_of
 from rookery.guard.subject import Key, Subject
 from rookery.guard.terminal import require_person, require_socket
@@ -69,9 +69,11 @@ class GuardRoutes:
         asked = await body_of(request, Approve)
         await require_person(request.state.principal, _peer_of(request), at_terminal=True)
         key = Key(asked.kind, asked.place, asked.name)
-        subject = next((one for one in await self._guard().waiting() if one.key == key), None)
-        if subject is None:
+        found = [one for one in await self._guard().waiting() if one.key == key]
+        if not found:
             raise _not_found(key, "waits for approval")
+        # Workspaces of a project may differ in content; what is none of them has changed since it was shown.
+        subject = next((one for one in found if one.digest == asked.digest), found[0])
         await self._guard().approvals.approve(subject, asked.digest)
         await self._tell("guard.approved", key, digest=asked.digest)
         return answer(msgspec.to_builtins(asked) | {"approved": True})
@@ -102,6 +104,8 @@ class GuardRoutes:
         if subject.kind == KIND:
             parts = parts_of(subject.content)
             told |= msgspec.to_builtins({"parts": parts, "risks": risks_of(parts)})
+        else:
+            told["risks"] = msgspec.to_builtins(risks_of(Parts([subject.content], "", "", {}, {}, {})))
         return told
 
     async def _tell(self, event: str, key: Key, **more: str) -> None:

@@ -1,9 +1,15 @@
 """The shape of `GET /api/status` and `rookery status --json`. Fields are added, never taken away."""
 
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
 import msgspec
 
 from rookery.upstreams.slots import Record
+from rookery.workspaces.agent import Agent, AgentStatus
 from rookery.workspaces.projects import Project
+from rookery.workspaces.status import Status
 
 
 class Daemon(msgspec.Struct):
@@ -16,28 +22,13 @@ class Daemon(msgspec.Struct):
     problems: list[str]
 
 
-class Counts(msgspec.Struct):
-    idle: int = 0
-    busy: int = 0
-    total: int = 0
-
-
-class AgentStatus(msgspec.Struct):
-    type: str = "none"
-    counts: Counts = msgspec.field(default_factory=Counts)
-
-
-class WorkspaceStatus(msgspec.Struct):
-    isDirty: bool
-    unmergedCommits: int
+class WorkspaceStatus(Status, frozen=True, rename="camel"):
     agent: AgentStatus
 
 
-class Agent(msgspec.Struct):
-    state: str
-    port: int | None = None
-    pid: int | None = None
-    error: str | None = None
+class Need(msgspec.Struct):
+    reason: str
+    text: str
 
 
 class Tool(msgspec.Struct):
@@ -62,7 +53,11 @@ class Workspace(msgspec.Struct):
     branch: str | None
     main: bool
     state: str
-    status: WorkspaceStatus
+    error: str | None
+    open: bool
+    attention: list[Need]
+    # Null where there is no folder, or git cannot read it.
+    status: WorkspaceStatus | None
     agent: Agent
     mcp: Endpoint
 
@@ -72,3 +67,10 @@ class Report(msgspec.Struct):
     projects: list[Project]
     workspaces: list[Workspace]
     servers: list[Record]
+
+
+def with_endpoint(shown: Mapping[str, Any], url: str) -> Workspace:
+    """A workspace with where clients reach it: on the app port, which serves it while it is open."""
+    place = f"{url}/w/{shown['project']}/{quote(shown['name'], safe='@')}/mcp"
+    mcp = Endpoint(shown["open"], port=None, url=place, connected_clients=0, tools=[], last_error=None)
+    return msgspec.convert({**shown, "mcp": msgspec.to_builtins(mcp)}, Workspace)

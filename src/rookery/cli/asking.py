@@ -8,6 +8,9 @@ from rookery.cli import output
 from rookery.cli.failure import Failure
 from rookery.cli.visible import visible
 
+# What the content of a kind is.
+_CONTENT = {"setup": "command, run in each new workspace", "git-config": "programs that git would run"}
+
 
 class Terminal:
     """The controlling terminal, whatever stdin and stdout were turned into."""
@@ -56,9 +59,7 @@ def approved(terminal: Terminal, one: dict[str, Any], count: str) -> bool:
         _lines(terminal, "settings", [f"{key}: {_json(value)}" for key, value in parts["other"].items()])
         _lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
         _lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
-        _line(terminal, "runs in", one["folder"])
-    else:
-        _lines(terminal, "content", one["content"].split("\n"))
+    _line(terminal, "runs in", one["folder"])
     _lines(terminal, "files, as they are now", [f"{path} sha256 {digest}" for path, digest in one["files"].items()])
     if one["last"] is not None:
         _lines(terminal, "what changed since you approved it", _difference(one["last"], one["shown"]))
@@ -67,6 +68,8 @@ def approved(terminal: Terminal, one: dict[str, Any], count: str) -> bool:
 
         _line(terminal, "command", shlex.join(parts["command"]), "bold")
         _line(terminal, "address", parts["url"], "bold")
+    else:
+        _lines(terminal, _CONTENT.get(one["kind"], "content"), one["content"].split("\n"), "bold")
     for risk in one.get("risks", []):
         terminal.say(f"  {risk['level']}: {visible(risk['text'])}", "red" if risk["level"] == "warning" else "yellow")
     if one["problem"]:
@@ -80,11 +83,11 @@ def _line(terminal: Terminal, head: str, text: str, style: str | None = None) ->
         terminal.say(f"  {head}: {output.paint(visible(text), style, terminal.out) if style else visible(text)}")
 
 
-def _lines(terminal: Terminal, head: str, lines: list[str]) -> None:
+def _lines(terminal: Terminal, head: str, lines: list[str], style: str | None = None) -> None:
     if lines:
         terminal.say(f"  {head}:")
         for line in lines:
-            terminal.say(f"    {visible(line)}")
+            terminal.say(f"    {visible(line)}", style)
 
 
 def _difference(before: str, now: str) -> list[str]:

@@ -56,22 +56,28 @@ def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -
         what = f"nothing named {name}" if name else "nothing"
         elsewhere = f"; {len(waiting)} in other projects: rookery guard approve --all" if waiting and not name else ""
         raise Failure("approval-not-found", f"{what} waits for approval here", f"see: rookery guard list{elsewhere}")
-    approved: list[str] = []
-    left: list[str] = []
-    with asking.Terminal() as terminal:
-        for number, one in enumerate(chosen, 1):
-            if asking.approved(terminal, one, f"{number} of {len(chosen)}"):
-                key = {field: one[field] for field in ("kind", "place", "name", "digest")}
-                link.call("POST", "/api/guard/approve", key, start=False)
-                approved.append(one["name"])
-            else:
-                left.append(one["name"])
+    approved, left = ask_about(chosen)
     if as_json:
         output.answer(json.dumps({"approved": approved, "left": left}))
     elif approved:
         output.answer("approved: " + ", ".join(map(visible, approved)))
     if not approved:
         raise Failure("needs-approval", "nothing was approved", "what waits goes on waiting")
+
+
+def ask_about(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Show each and ask; answers the names of those that were approved, and of those that were not."""
+    approved: list[str] = []
+    left: list[str] = []
+    with asking.Terminal() as terminal:
+        for number, one in enumerate(waiting, 1):
+            if asking.approved(terminal, one, f"{number} of {len(waiting)}"):
+                key = {field: one[field] for field in ("kind", "place", "name", "digest")}
+                link.call("POST", "/api/guard/approve", key, start=False)
+                approved.append(one["name"])
+            else:
+                left.append(one["name"])
+    return approved, left
 
 
 @guard.command(epilog="\b\nExamples:\n  rookery guard revoke github\n")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rookery.cli.failure import Failure
+from rookery.cli.failure import Failure, failure_from
 
 _SECONDS = 60.0
 
@@ -152,7 +152,6 @@ def failure_of(answer: bytes, status: int) -> Failure:
     import json
 
     try:
-        error = json.loads(answer)["error"]
-        return Failure(error["code"], error["message"], error.get("remedy", ""))
+        return failure_from(json.loads(answer)["error"])
     except (ValueError, KeyError, TypeError):
         return Failure("internal-error", f"the daemon answered {status}", "see `rookery logs`")

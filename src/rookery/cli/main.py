@@ -1,13 +1,12 @@
 """The root command. Groups are imported when they are used, so that `--help` costs little more than `import click`."""
 
-import importlib
 import os
 import sys
-from typing import Any
 
 import click
 
 from rookery import __version__
+from rookery.cli.lazy import LazyGroup
 
 # Name -> module and the line that `--help` shows; a test compares it with the command's own.
 COMMANDS = {
@@ -17,8 +16,10 @@ COMMANDS = {
     "doctor": ("rookery.cli.handover", "Check this machine, one row a check, changing nothing."),
     "logs": ("rookery.cli.logs", "Show the daemon's log."),
     "project": ("rookery.cli.project", "The repositories that Rookery knows."),
+    "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
+    "model": ("rookery.cli.model", "The scripted model: plays a script, so that agents run offline."),
     "config": ("rookery.cli.handover", "Show and change settings."),
     "completion": ("rookery.cli.completion", "Print a completion script for a shell."),
 }
@@ -28,36 +29,11 @@ Examples:
   rookery up -d          start the daemon in the background, on this repository
   rookery status         what is running
   rookery doctor         what is missing on this machine
+  rookery ws create x    a workspace of its own for a task
 """
 
 
-class LazyGroup(click.Group):
-    """A group that knows the names and summaries of its commands before it imports them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `rookery {near[0]}`?" if near else "see `rookery --help`"
-            raise click.UsageError(f"There is no command {args[0]!r}; {hint}", ctx) from error
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.command(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=COMMANDS, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rookery")
 def cli() -> None:
     """Rookery runs many coding agents side by side, behind one MCP control plane."""

@@ -58,12 +58,25 @@ def foreign(text: str, stream: TextIO | None = None) -> str:
     return "\n".join(visible(line.expandtabs()) for line in text.replace("\r\n", "\n").split("\n"))
 
 
-def table(rows: Sequence[Sequence[str]], heads: Sequence[str], styles: Sequence[str | None] = ()) -> str:
-    """Columns as wide as their widest cell, the last one ragged; nothing at all without rows. A style is for a row."""
+def table(
+    rows: Sequence[Sequence[str]], heads: Sequence[str], styles: Sequence[str | None] = (), *, fit: bool = False
+) -> str:
+    """Columns as wide as their widest cell, the last one ragged; nothing at all without rows. A style is for a row.
+
+    With `fit` lines are cut where the terminal ends.
+    """
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]]
-    text = ["  ".join(line).rstrip() for line in lines]
+    width = _columns() if fit else None
+    text = ["  ".join(line).rstrip()[:width] for line in lines]
     chosen = ["dim", *(styles or [None] * len(rows))]
     return "\n".join(paint(line, style) if style else line for line, style in zip(text, chosen, strict=True))
+
+
+def _columns() -> int | None:
+    """How long a line may be; as long as it likes where no terminal shows it."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -2,10 +2,12 @@
 
 import json
 import os
+from urllib.parse import quote
 
 import click
 
 from rookery.cli import link, output
+from rookery.cli.visible import visible
 
 
 @click.group(epilog="\b\nExamples:\n  rookery project list\n  rookery project add ~/src/app\n")
@@ -38,3 +40,22 @@ def add(path: str, as_json: bool, no_start: bool) -> None:
     else:
         told = json.loads(data)
         output.answer(f"{'added' if told['added'] else 'known already:'} {told['id']}")
+
+
+@project.command(epilog="\b\nExamples:\n  rookery project remove app\n")
+@click.argument("project")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def remove(project: str, as_json: bool, no_start: bool) -> None:
+    """Forget PROJECT, by id or name. Nothing of it is touched.
+
+    Its checkout, worktrees and branches stay as they are, and so does what is in the trash. Add it again to have all
+    of them back.
+    """
+    data = link.call("DELETE", f"/api/projects/{quote(project, safe='')}", start=not no_start)
+    if as_json:
+        output.answer_json(data)
+        return
+    told = json.loads(data)
+    output.answer(f"forgot {visible(told['id'])}")
+    output.narrate(f"nothing was touched: {visible(told['path'])}, its worktrees and branches stay as they are")

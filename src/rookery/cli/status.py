@@ -39,19 +39,10 @@ def render(report: dict[str, Any]) -> str:
     lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
     projects = [[project["name"], project["path"]] for project in report["projects"]]
     lines += ["", output.table(projects, ["PROJECT", "PATH"]) or "no projects yet: rookery project add PATH"]
-    workspaces = [
-        [
-            workspace["name"],
-            workspace["branch"] or "",
-            workspace["state"],
-            workspace["agent"]["state"],
-            workspace["status"]["agent"]["type"],
-            "changes" if workspace["status"]["isDirty"] else "",
-        ]
-        for workspace in report["workspaces"]
-    ]
-    if workspaces:
-        lines += ["", output.table(workspaces, ["WORKSPACE", "BRANCH", "STATE", "AGENT", "STATUS", ""])]
+    if report["workspaces"]:
+        from rookery.cli.ws_list import tables
+
+        lines += ["", tables(report["workspaces"], report["workspaces"])]
     if report["servers"]:
         lines += ["", output.table(servers(report["servers"]), ["SERVER", "STATUS", "TOOLS", "IN", ""])]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`python -P -m rookery.daemon serve|doctor|config`: what the command line hands over to."""
+"""`python -P -m rookery.daemon serve|doctor|config|model`: what the command line hands over to."""
 
 import argparse
 import os
@@ -23,6 +23,12 @@ def main(argv: list[str] | None = None) -> int:
     config.add_argument("--value")
     config.add_argument("--json", action="store_true")
     config.add_argument("--project", action="store_true")
+    model = commands.add_parser("model")
+    model.add_argument("--script", type=Path, required=True)
+    model.add_argument("--port", type=int, default=0)
+    model.add_argument("--log", type=Path)
+    model.add_argument("--check", action="store_true")
+    model.add_argument("--json", action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
         from rookery.daemon.options import Options
@@ -42,6 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         from rookery.daemon.doctor import run_doctor
 
         return run_doctor(as_json=given.json)
+    if given.command == "model":
+        from rookery.daemon.model import ServeOptions, run_model
+
+        return run_model(ServeOptions(given.script, given.port, given.log, given.check, given.json))
     from rookery.daemon.configure import run_config
 
     return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)

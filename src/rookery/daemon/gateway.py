@@ -1,6 +1,5 @@
 """The gateway as a service of the daemon: servers, views and endpoints, put together."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import rookery
+from rookery.api.choosing import Chooser
 from rookery.api.doors import Doors, Rooms
+from rookery.daemon.follow import follow
+from rookery.daemon.lookup import WorkspaceLookup
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
 from rookery.gateway.rules import Judge
@@ -18,11 +20,12 @@ from rookery.guard.approvals import Approvals
 from rookery.guard.definitions import content_of, key_of, server_subject
 from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.subject import Key, Subject
-from rookery.system.bus import Bus
-from rookery.system.errors import RookeryError
+from rookery.system.bus import Bus, Event
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
+from rookery.system.tasks import TaskSet
 from rookery.toolsets.hub import hub as hub_toolset
+from rookery.toolsets.workspace import workspace_toolset
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition, Problem
 from rookery.upstreams.hub import Hub
@@ -32,33 +35,50 @@ from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Record
 from rookery.upstreams.sources import Found
 from rookery.workspaces.projects import Projects
+from rookery.workspaces.record import Workspace
+from rookery.workspaces.tools import WorkspaceTools
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from rookery.wire.http_client import HttpClient
 
-_MAIN = "@main"
-
 
 class GatewayService:
     name = "gateway"
     needs: Sequence[str] = ("workspaces",)
 
-    def __init__(self, store: Store, spawner: Spawner, events: Bus, projects: Projects, approvals: Approvals) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spawner: Spawner,
+        events: Bus,
+        projects: Projects,
+        approvals: Approvals,
+        workspaces: WorkspaceTools,
+        agents: frozenset[str] = frozenset({"workspace"}),
+    ) -> None:
         self.hooks = Hooks()
+        self._agents = agents
+        self._workspaces = workspaces
         self._approvals = approvals
         self._events = events
         self._projects = projects
         self._http: HttpClient | None = None
         pool = Pool(Connector(spawner, self._client, self._approved), self._server_changed)
         self.hub = Hub(pool, Switches(store), events, checked)
+        self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
+        self.hub.project_of = self.lookup.project_of
+        self._tasks = TaskSet("gateway")
+        self._doors: Doors | None = None
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
-        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, self._named, self._at, info)
-        doors = Doors(rooms, rest)
+        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, info)
+        toolsets = frozenset(one.name for one in self._toolsets(None))
+        doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents), rest)
         self.hub.knows_session = doors.knows_session
+        self._workspaces.workspaces.openness.companions.append(self)
         return doors
 
     def bound(self, port: int) -> None:
@@ -66,8 +86,10 @@ class GatewayService:
 
     async def start(self) -> None:
         await self.hub.start()
+        self._tasks.start(follow(self._events, self._heard), "projects")
 
     async def stop(self) -> None:
+        await self._tasks.close()
         await self.hub.close()
         if self._http is not None:
             await self._http.close()
@@ -93,7 +115,7 @@ class GatewayService:
             name=definition.name,
             kind=definition.kind,
             written=definition.written,
-            place=checkout,
+            place=self.lookup.project_of(checkout),
             checkout=checkout,
             command=definition.command,
             cwd=definition.cwd,
@@ -102,45 +124,45 @@ class GatewayService:
         )
 
     async def waiting(self) -> list[Subject]:
-        """What the user is to look at, of every project."""
+        """What the user is to look at, of every project and of the workspaces that are in use."""
         for project in await self._projects.all():
             await self.hub.fleet(Path(project.path))
         # One after the other: many at once would take the threads that others need.
         return [await self.subject(definition, checkout) for definition, checkout in self.hub.waiting()]
 
     async def approvals_changed(self, key: Key) -> None:
-        await self.hub.refresh(Path(key.place))
+        """What holds for the main checkout holds for all workspaces of the project."""
+        for directory in self.lookup.of_project(Path(key.place)):
+            await self.hub.refresh(directory)
 
     async def _approved(self, definition: Definition, checkout: Path | None) -> bool:
         if definition.source.place == "user" or checkout is None:
             return True
         # First what costs nothing: whoever only clones a repository must not wait for all that it names to be read.
         written = content_of(definition.kind, definition.written)
-        if not await self._approvals.may_count(key_of(definition.name, checkout), written):
+        if not await self._approvals.may_count(key_of(definition.name, self.lookup.project_of(checkout)), written):
             return False
         return await self._approvals.state(await self.subject(definition, checkout)) == "approved"
 
-    # ---- workspaces: until there are others, the main checkouts of the projects
+    # ---- workspaces
 
-    async def workspace(self, given: str) -> Path:
-        """A workspace by its path, or as `<project>/<name>`."""
-        project, _, name = given.rpartition("/")
-        found = await self._at(given) if given.startswith("/") else await self._named(project, name)
-        if found is None:
-            raise RookeryError(
-                "workspace-not-found",
-                f"there is no workspace {given}",
-                "register its repository: rookery project add PATH",
-            )
-        return found
+    async def opened(self, workspace: Workspace) -> None:
+        """Its servers start when somebody uses them."""
 
-    async def _named(self, project: str, workspace: str) -> Path | None:
-        found = [one for one in await self._projects.all() if one.id == project and workspace == _MAIN]
-        return Path(found[0].path) if found else None
+    async def closed(self, workspace: Workspace) -> bool:
+        """End its servers, and the clients that use them."""
+        return await self._let_go(workspace.path, f"the workspace {workspace.name} was closed")
 
-    async def _at(self, path: str) -> Path | None:
-        real = await asyncio.to_thread(os.path.realpath, path)
-        return next((Path(one.path) for one in await self._projects.all() if one.path in (path, real)), None)
+    async def _let_go(self, directory: Path, reason: str) -> bool:
+        used = self._doors is not None and self._doors.retire(directory, reason)
+        stopped = await self.hub.let_go(directory)
+        self.lookup.forget(directory)
+        return used or stopped
+
+    async def _heard(self, event: Event) -> None:
+        if event.type == "project.removed":
+            for directory in self.lookup.of_project(Path(event.data["project"]["path"])):
+                await self._let_go(directory, "the project was removed")
 
     # ---- what of ours is shown
 
@@ -148,7 +170,7 @@ class GatewayService:
         async def records(session: str | None) -> list[Record]:
             return await self.hub.records(directory, session)
 
-        return [hub_toolset(records)]
+        return [workspace_toolset(self._workspaces, directory), hub_toolset(records)]
 
 
 def judge(permissions: Permissions) -> Judge:

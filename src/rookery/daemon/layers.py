@@ -16,7 +16,7 @@ from rookery.system.files import read_beneath
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = frozenset(
     {"ROOKERY_HOME", "ROOKERY_SPAWN", "ROOKERY_TOKEN", "ROOKERY_MCP_PORT", "ROOKERY_WORKSPACE_PATH"}
-) | {"ROOKERY_WORKSPACE_HEADER"}
+) | {"ROOKERY_WORKSPACE_HEADER", "ROOKERY_MODEL_KEY"}
 
 
 _LARGEST_FILE = 1_000_000

@@ -19,7 +19,7 @@ from rookery.system.leftovers import Instance, Register, end_leftovers
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.wire.front import Limits
-from rookery.wire.gate import OWNER, Tokens, socket_judge, tcp_judge
+from rookery.wire.gate import Tokens, socket_judge, tcp_judge
 from rookery.wire.listener import LOOPBACK, Listener, bind_port, bind_unix, port_taken, socket_path
 
 logger = logging.getLogger("rookery.daemon")
@@ -86,7 +86,7 @@ class HttpService:
     state: Path
     settings: Settings
     store: Store
-    token: str
+    tokens: Tokens
     app: ASGIApp
     # Called when it stops, while clients can still be told so.
     closing: Sequence[Callable[[], None]]
@@ -115,12 +115,10 @@ class HttpService:
             # There are two listeners, and connections must leave files for everything else.
             connections=max(min(given.connections, files // 4), 8),
         )
-        tokens = Tokens()
-        tokens.add(self.token, OWNER)
         tcp = await self._bind()
         self.port = tcp.getsockname()[1]
         self.bound(self.port)
-        judge = tcp_judge(self.port, tokens, require_token=self.settings.auth == "token")
+        judge = tcp_judge(self.port, self.tokens, require_token=self.settings.auth == "token")
         self._listeners.append(Listener(tcp, self.app, judge, limits))
         self.socket_file = socket_path(self.state, lambda: _short_folder(self.state))
         self._listeners.append(Listener(bind_unix(self.socket_file), self.app, socket_judge, limits))

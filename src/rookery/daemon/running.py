@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import signal
@@ -13,39 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import rookery
-from rookery.api import app as api
-from rookery.api.guard import Guard
-from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon import layers
-from rookery.daemon.gateway import GatewayService
+from rookery.daemon.composition import Composition, Hands
 from rookery.daemon.gauges import register_gauges
+from rookery.daemon.loading import load_again
 from rookery.daemon.options import Options, Starter
 from rookery.daemon.parts import ChildrenService, HttpService, StoreService
 from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
 from rookery.daemon.services import Runner, Service
-from rookery.daemon.settings import known_settings
-from rookery.daemon.workspaces import WorkspacesService
-from rookery.guard.approvals import Approvals
 from rookery.system import log, places
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, iso
 from rookery.system.errors import RookeryError
 from rookery.system.files import remove
-from rookery.system.git import Git
 from rookery.system.ids import new_id
 from rookery.system.lock import FileLock
 from rookery.system.log import REDACTOR
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
-from rookery.workspaces.projects import Projects
+from rookery.wire.gate import OWNER
 
 logger = logging.getLogger("rookery.daemon")
-
-
-def load_settings(options: Options) -> layers.Layered:
-    project = layers.checkout_of(options.project) if options.project else None
-    return layers.load(places.config_folder(), project=project, environment=os.environ, flags=options.flags)
 
 
 @dataclass
@@ -69,36 +57,29 @@ class RunningDaemon:
         self._events = Bus("events", history=settings.events.history, queue=settings.events.queue)
         logs = Bus("logs", history=200, queue=settings.events.queue)
         self._tap_log(logs)
-        self._projects = Projects(self._store, Git(self._spawner), self._events)
         token = owner_token(self.state)
         REDACTOR.add(token)
-        approvals = Approvals(self._store)
-        gateway = GatewayService(self._store, self._spawner, self._events, self._projects, approvals)
-        workspaces = WorkspacesService(
-            settings, self.state, self._store, self._spawner, self._events, self._projects, approvals
-        )
-        house = api.House(
-            instance=self.instance,
-            version=rookery.__version__,
-            daemon=self._describe,
-            projects=self._projects,
-            workspaces=workspaces.workspaces,
+        made = Composition(
+            settings,
+            self.state,
+            store=self._store,
+            spawner=self._spawner,
             events=self._events,
             logs=logs,
-            reload=self._reload,
-            stop=self._ask_to_stop,
-            guard=Guard(approvals, self._events, gateway.waiting, gateway.approvals_changed),
-            mcp=Mcp(gateway.hub, gateway.workspace),
+            hands=Hands(self.instance, self._describe, self._reload, self._ask_to_stop),
         )
-        doors = gateway.doors(api.build(house))
-        closing = [doors.close, *(functools.partial(bus.end_all, "shutdown") for bus in (self._events, logs))]
-        self._http = HttpService(self.state, settings, self._store, token, doors, closing, gateway.bound)
+        made.tokens.add(token, OWNER)
+        self._projects = made.projects
+        self._http = HttpService(
+            self.state, settings, self._store, made.tokens, made.doors, made.closing, made.gateway.bound
+        )
         services: list[Service] = [
             ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
             StoreService(self._store),
-            workspaces,
-            gateway,
+            made.workspaces,
+            made.gateway,
             self._http,
+            made.upkeep,
         ]
         register_gauges(self._began, self._spawner, self._events)
         self._catch_signals()
@@ -204,23 +185,7 @@ class RunningDaemon:
         )
 
     async def _reload(self) -> dict[str, Any]:
-        """Read the settings anew; what can change while running does, the rest waits for a restart."""
-        fresh = load_settings(self.options)
-        settings = fresh.settings()
-        known = known_settings()
-        changed = [key for key, value in fresh.values.items() if value != self.layered.values[key]]
-        applied = [key for key in changed if known[key].live]
-        log.set_level(settings.log.level)
-        for key in applied:
-            self.layered.values[key] = fresh.values[key]
-            self.layered.sources[key] = fresh.sources[key]
-        self.layered.problems = fresh.problems
-        if applied:
-            logger.info("settings taken over: %s", ", ".join(applied))
-            self._events.publish("settings.changed", keys=applied)
-        return {"applied": applied, "needs_restart": [key for key in changed if key not in applied]}
-
-    # ---- what is watched
+        return load_again(self.options, self.layered, self._events)
 
     def _tap_log(self, logs: Bus) -> None:
         loop, home = asyncio.get_running_loop(), threading.get_ident()

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable
 
 from rookery.cli.failure import Failure, report
+from rookery.daemon.loading import load_settings
 from rookery.daemon.options import Options, Starter
-from rookery.daemon.running import RunningDaemon, load_settings
+from rookery.daemon.running import RunningDaemon
 from rookery.daemon.runtime import describe_running, lock_note
 from rookery.system import log, metrics, places
 from rookery.system.errors import RookeryError

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from rookery.agents.release import ON_PATH, PINNED, SUPPORTED
+
 # Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
 # repository must not open a door.
 PROJECT = {"project": True}
@@ -84,6 +86,50 @@ class Workspace(msgspec.Struct, frozen=True):
     setup_seconds: Annotated[Seconds, Meta(description="How long that command may take.")] = 1800.0
 
 
+class Agents(msgspec.Struct, frozen=True):
+    version: Annotated[
+        str,
+        Meta(
+            description=f"The OpenCode that agents run: a version, {SUPPORTED}, which `rookery agent install` brings; "
+            f"or `{ON_PATH}` for the `opencode` and `rg` on PATH."
+        ),
+    ] = PINNED
+    env_from: Annotated[
+        Literal["daemon", "login-shell"],
+        Meta(description="Where agents get their environment from: the daemon's own, or what a login shell sets."),
+    ] = "daemon"
+    start_seconds: Annotated[
+        Seconds, Meta(description="How long OpenCode may take until it listens; a start that fails is tried once more.")
+    ] = 60.0
+    idle_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=2_592_000)],
+        Meta(description="How long an agent may idle before it is stopped until something needs it. 0 means for ever."),
+    ] = 0
+    toolsets: Annotated[
+        str, Meta(description="The toolsets that agents get from Rookery, with commas between them.")
+    ] = "workspace"
+
+
+class Trash(msgspec.Struct, frozen=True):
+    days: Annotated[
+        Annotated[float, Meta(gt=0, le=36500)],
+        Meta(description="How many days a deleted workspace stays in the trash before it is gone for good."),
+    ] = 14.0
+    limit: Annotated[
+        Bytes, Meta(description="How many bytes the trash may hold; over that, what was deleted first goes first.")
+    ] = 21_474_836_480
+
+
+class Notify(msgspec.Struct, frozen=True):
+    command: Annotated[
+        str,
+        Meta(
+            description="A command to run when a workspace begins to need you. It gets the workspace as JSON on stdin, "
+            "and `ROOKERY_WORKSPACE_NAME`, `ROOKERY_WORKSPACE_PATH` and `ROOKERY_ATTENTION` in its environment."
+        ),
+    ] = ""
+
+
 class Settings(msgspec.Struct, frozen=True):
     auth: Annotated[
         Literal["token", "loopback"],
@@ -99,6 +145,9 @@ class Settings(msgspec.Struct, frozen=True):
     daemon: Daemon = Daemon()
     worktrees: Worktrees = Worktrees()
     workspace: Workspace = Workspace()
+    trash: Trash = Trash()
+    notify: Notify = Notify()
+    agents: Agents = Agents()
 
 
 @dataclass(frozen=True)

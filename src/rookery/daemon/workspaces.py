@@ -17,6 +17,10 @@ from rookery.system.store import Store
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
 from rookery.workspaces.setup import Asked
+from rookery.workspaces.tools import WorkspaceTools
+
+# The kind of a setup command.
+SETUP = "setup"
 
 
 class WorkspacesService:
@@ -34,23 +38,32 @@ class WorkspacesService:
         approvals: Approvals,
     ) -> None:
         self._approvals = approvals
+        git = Git(spawner)
         self.workspaces = Workspaces(
             state,
             store,
-            Git(spawner),
+            git,
             spawner,
             events,
             projects,
             approved=self._approved,
             place=settings.worktrees.path,
             setup_seconds=settings.workspace.setup_seconds,
+            days=settings.trash.days,
+            limit=settings.trash.limit,
         )
+        self.tools = WorkspaceTools(self.workspaces, projects, git, events)
 
     async def start(self) -> None:
         await self.workspaces.start()
 
     async def stop(self) -> None:
         await self.workspaces.stop()
+
+    async def waiting(self) -> list[Subject]:
+        """What repositories want to run, for the user to look at: setup commands, and programs of git's config."""
+        # One after the other: many at once would take the threads that others need.
+        return [await subject_of(asked) for asked in await self.workspaces.asked()]
 
     async def _approved(self, asked: Asked) -> bool:
         return await self._approvals.state(await subject_of(asked)) == "approved"

@@ -1,4 +1,4 @@
-"""What a client sees that names a workspace which is not registered: tools of ours, and nothing that can be used."""
+"""What a client sees whose workspace is not there: tools of ours, and nothing that can be used."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,8 +28,9 @@ class Nowhere:
     capabilities: Mapping[str, Any] = {"tools": {}}
     instructions = None
 
-    def __init__(self, toolsets: Sequence[Member], info: Mapping[str, Any]) -> None:
+    def __init__(self, toolsets: Sequence[Member], info: Mapping[str, Any], why: str) -> None:
         self.info = info
+        self._why = why
         self.changes = Changes()
         self._lists = build(toolsets, Style(), _AllShown()).lists
 
@@ -42,11 +43,7 @@ class Nowhere:
     async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
         if call.method in self._lists:
             return self._lists[call.method]
-        error = RookeryError(
-            "workspace-not-found",
-            "X-Workspace-Path names no workspace that is registered",
-            "register its repository: rookery project add PATH",
-        )
+        error = RookeryError("workspace-not-found", self._why, "register its repository: rookery project add PATH")
         if call.method == "tools/call":
             return results.failed(error.code, results.words_of(error))
         raise results.wire_error_of(error)

@@ -106,7 +106,7 @@ class View:
             result = await (self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name))
         except RookeryError as error:
             CALLS.add(server, error.code)
-            return results.failed(error.code, results.words_of(error))
+            return results.failed_by(error)
         except WireError:
             CALLS.add(server, "error")
             raise

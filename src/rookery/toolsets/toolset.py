@@ -1,6 +1,7 @@
 """A group of tools of our own, as a view sees it: the same contract as for a server behind us."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +13,9 @@ from rookery.gateway import results
 from rookery.gateway.catalog import Catalog, Entry
 from rookery.system.errors import RookeryError
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
-from rookery.wire.provider import Call, Changes
+from rookery.wire.provider import Call, Changes, InputNeeded
+
+logger = logging.getLogger("rookery.toolsets")
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,14 +32,16 @@ class Tool:
     takes: type[msgspec.Struct] = Nothing
     gives: Any = dict[str, Any]
     read_only: bool = False
+    # Whether it may take something away.
+    destructive: bool = False
 
     def entry(self) -> Entry:
         definition = {
             "name": self.name,
             "description": self.description,
             "inputSchema": _schema(self.takes),
-            "outputSchema": _schema(self.gives),
-            "annotations": {"readOnlyHint": self.read_only},
+            "outputSchema": _object(_whole(_schema(self.gives))),
+            "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
 
@@ -73,7 +78,12 @@ class Toolset:
         try:
             return _answer(await tool.run(call, given))
         except RookeryError as error:
-            return results.failed(error.code, results.words_of(error))
+            return results.failed_by(error)
+        except (WireError, InputNeeded):
+            raise
+        except Exception:
+            logger.exception("the tool %s crashed", tool.name)
+            return results.failed("internal-error", f"{tool.name} failed here; the daemon's log tells why")
 
 
 def _answer(value: Any) -> Mapping[str, Any]:
@@ -84,6 +94,25 @@ def _answer(value: Any) -> Mapping[str, Any]:
         "content": [{"type": "text", "text": text}],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
     }
+
+
+def _whole(schema: Any) -> Any:
+    """The schema of an answer, in which every member is there, also one that a struct has a default for."""
+    if isinstance(schema, list):
+        return [_whole(one) for one in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _whole(value) for key, value in cast(dict[str, Any], schema).items() if key != "default"}
+    if isinstance(made.get("properties"), dict):
+        made["required"] = [*made["properties"]]
+    return made
+
+
+def _object(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of structured content: of the value itself, or of the object that it is wrapped in."""
+    if schema.get("type") == "object":
+        return schema
+    return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
 
 
 def _schema(kind: Any) -> dict[str, Any]:
@@ -99,5 +128,12 @@ def _inlined(made: Any, parts: Mapping[str, Any]) -> Any:
         return made
     members = cast(dict[str, Any], made)
     if "$ref" in members:
-        return _inlined(parts[members["$ref"]], parts)
-    return {key: _inlined(value, parts) for key, value in members.items()}
+        # What a struct says of itself is for those who read the code.
+        part = {key: value for key, value in parts[members["$ref"]].items() if key not in ("title", "description")}
+        return _inlined(part, parts)
+    made = {key: _inlined(value, parts) for key, value in members.items()}
+    choices: list[dict[str, Any]] = made.get("anyOf", [])
+    if choices and all(one.keys() == {"type"} for one in choices):
+        # The shorter way to say it, which more clients understand.
+        made["type"] = [one["type"] for one in made.pop("anyOf")]
+    return made

@@ -10,7 +10,7 @@ from rookery.upstreams.sources import Found, files_of, merge
 
 
 class Configuration:
-    """`environment` is what placeholders are filled from. `grown` is called when a directory comes into use."""
+    """`environment` is what placeholders are filled from. `grown` is called when other directories are in use."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.grown: Callable[[], None] = lambda: None
@@ -31,6 +31,15 @@ class Configuration:
             self._found[directory] = self._merged(directory)
             self.grown()
         return self._found[directory]
+
+    def forget(self, directory: Path) -> None:
+        """It is no longer in use; files that others use too stay known."""
+        directory = directory.resolve()
+        self._found.pop(directory, None)
+        gone = {file.path for file in self._files.pop(directory, [])}
+        for path in gone - {file.path for files in self._files.values() for file in files}:
+            del self._reads[path], self._concerned[path]
+        self.grown()
 
     def files(self) -> set[Path]:
         """All files whose change matters, those that others name or link to among them."""

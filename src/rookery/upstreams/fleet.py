@@ -16,12 +16,16 @@ from rookery.upstreams.sources import Found
 
 
 class Fleet:
-    """`directory` is None for what is app-wide. `load` reads the files, `approved` asks what the user has said."""
+    """`directory` is None for what is app-wide; `project` is the main checkout of the project that it belongs to.
+
+    `load` reads the files, `approved` asks what the user has said.
+    """
 
     def __init__(
         self,
         directory: Path | None,
         *,
+        project: Path | None = None,
         pool: Pool,
         switches: Switches,
         added: Sequence[Added],
@@ -29,6 +33,7 @@ class Fleet:
         approved: Approved,
     ) -> None:
         self.directory = directory
+        self._project = project or directory
         self.found = Found()
         self._pool = pool
         self.switches = switches
@@ -42,8 +47,6 @@ class Fleet:
         self._listeners: dict[Callable[[], None], Callable[[str], None]] = {}
         self._refreshing = asyncio.Lock()
 
-    # ---- what there is
-
     @property
     def workspace(self) -> str | None:
         return str(self.directory) if self.directory is not None else None
@@ -52,7 +55,7 @@ class Fleet:
         """Whom switches are about, for a caller of this fleet."""
         found: Subjects = {"app": ""}
         if self.directory is not None:
-            found = {**found, "project": str(self.directory), "workspace": str(self.directory)}
+            found = {**found, "project": str(self._project), "workspace": str(self.directory)}
         return found if session is None else {**found, "session": session}
 
     def own(self, session: str | None) -> str | None:
@@ -61,8 +64,8 @@ class Fleet:
 
     def servers(self, session: str | None = None) -> list[Server]:
         """The servers that may be used."""
-        usable = [slot for slot in self._for(session).values() if slot.held_back is None]
-        return [self._server(slot, session) for slot in usable if session is not None or not slot.of_sessions]
+        slots = [slot for slot in self._for(session).values() if slot.held_back is None]
+        return [self._server(slot, session) for slot in slots if session is not None or not slot.of_sessions]
 
     def slots(self, session: str | None = None) -> Iterator[Slot]:
         yield from self._for(session).values()
@@ -137,10 +140,11 @@ class Fleet:
         for ended in list(self._listeners.values()):
             ended(session)
 
-    def close(self) -> None:
-        for server in [one for slot in self._all() for one in slot.servers.values()]:
-            self._pool.give_back(server)
+    def close(self) -> list[asyncio.Task[None]]:
+        """Let all servers go; the tasks are those that are stopped because nobody else uses them."""
+        closing = [self._pool.give_back(one) for slot in self._all() for one in slot.servers.values()]
         self._slots = {}
+        return [task for task in closing if task is not None]
 
     def _all(self) -> list[Slot]:
         return [slot for slots in self._slots.values() for slot in slots.values()]
@@ -152,7 +156,6 @@ class Fleet:
         return {name: Slot(one, self._reason(one, session, unapproved)) for name, one in definitions.items()}
 
     def _reason(self, definition: Definition, session: str | None, unapproved: Mapping[str, Definition]) -> str | None:
-        """What keeps a server from being used."""
         switched = self.switches.server(definition.name, self.subjects(session))
         if not (definition.enabled if switched is None else switched):
             return "disabled"
@@ -193,4 +196,5 @@ class Fleet:
         """The folder that a server runs in. A repository's own never leave it: there its files were looked at."""
         if self.directory is None or definition.everywhere:
             return Path.home()
-        return self.directory
+        shared = definition.scope == "project" and definition.source.place == "user"
+        return self._project if shared and self._project is not None else self.directory

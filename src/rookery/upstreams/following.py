@@ -28,6 +28,10 @@ class Following:
         """What the files of a directory say; from now on they are watched."""
         return self._configuration.found(directory)
 
+    def forget(self, directory: Path) -> None:
+        """Its files are read anew when it is next asked for."""
+        self._configuration.forget(directory)
+
     async def read_again(self) -> None:
         """Somebody has just written to one of the files, and does not want to wait until that is noticed."""
         for directory in self._configuration.refresh():

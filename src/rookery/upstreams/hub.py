@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rookery.upstreams.debugging import Examination, examine
 from rookery.upstreams.definition import Definition, sealed
 from rookery.upstreams.dialects import define_entry
 from rookery.upstreams.fleet import Fleet
+from rookery.upstreams.fleets import Fleets
 from rookery.upstreams.following import Following
 from rookery.upstreams.membership import FleetMembers
 from rookery.upstreams.ourselves import without_ourselves
@@ -43,31 +43,28 @@ class Hub:
         self._pool = pool
         self._events = events
         self._everywhere = Added()
-        self._fleets: dict[Path | None, Fleet] = {}
-        self._opening: defaultdict[Path | None, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._fleets = Fleets(self._make)
         self.files = Following(self._file_changed)
         # Where Rookery itself is served, once that is known.
         self.own_port: int | None = None
         # Whether a session is still there: whatever is made for one ends with it, and else would never end.
         self.knows_session: Callable[[str], bool] = lambda session: False
+        # The main checkout of the project that a directory is a workspace of.
+        self.project_of: Callable[[Path], Path] = lambda directory: directory
 
     async def fleet(self, directory: Path | None, session: str | None = None) -> Fleet:
         if session is not None and not self.knows_session(session):
             raise RookeryError("session-not-found", f"there is no session {session!r}", "name an open one, or none")
-        found = self._fleets.get(directory)
-        if found is not None:
-            return found
-        # One for each: nobody waits for what the files of another directory name.
-        async with self._opening[directory]:
-            if directory not in self._fleets:
-                made = self._make(directory)
-                await made.refresh()
-                self._fleets[directory] = made
-            return self._fleets[directory]
+        return await self._fleets.get(directory)
+
+    async def let_go(self, directory: Path) -> bool:
+        """Stop what runs for a directory that is closed; whether there was anything. It may come into use again."""
+        self.files.forget(directory)
+        return await self._fleets.let_go(directory)
 
     async def refresh(self, directory: Path | None = None, *, reload: bool = True) -> None:
         """Files, approvals or switches have changed: for one directory, or app-wide and so for all."""
-        for fleet in [one for key, one in self._fleets.items() if directory is None or key == directory]:
+        for fleet in [one for one in self._fleets if directory is None or one.directory == directory]:
             await fleet.refresh(reload=reload)
 
     async def start(self) -> None:
@@ -76,15 +73,14 @@ class Hub:
 
     async def close(self) -> None:
         await self.files.close()
-        for fleet in self._fleets.values():
-            fleet.close()
-        self._fleets.clear()
+        self._fleets.close()
         await self._pool.close()
 
     def _make(self, directory: Path | None) -> Fleet:
         added = [self._everywhere] if directory is None else [Added(), self._everywhere]
         return Fleet(
             directory,
+            project=self.project_of(directory) if directory is not None else None,
             pool=self._pool,
             switches=self.switches,
             added=added,
@@ -100,9 +96,7 @@ class Hub:
     async def all_records(self) -> list[Record]:
         """Of every directory that is in use, and app-wide; what is shared is told once."""
         await self.fleet(None)
-        found = {
-            (one.name, one.workspace, one.source): one for fleet in self._fleets.values() for one in fleet.records()
-        }
+        found = {(one.name, one.workspace, one.source): one for fleet in self._fleets for one in fleet.records()}
         return list(found.values())
 
     async def tools(self, directory: Path | None, session: str | None, wanted: str | None) -> list[Tool]:
@@ -119,7 +113,8 @@ class Hub:
 
     def waiting(self) -> list[tuple[Definition, Path]]:
         """What waits for approval, and the checkouts that it was found in."""
-        return [(one, key) for key, fleet in self._fleets.items() if key is not None for one in fleet.waiting()]
+        fleets = [(fleet, fleet.directory) for fleet in self._fleets]
+        return [(one, where) for fleet, where in fleets if where is not None for one in fleet.waiting()]
 
     async def add(self, directory: Path | None, session: str | None, name: str, config: Mapping[str, Any]) -> None:
         """Define a server until it is removed or Rookery stops, and connect it; how that went is in its record."""
@@ -184,11 +179,11 @@ class Hub:
     def end_session(self, session: str) -> None:
         """What belonged to a session ends with it."""
         self.switches.end_session(session)
-        for fleet in self._fleets.values():
+        for fleet in self._fleets:
             fleet.end_session(session)
 
     async def _file_changed(self, directory: Path | None) -> None:
-        if (fleet := self._fleets.get(directory)) is not None:
+        if (fleet := self._fleets.find(directory)) is not None:
             await fleet.refresh()
             self._events.publish("mcp.config", workspace=fleet.workspace, problems=len(fleet.found.problems))
 

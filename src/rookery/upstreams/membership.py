@@ -11,12 +11,13 @@ from rookery.upstreams.permissions import Permissions
 
 @dataclass(frozen=True)
 class FleetMembers:
-    """`only` names the server of a view with bare names."""
+    """`only` names the server of a view with bare names. Without `with_servers` there are only toolsets."""
 
     fleet: Fleet
     judge: Callable[[Permissions], Judge]
     toolsets: Sequence[Member] = ()
     only: str | None = None
+    with_servers: bool = True
 
     @property
     def workspace(self) -> str | None:
@@ -26,6 +27,8 @@ class FleetMembers:
         return self.fleet.own(session)
 
     def members(self, session: str | None) -> Sequence[Member]:
+        if not self.with_servers:
+            return self.toolsets
         servers = self.fleet.servers(session)
         if self.only is not None:
             return [one for one in servers if one.name == self.only]
@@ -46,7 +49,7 @@ class FleetMembers:
             f"{record.name} is {record.status}{f' ({record.error})' if record.error else ''}"
             for record in self.fleet.records(session)
             if record.status not in ("connected", "stopped") and not record.shadowed
-            if self.only in (None, record.name)
+            if self.with_servers and self.only in (None, record.name)
         ]
 
     def present(self, member: Member) -> bool:

@@ -1,5 +1,6 @@
 """All running servers: one per definition, directory and session that it is shared in, whoever asks for it."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,13 +49,14 @@ class Pool:
         held = self._held.get(_key(definition, directory, session))
         return held.server if held is not None else None
 
-    def give_back(self, server: Server) -> None:
-        """What nobody uses any more is stopped."""
+    def give_back(self, server: Server) -> asyncio.Task[None] | None:
+        """What nobody uses any more is stopped, which the task tells the end of."""
         key = next(key for key, held in self._held.items() if held.server is server)
         self._held[key].users -= 1
         if not self._held[key].users:
             del self._held[key]
-            self._tasks.start(self._close(server), f"close {server.name}")
+            return self._tasks.start(self._close(server), f"close {server.name}")
+        return None
 
     async def close(self) -> None:
         """Close all, side by side; what fails to close is told and keeps no other from being closed."""

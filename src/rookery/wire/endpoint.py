@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
 from rookery.wire.provider import Provider
-from rookery.wire.service import Service
+from rookery.wire.service import SHUTTING_DOWN, Service
 from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 from rookery.wire.sse_server import HttpSse
@@ -47,6 +47,6 @@ class Endpoint:
             return Http(scope, receive, send).refuse(404, _NOTHING)
         return route(scope, receive, send)
 
-    def close(self) -> None:
-        """End every call with an error, and every stream and connection; the listener is stopped after this."""
-        self.service.close()
+    def close(self, reason: str = SHUTTING_DOWN.message) -> None:
+        """End every call with the reason as its error, and every stream and connection. Nobody is let in after it."""
+        self.service.close(reason)

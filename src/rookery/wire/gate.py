@@ -6,6 +6,7 @@ Pure functions over headers. A token authorises; every other header only selects
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,15 +15,29 @@ from rookery.wire.head import STATUS_LINES, Head, Headers
 
 # The only thing to be had without a token: that somebody is at home.
 OPEN = frozenset({("GET", "/api/health"), ("HEAD", "/api/health")})
+# What the token of a workspace opens; which workspace it is there is judged where that is known.
+_FOR_WORKSPACES = frozenset({"/mcp", "/sse", "/messages", "/ws"})
+_BELOW_FOR_WORKSPACES = ("/w/", "/socket.io/")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+# What long polling of Socket.IO posts is text. It is worth nothing without an id that a web page cannot read.
+_TAKES_TEXT = "/socket.io/"
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who is calling: the owner, over the socket or by token, or whoever may ask for nothing but health."""
+    """Who is calling: the owner, over the socket or by token, a workspace, or whoever may only ask for health.
 
-    kind: Literal["owner", "anybody"]
+    `workspace` is the worktree's own git folder, which stays the same when the worktree is moved.
+    """
+
+    kind: Literal["owner", "workspace", "anybody"]
     local: bool = False
+    workspace: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """By which one is told from another."""
+        return self.kind if self.workspace is None else f"{self.kind} {self.workspace}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,9 @@ class Tokens:
         self._known[hashlib.sha256(token.encode()).digest()] = principal
         self.version = object()
 
+    def remove(self, token: str) -> None:
+        self._known.pop(hashlib.sha256(token.encode()).digest(), None)
+
     def find(self, token: bytes) -> Principal | None:
         return self._known.get(hashlib.sha256(token).digest())
 
@@ -91,7 +109,7 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
         if b"origin" in head.names and any(origin.lower() not in origins for origin in head.all(b"origin")):
             return Refusal(403, "foreign-origin", "requests from web pages of another origin are refused")
         if method in _WITH_BODY:
-            if refusal := _judge_content(head):
+            if refusal := _judge_content(path, head):
                 return refusal
         elif (method, path) in OPEN:
             return ANYBODY
@@ -99,29 +117,40 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
             return OWNER
         scheme, _, token = (head.only(b"authorization") or b"").partition(b" ")
         found = tokens.find(token.strip()) if scheme.lower() == b"bearer" else None
-        return found or Refusal(
-            401,
-            "unauthorized",
-            "send `Authorization: Bearer <token>`; the owner's token is in the file that daemon.json calls token_file",
-            ((b"www-authenticate", b'Bearer realm="rookery"'),),
-        )
+        if found is None:
+            return _UNKNOWN
+        return found if found.workspace is None or _is_for_workspaces(path) else _NOT_YOURS
 
     return judge
 
 
+_UNKNOWN = Refusal(
+    401,
+    "unauthorized",
+    "send `Authorization: Bearer <token>`; the owner's token is in the file that daemon.json calls token_file",
+    ((b"www-authenticate", b'Bearer realm="rookery"'),),
+)
+_NOT_YOURS = Refusal(403, "forbidden", "the token of a workspace opens its own MCP endpoints and nothing else")
+
+
+def _is_for_workspaces(path: str) -> bool:
+    return path in _FOR_WORKSPACES or path.startswith(_BELOW_FOR_WORKSPACES)
+
+
 def socket_judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
     """The rules for the Unix socket: its mode and the peer's uid have authenticated the owner already."""
-    if method in _WITH_BODY and (refusal := _judge_content(Head.of(headers))):
+    if method in _WITH_BODY and (refusal := _judge_content(path, Head.of(headers))):
         return refusal
     return OWNER_LOCAL
 
 
-def _judge_content(head: Head) -> Refusal | None:
+def _judge_content(path: str, head: Head) -> Refusal | None:
     """A web page can send any text to us without asking; JSON it cannot."""
     if head.only(b"content-type") == b"application/json":
         return None
     kinds = head.all(b"content-type")
-    if len(kinds) == 1 and kinds[0].partition(b";")[0].strip().lower() == b"application/json":
+    kind = kinds[0].partition(b";")[0].strip().lower() if len(kinds) == 1 else b""
+    if kind == b"application/json" or (kind == b"text/plain" and path == _TAKES_TEXT):
         return None
     if not kinds and not _has_body(head):
         return None

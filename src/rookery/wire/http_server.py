@@ -30,7 +30,7 @@ class Http:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.headers = Head.of(scope["headers"])
         # Whose sessions and states these are.
-        self.owner: str = scope["state"]["principal"].kind
+        self.owner: str = scope["state"]["principal"].name
         self.lost = False
         self._receive = receive
         self._send = send

@@ -37,6 +37,7 @@ class Service:
         self.provider = provider
         self.sessions = sessions if sessions is not None else Sessions(provider)
         self.closing = False
+        self._goodbye = SHUTTING_DOWN
         # Called when it closes, by connections that are to say goodbye.
         self.on_close: set[Callable[[], object]] = set()
         self._seal = seal or Seal()
@@ -49,12 +50,17 @@ class Service:
         """Whether nobody would miss it."""
         return not (len(self.sessions) or self._calls or self._subscriptions or self.on_close)
 
-    def close(self) -> None:
-        """End every call with an error, every subscription with its result, and every connection."""
+    def under_way(self) -> set[asyncio.Task[Any]]:
+        """The calls that somebody waits for."""
+        return self._calls | self.sessions.calls()
+
+    def close(self, reason: str = SHUTTING_DOWN.message) -> None:
+        """End every call with the reason as its error, every subscription with its result, and every connection."""
         self.closing = True
+        self._goodbye = WireError(CONNECTION_CLOSED, reason)
         self.sessions.close_all()
         for task in self._calls:
-            task.cancel("shutting down")
+            task.cancel(reason)
         for news in self._subscriptions:
             news.end()
         for call in list(self.on_close):
@@ -172,7 +178,7 @@ class Service:
         """What a cancelled call is answered with. Where nobody is left to answer to, it stays cancelled."""
         if lost or task.uncancel() > 0:
             raise asyncio.CancelledError
-        return SHUTTING_DOWN if self.closing else WireError(CANCELLED, "cancelled")
+        return self._goodbye if self.closing else WireError(CANCELLED, "cancelled")
 
 
 def in_use(request: Request) -> WireError:

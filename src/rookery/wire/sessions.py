@@ -1,5 +1,6 @@
 """The handshake era: a client says hello once, and the server remembers it by a session."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,10 @@ class Sessions:
 
     def __contains__(self, id_: str) -> bool:
         return id_ in self._known
+
+    def calls(self) -> set[asyncio.Task[Any]]:
+        """Those of all sessions that are under way."""
+        return {task for session in self._known.values() for task in session.calls.values()}
 
     def open(self, params: Params, owner: str) -> tuple[Session, dict[str, Any]]:
         """Answer `initialize`: the session, and the result."""

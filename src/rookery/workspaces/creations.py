@@ -1,6 +1,7 @@
 """New workspaces: each planned and made in its turn, whether or not the caller stays to see it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.tasks import TaskSet
+from rookery.workspaces.asking import git_config_of
 from rookery.workspaces.creation import make
 from rookery.workspaces.listing import find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
@@ -17,7 +19,10 @@ from rookery.workspaces.planning import plan_creation
 from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import Workspace
-from rookery.workspaces.setup import Approved, Asked
+from rookery.workspaces.setup import Approved
+
+# Told of each new workspace and its own git folder.
+Opened = Callable[[Workspace, Path], Awaitable[object]]
 
 
 class Creations:
@@ -31,11 +36,12 @@ class Creations:
         preparations: Preparations,
         *,
         approved: Approved,
+        opened: Opened,
         place: str,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self._locks, self._preparations = locks, preparations
-        self._approved, self._place = approved, place
+        self._approved, self._opened, self._place = approved, opened, place
         self._tasks = TaskSet("creations")
 
     async def create(self, project: Project, name: str, *, base: str | None, branch: str | None) -> Workspace:
@@ -72,16 +78,13 @@ class Creations:
             )
             creation = msgspec.structs.replace(creation, trusted=await self._trusts(project))
             own = await make(self._git, self._state, project, creation)
-        made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing")
+        made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing", open=True)
         self._events.publish("workspace.created", **made.as_dict())
         self._preparations.begin(made, own)
+        await self._opened(made, own)
         return made
 
     async def _trusts(self, project: Project) -> bool:
         """Whether programs that the repository's config names, such as filters, may run for it."""
-        checkout = Path(project.path)
-        named = await self._git.own_programs(checkout)
-        source = str(checkout / ".git" / "config")
-        return bool(named) and await self._approved(
-            Asked("git-config", project.path, "git-config", named, project.path, source)
-        )
+        asked = await git_config_of(self._git, project)
+        return asked is not None and await self._approved(asked)

@@ -48,8 +48,13 @@ def unmerged(measured: Measured, pair: Pair, base: Against) -> int:
 
 
 async def measure_all(git: Git, checkout: Path, measured: Measured, pairs: set[Pair]) -> None:
-    """Ask about the pairs that are not known, and forget those that are not asked about."""
-    known = {pair: one for pair, one in measured.distances.items() if pair in pairs}
+    """Ask about the pairs that are not known, and forget those that are no head and base any more."""
+    heads, bases = set(measured.heads.values()), {one.commit for one in measured.bases.values()}
+    known = {
+        pair: one
+        for pair, one in measured.distances.items()
+        if pair in pairs or (pair[0] in heads and pair[1] in bases)
+    }
     measured.distances = known | await distances(git, checkout, pairs - known.keys())
     diverged = {pair for pair, one in measured.distances.items() if all(one)}
     merged = {pair: one for pair, one in measured.merges.items() if pair in diverged}

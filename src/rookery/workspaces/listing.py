@@ -47,11 +47,11 @@ async def find_workspaces(git: Git, state: Path, project: Project) -> list[Found
     found: list[Found] = []
     for worktree, name in zip(worktrees, names, strict=True):
         own = owns[worktree.path]
-        kind, error = _state(worktree, own, making=worktree.path in making)
+        told = _state(worktree, own, making=worktree.path in making)
         if folder_name(name) in deleting:
-            kind, error = "deleting", None
+            told = "deleting", None, None
         path = checkout if worktree.main else worktree.path
-        found.append(Found(Workspace(project, name, path, worktree.branch, worktree.main, kind, error), worktree, own))
+        found.append(Found(Workspace(project, name, path, worktree.branch, worktree.main, *told), worktree, own))
     return found
 
 
@@ -78,16 +78,18 @@ def _names(worktrees: list[Worktree], owns: dict[Path, Path], making: dict[Path,
     return [names[number] for number in range(len(worktrees))]
 
 
-def _state(worktree: Worktree, own: Path, *, making: bool) -> tuple[State, str | None]:
+def _state(worktree: Worktree, own: Path, *, making: bool) -> tuple[State, str | None, str | None]:
+    """With why it is so, and the code of that."""
     if worktree.main:
-        return "ready", None
+        return "ready", None, None
     if making:
-        return "preparing", None
+        return "preparing", None, None
     if why := disagreement(worktree.path, own):
-        return "missing", why
+        return "missing", why, None
     if worktree.locked == INITIALIZING:
-        return "failed", f"git has not finished making it; if none is at it: git worktree remove -f -f {worktree.path}"
+        remedy = f"if none is at it: git worktree remove -f -f {worktree.path}"
+        return "failed", f"git has not finished making it; {remedy}", None
     preparing = read_preparing(own)
     if preparing is None:
-        return "ready", None
-    return ("failed", preparing.error) if preparing.error else ("preparing", None)
+        return "ready", None, None
+    return ("failed", preparing.error, preparing.code) if preparing.error else ("preparing", None, None)

@@ -28,10 +28,11 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Preparing(msgspec.Struct, frozen=True):
-    """There while a workspace is not prepared yet; with an `error` if that has failed."""
+    """There while a workspace is not prepared yet; with an `error` and its `code` if that has failed."""
 
     phase: str = ""
     error: str | None = None
+    code: str | None = None
 
 
 def house(own: Path) -> Path:

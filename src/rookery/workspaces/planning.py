@@ -63,7 +63,11 @@ def _refuse_twin(name: str, found: Sequence[Found]) -> None:
     for one in found:
         # Also on file systems that do not tell cases apart, one name is one folder.
         if folder_name(one.workspace.name).lower() == folder_name(name).lower():
-            raise _refused(f"there is a workspace {one.workspace.name} already, at {one.workspace.path}")
+            raise RookeryError(
+                "workspace-exists",
+                f"there is a workspace {one.workspace.name} already, at {one.workspace.path}",
+                "choose another name",
+            )
 
 
 def _refuse_checked_out(branch: str, found: Sequence[Found]) -> None:

@@ -17,6 +17,7 @@ from rookery.workspaces.status import read_changes
 from rookery.workspaces.worktrees import Worktree, list_worktrees
 
 _SHOWN = 20
+_MOST_DETAILS = 1000
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -60,17 +61,24 @@ def refusal(findings: Findings, *, force: bool, keep_branch: bool) -> RookeryErr
     if findings.inside:
         inner = ", ".join(str(path) for path in findings.inside)
         return RookeryError(
-            "workspace-not-clean", f"other worktrees lie in {workspace.name}: {inner}", "delete or move those first"
+            "workspace-not-clean",
+            f"other worktrees lie in {workspace.name}: {inner}",
+            "delete or move those first",
+            [str(path) for path in findings.inside],
         )
     if force:
         return None
     reasons: list[str] = []
+    details: list[str] = []
     if findings.worktree.locked is not None:
-        reasons.append(f"it is locked ({findings.worktree.locked or 'no reason given'})")
+        details.append(f"it is locked ({findings.worktree.locked or 'no reason given'})")
+        reasons += details
     if findings.changes is not None and findings.changes.dirty:
+        details += findings.changes.listed()
         reasons.append("changes that are not committed:" + _lines(findings.changes.listed()))
     # A branch that stays keeps its commits.
     if findings.unmerged and not (keep_branch and findings.worktree.branch is not None):
+        details += findings.unmerged
         reasons.append("commits that are not merged:" + _lines(findings.unmerged))
     if not reasons:
         return None
@@ -78,6 +86,7 @@ def refusal(findings: Findings, *, force: bool, keep_branch: bool) -> RookeryErr
         "workspace-not-clean",
         f"{workspace.name} has " + "\nand ".join(reasons),
         "commit and merge, or force it: the folder and the branch are kept in the trash",
+        details[:_MOST_DETAILS],
     )
 
 

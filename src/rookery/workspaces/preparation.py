@@ -13,7 +13,7 @@ from rookery.workspaces.keepfiles import bring, files_to_bring
 from rookery.workspaces.metadata import Preparing, write_preparing
 from rookery.workspaces.ports import PortRanges
 from rookery.workspaces.record import Workspace
-from rookery.workspaces.setup import Approved, Asked, run_setup, setup_command
+from rookery.workspaces.setup import Approved, run_setup, setup_of
 from rookery.workspaces.steps import step
 
 logger = logging.getLogger("rookery.workspaces")
@@ -71,7 +71,9 @@ class Preparations:
             await self._set_up(workspace, own)
             await step("prepare.set-up")
         except RookeryError as error:
-            self._fail(workspace, own, f"{error.message}; {error.remedy}" if error.remedy else error.message)
+            self._fail(
+                workspace, own, f"{error.message}; {error.remedy}" if error.remedy else error.message, error.code
+            )
         except OSError as error:
             self._fail(workspace, own, str(error))
         except Exception as error:
@@ -97,38 +99,30 @@ class Preparations:
         return problems
 
     async def _set_up(self, workspace: Workspace, own: Path) -> None:
-        command = setup_command(workspace.path)
-        if not command:
+        asked = setup_of(workspace)
+        if asked is None:
             return
         write_preparing(own, Preparing("setup"))
-        self._progress(workspace, "setup", command=command)
-        asked = Asked(
-            kind="setup",
-            place=workspace.project.path,
-            name="setup",
-            content=command,
-            folder=str(workspace.path),
-            source=str(workspace.path / ".rookery" / "config.toml"),
-        )
+        self._progress(workspace, "setup", command=asked.content)
         if not await self._approved(asked):
             raise RookeryError(
                 "needs-approval",
-                f"the setup command of {workspace.project.name} is not approved: {command}",
+                f"the setup command of {workspace.project.name} is not approved: {asked.content}",
                 "look at it, and approve it: rookery guard approve setup",
             )
         env = await self.environment(workspace, own)
-        await run_setup(self._spawner, command, workspace.path, own, env, self._setup_seconds)
+        await run_setup(self._spawner, asked.content, workspace.path, own, env, self._setup_seconds)
 
-    def _fail(self, workspace: Workspace, own: Path, why: str) -> None:
+    def _fail(self, workspace: Workspace, own: Path, why: str, code: str = "internal-error") -> None:
         logger.warning("%s could not be prepared: %s", workspace.path, why)
         try:
-            write_preparing(own, Preparing("failed", why))
+            write_preparing(own, Preparing("failed", why, code))
         except OSError:
             logger.exception("%s: that could not be written down either", workspace.path)
-        self._tell("workspace.failed", workspace, "failed", why)
+        self._tell("workspace.failed", workspace, "failed", why, code=code)
 
     def _progress(self, workspace: Workspace, phase: str, **more: object) -> None:
         self._tell("workspace.preparing", workspace, "preparing", None, phase=phase, **more)
 
     def _tell(self, event: str, workspace: Workspace, state: str, error: str | None, **more: object) -> None:
-        self._events.publish(event, **workspace.as_dict() | {"state": state, "error": error} | more)
+        self._events.publish(event, **workspace.as_dict() | {"state": state, "error": error, "code": None} | more)

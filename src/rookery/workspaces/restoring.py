@@ -153,7 +153,7 @@ def _refuse_taken(one: Trashed, path: Path, found: Sequence[Found]) -> None:
         raise RookeryError("invalid-input", f"{path} is in the way", "move it away, or restore to another place")
     for other in found:
         if other.workspace.name == one.name:
-            raise RookeryError("invalid-input", f"there is a workspace {one.name} again, at {other.workspace.path}")
+            raise RookeryError("workspace-exists", f"there is a workspace {one.name} again, at {other.workspace.path}")
         if one.branch is not None and other.worktree.branch == one.branch:
             raise RookeryError("invalid-input", f"the branch {one.branch} is checked out at {other.workspace.path}")
         if other.workspace.path == path or (not other.workspace.main and (path.is_relative_to(other.workspace.path))):

@@ -1,9 +1,10 @@
 """The one service behind every face: MCP, REST, command line and Socket.IO see and change workspaces through it."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
@@ -11,32 +12,32 @@ from rookery.system.git import Git
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.workspaces import metadata
+from rookery.workspaces.asking import asked_by
 from rookery.workspaces.base import default_name
 from rookery.workspaces.creations import Creations
-from rookery.workspaces.deletion import Stop
-from rookery.workspaces.listing import INITIALIZING, Found, find_workspaces
+from rookery.workspaces.finding import Finding
+from rookery.workspaces.listing import INITIALIZING
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.naming import check_name
+from rookery.workspaces.opening import Opening
+from rookery.workspaces.openness import Openness
 from rookery.workspaces.ports import PortRanges
 from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
-from rookery.workspaces.record import MAIN, Workspace
+from rookery.workspaces.record import Workspace
 from rookery.workspaces.recovery import recover
 from rookery.workspaces.removal import Removals
-from rookery.workspaces.setup import Approved
+from rookery.workspaces.setup import Approved, Asked, setup_of
 from rookery.workspaces.status import Status, Statuses
+from rookery.workspaces.tokens import WorkspaceTokens
 
 logger = logging.getLogger("rookery.workspaces")
-
-
-async def _nothing_to_stop(_: Workspace) -> bool:
-    return False
 
 
 class Workspaces:
     """`place` is the template of `worktrees.path`; `approved` judges what a repository wants to run.
 
-    `stop` ends what is ours in a workspace that is to be deleted.
+    `days` and `limit` (in bytes) say when the trash is emptied.
     """
 
     def __init__(
@@ -51,22 +52,42 @@ class Workspaces:
         approved: Approved,
         place: str = "",
         setup_seconds: float = 1800.0,
-        stop: Stop = _nothing_to_stop,
+        days: float = 14.0,
+        limit: int = 20 * 2**30,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
+        self._approved = approved
         self.locks = RepositoryLocks()
         self.ports = PortRanges(store)
+        self.tokens = WorkspaceTokens(store)
+        self.openness = Openness(store, events)
+        self.finding = Finding(git, state, projects, self.openness)
         self.preparations = Preparations(git, spawner, events, self.ports, approved, setup_seconds)
+        self._opening = Opening(projects, self.finding, self.openness, self.tokens, self.preparations)
         self._creations = Creations(
-            state, git, events, projects, self.locks, self.preparations, approved=approved, place=place
+            state,
+            git,
+            events,
+            projects,
+            self.locks,
+            self.preparations,
+            approved=approved,
+            opened=self._opening.opened,
+            place=place,
         )
-
-        self.removals = Removals(state, git, self.locks, events, stop)
+        self.removals = Removals(state, git, self.locks, events, self._opening.let_go, days=days, limit=limit)
         self.statuses = Statuses(git)
+        # Which one, and what belongs to it: there others do the work.
+        self.list, self.get = self.finding.list, self.finding.get
+        self.find, self.at = self.finding.find, self.finding.at
+        self.open, self.close, self.token = self._opening.open, self._opening.close, self._opening.token
+        self.bring_back = self._opening.bring_back
 
     async def start(self) -> None:
         """Derive everything anew, and finish what an earlier daemon was at. A bad project does not stop the others."""
         await self.removals.resume()
+        await self.tokens.load()
+        await self.openness.load()
         for project in await self._projects.all():
             try:
                 await self.repair(project)
@@ -84,40 +105,9 @@ class Workspaces:
         """Bring a project's worktrees in order: the half-made, the moved, and those whose preparation was cut off."""
         for found in await recover(self._git, self._state, project, self.locks):
             if found.workspace.state == "preparing":
-                self.preparations.begin(found.workspace, found.own)
-
-    async def list(self, project: str | None = None) -> "list[Workspace]":
-        """Those of one project, or of all; then one that cannot be told stands there as missing, with the reason."""
-        if project is not None:
-            found = await find_workspaces(self._git, self._state, await self._projects.get(project))
-            return [one.workspace for one in found]
-        lists = await asyncio.gather(*map(self._shown, await self._projects.all()))
-        return [workspace for one in lists for workspace in one]
-
-    async def _shown(self, project: Project) -> "list[Workspace]":
-        try:
-            return [one.workspace for one in await find_workspaces(self._git, self._state, project)]
-        except RookeryError as error:
-            return [Workspace(project, MAIN, Path(project.path), None, True, "missing", error.message)]
-
-    async def get(self, project: str, name: str) -> Workspace:
-        return (await self.find(project, name)).workspace
-
-    async def find(self, project: str, name: str) -> Found:
-        """A workspace with what git says of it and its own git folder."""
-        for found in await find_workspaces(self._git, self._state, await self._projects.get(project)):
-            if found.workspace.name == name:
-                return found
-        raise RookeryError(
-            "workspace-not-found", f"there is no workspace {name} in {project}", "see what there is: rookery ws list"
-        )
-
-    async def at(self, path: Path) -> Workspace:
-        """The workspace at exactly this path."""
-        for one in await self.list():
-            if path in (one.path, one.path.resolve()):
-                return one
-        raise RookeryError("workspace-not-found", f"{path} is not a workspace", "see what there is: rookery ws list")
+                self.preparations.begin(msgspec.structs.replace(found.workspace, open=True), found.own)
+                # Its maker may have been killed before it came to that.
+                await self._opening.opened(found.workspace, found.own)
 
     async def create(self, project: str, name: str, *, base: str | None = None, branch: str | None = None) -> Workspace:
         """Make a workspace; its preparation begins, and `prepared` waits for its end."""
@@ -143,9 +133,25 @@ class Workspaces:
         metadata.write_preparing(found.own, metadata.Preparing("begun"))
         self.preparations.begin(found.workspace, found.own)
 
+    # ---- what it may run
+
+    async def asked(self) -> "list[Asked]":
+        """All that the repositories would run."""
+        return await asked_by(self._git, await self._projects.all(), self.finding.of)
+
+    async def approved_now(self, place: str) -> None:
+        """Prepare again what has failed only for want of an approval, in the project at `place`, if it is there now."""
+        for project in await self._projects.all():
+            for found in await self.finding.of(project) if project.path == place else []:
+                asked = setup_of(found.workspace) if found.workspace.code == "needs-approval" else None
+                if asked is not None and await self._approved(asked):
+                    await self.prepare(found.workspace)
+
+    # ---- what is told and kept of it
+
     async def status(self, project: str) -> dict[str, Status]:
         """Of every workspace of a project that has a folder, by name."""
-        found = await find_workspaces(self._git, self._state, known := await self._projects.get(project))
+        found = await self.finding.of(known := await self._projects.get(project))
         usual = await default_name(self._git, Path(known.path))
         bases = {one.workspace.path: metadata.read_kept(one.own).metadata.get(metadata.BASE) or usual for one in found}
         told = await self.statuses.of([one.workspace for one in found], bases)
@@ -166,7 +172,7 @@ class Workspaces:
 
     async def metadata(self, workspace: Workspace) -> dict[str, str]:
         """All of it; `base` is always there."""
-        found = await self._there(workspace)
+        found = await self.finding.there(workspace)
         kept = metadata.read_kept(found.own).metadata
         if metadata.BASE in kept:
             return kept
@@ -174,21 +180,11 @@ class Workspaces:
 
     async def set_metadata(self, workspace: Workspace, key: str, value: str | None) -> None:
         """Set a key, or remove it with None."""
-        found = await self._there(workspace)
+        found = await self.finding.there(workspace)
         metadata.change(found.own, key, value)
         self._events.publish("workspace.changed", **found.workspace.as_dict(), metadata=await self.metadata(workspace))
 
     async def environment(self, workspace: Workspace) -> Mapping[str, str]:
         """What programs in a workspace are given, its ports among it."""
-        found = await self._there(workspace)
+        found = await self.finding.there(workspace)
         return await self.preparations.environment(found.workspace, found.own)
-
-    async def _there(self, workspace: Workspace) -> Found:
-        found = await self.find(workspace.project.id, workspace.name)
-        if found.workspace.state == "missing":
-            raise RookeryError(
-                "workspace-not-found",
-                f"{workspace.name} is missing: {found.workspace.error}",
-                "bring its folder back, or remove it: rookery ws rm",
-            )
-        return found

@@ -13,6 +13,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.files import read_beneath, remove
 from rookery.system.spawn import Spawner
 from rookery.workspaces.metadata import house
+from rookery.workspaces.record import Workspace
 
 _FILE = PurePath(".rookery/config.toml")
 _LARGEST = 256 * 1024
@@ -47,6 +48,21 @@ def setup_command(workspace: Path) -> str:
     if not isinstance(command, str) or len(command) > _LONGEST or "\0" in command:
         raise RookeryError("invalid-input", f"workspace.setup in {workspace / _FILE} is not a command", "mend it")
     return command.strip()
+
+
+def setup_of(workspace: Workspace) -> Asked | None:
+    """The setup command of a workspace as something to approve; nothing if it has none."""
+    command = setup_command(workspace.path)
+    if not command:
+        return None
+    return Asked(
+        kind="setup",
+        place=workspace.project.path,
+        name="setup",
+        content=command,
+        folder=str(workspace.path),
+        source=str(workspace.path / _FILE),
+    )
 
 
 def log_file(own: Path) -> Path:

@@ -73,6 +73,14 @@ def named_git_folder(worktree: Path) -> Path | None:
     return worktree / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
 
 
+def made_at(own: Path) -> int:
+    """When a worktree was made, by a file that git never writes again; 0 for a main checkout, of which there is one."""
+    try:
+        return (own / "commondir").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def registered_folders(common: Path) -> dict[Path, Path]:
     """For each worktree that is registered in a repository's common git folder, its path: its own git folder."""
     found: dict[Path, Path] = {}

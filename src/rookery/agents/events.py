@@ -1,0 +1,122 @@
+"""OpenCode's events, decoded: those that change what is known of a session. All others are noise here."""
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from rookery.agents.records import Ask, Doing, Fault, Permission, Question, Session
+
+logger = logging.getLogger("rookery.agents.events")
+
+# The first event of every stream: from here on nothing is missed.
+CONNECTED = "server.connected"
+
+
+class SessionSeen(msgspec.Struct, frozen=True):
+    """A session was made, or something of it changed."""
+
+    session: Session
+
+
+class SessionGone(msgspec.Struct, frozen=True):
+    session: str
+
+
+class DoingChanged(msgspec.Struct, frozen=True):
+    session: str
+    doing: Doing
+
+
+class Asked(msgspec.Struct, frozen=True):
+    ask: Ask
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """By whomever; a question that was rejected is answered too."""
+
+    session: str
+    ask: str
+
+
+class TurnFailed(msgspec.Struct, frozen=True):
+    """`session` is empty where OpenCode does not say which it was."""
+
+    session: str
+    error: Fault
+
+
+Event: TypeAlias = SessionSeen | SessionGone | DoingChanged | Asked | Answered | TurnFailed
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    type: str = ""
+    properties: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def decode(data: bytes) -> tuple[str, Event | None]:
+    """The type of an event, and what it says where that is of use."""
+    try:
+        envelope = msgspec.json.decode(data, type=Envelope)
+    except ValueError:
+        logger.debug("an event that is none: %r", data[:200])
+        return "", None
+    read = _READERS.get(envelope.type)
+    if read is None:
+        return envelope.type, None
+    try:
+        return envelope.type, read(envelope.properties)
+    except ValueError as error:
+        # What it would have said is read again with the next subscription.
+        logger.warning("OpenCode's event %s is not what was expected: %s", envelope.type, error)
+        return envelope.type, None
+
+
+# ---- the forms of their properties
+
+T = TypeVar("T")
+
+
+class _OfSession(msgspec.Struct, frozen=True):
+    session: str = msgspec.field(name="sessionID")
+
+
+class _Info(msgspec.Struct, frozen=True):
+    info: Session
+
+
+class _Status(_OfSession, frozen=True):
+    status: Doing
+
+
+class _Request(_OfSession, frozen=True):
+    request: str = msgspec.field(name="requestID")
+
+
+class _Error(msgspec.Struct, frozen=True):
+    session: str = msgspec.field(name="sessionID", default="")
+    error: Fault = Fault()
+
+
+def _as(kind: type[T], make: Callable[[T], Event]) -> Callable[[msgspec.Raw], Event]:
+    decoder = msgspec.json.Decoder(kind)
+    return lambda properties: make(decoder.decode(properties))
+
+
+_seen = _as(_Info, lambda found: SessionSeen(found.info))
+_answered = _as(_Request, lambda found: Answered(found.session, found.request))
+
+_READERS: dict[str, Callable[[msgspec.Raw], Event]] = {
+    "session.created": _seen,
+    "session.updated": _seen,
+    "session.deleted": _as(_Info, lambda found: SessionGone(found.info.id)),
+    "session.status": _as(_Status, lambda found: DoingChanged(found.session, found.status)),
+    "session.idle": _as(_OfSession, lambda found: DoingChanged(found.session, Doing("idle"))),
+    "session.error": _as(_Error, lambda found: TurnFailed(found.session, found.error)),
+    "permission.asked": _as(Permission, Asked),
+    "permission.replied": _answered,
+    "question.asked": _as(Question, Asked),
+    "question.replied": _answered,
+    "question.rejected": _answered,
+}

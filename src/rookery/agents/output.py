@@ -1,0 +1,70 @@
+"""What an agent prints: kept in a file that does not grow without end, with its last lines at hand."""
+
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from rookery.system.buffers import Ring
+from rookery.system.files import move_aside
+
+logger = logging.getLogger("rookery.agents")
+_LARGEST = 2_000_000
+_LAST_BYTES = 8_192
+_LONGEST_LINE = 65_536
+_LISTENING = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
+
+
+class AgentLog:
+    """A sink. When the file is full it becomes the older one, `<name>.1`, of which there is one."""
+
+    def __init__(self, path: Path, largest: int = _LARGEST) -> None:
+        self.path = path
+        self._largest = largest
+        self._last = Ring(_LAST_BYTES)
+        self._broken = False
+
+    @property
+    def older(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.1")
+
+    def write(self, data: bytes) -> None:
+        self._last.write(data)
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.path.exists() and self.path.stat().st_size + len(data) > self._largest:
+                move_aside(self.path, self.older)
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "ab") as file:
+                file.write(data)
+            self._broken = False
+        except OSError as error:
+            # The agent must not stop for want of a log.
+            if not self._broken:
+                logger.error("cannot keep what the agent prints in %s: %s", self.path, error)
+            self._broken = True
+
+    def last_lines(self, count: int = 12) -> str:
+        text = bytes(self._last).decode("utf-8", "replace")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-count:])
+
+
+class Announcement:
+    """A sink that looks for the line with which OpenCode says where it listens, and passes everything on."""
+
+    def __init__(self, log: AgentLog, listens: Callable[[int], None]) -> None:
+        self._log = log
+        self._listens = listens
+        self._line = b""
+        self._found = False
+
+    def write(self, data: bytes) -> None:
+        self._log.write(data)
+        if self._found:
+            return
+        *lines, self._line = (self._line + data)[-_LONGEST_LINE:].split(b"\n")
+        for line in lines:
+            if not self._found and (found := _LISTENING.match(line)):
+                self._found = True
+                self._listens(int(found[1]))

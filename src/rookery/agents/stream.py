@@ -1,0 +1,87 @@
+"""One subscription to an agent's events, from `server.connected` on until it ends or falls silent."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from rookery.agents.events import CONNECTED, Event, decode
+from rookery.agents.link import Link, unreachable
+from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
+from rookery.wire.http_answer import Answer
+from rookery.wire.remote import EVENTS
+from rookery.wire.sse_parser import SseParser
+
+# OpenCode's heart beats every 10 seconds; three beats that are not heard are enough.
+SILENCE_SECONDS = 30.0
+
+
+class EventStream:
+    """What has come waits here until it is taken."""
+
+    def __init__(self, silence: float) -> None:
+        self.silence = silence
+        self._connected = False
+        self._events: list[Event] = []
+        self._over: RookeryError | None = None
+        self._more = asyncio.Event()
+
+    async def connected(self) -> None:
+        """Returns when nothing that happens from now on is missed."""
+        while not self._connected:
+            await self._wait()
+
+    async def next(self) -> list[Event]:
+        """The events that have come, at least one. Raises why no more will come, once all were taken."""
+        while not self._events:
+            await self._wait()
+        return self.taken()
+
+    def taken(self) -> list[Event]:
+        """The events that have come so far."""
+        found, self._events = self._events, []
+        return found
+
+    async def _wait(self) -> None:
+        if self._over is not None:
+            raise RookeryError(self._over.code, self._over.message, self._over.remedy)
+        self._more.clear()
+        await self._more.wait()
+
+    async def follow(self, answer: Answer) -> None:
+        parser = SseParser()
+        try:
+            while chunk := await self._heard(answer):
+                for made in parser.feed(chunk):
+                    type_, event = decode(made.data)
+                    self._connected |= type_ == CONNECTED
+                    if event is not None:
+                        self._events.append(event)
+                self._more.set()
+            self._over = RookeryError("agent-unavailable", "the agent ended its stream of events")
+        except TimeoutError:
+            self._over = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
+        except (OSError, ValueError) as error:
+            self._over = unreachable(error)
+        finally:
+            self._more.set()
+
+    async def _heard(self, answer: Answer) -> bytes:
+        async with asyncio.timeout(self.silence):
+            return await answer.next()
+
+
+@asynccontextmanager
+async def subscription(link: Link, silence: float = SILENCE_SECONDS) -> AsyncGenerator[EventStream]:
+    """Subscribed, for the block. Raises RookeryError where that cannot be."""
+    tasks = TaskSet("agent events")
+    with await link.stream("/event", silence) as answer:
+        if answer.kind != EVENTS:
+            raise RookeryError("agent-unavailable", f"the agent's events are of the kind {answer.kind!r}")
+        stream = EventStream(silence)
+        try:
+            tasks.start(stream.follow(answer), "stream")
+            await stream.connected()
+            yield stream
+        finally:
+            await tasks.close()

@@ -1,0 +1,39 @@
+"""`rookery ws`."""
+
+import click
+
+from rookery.cli.lazy import LazyGroup
+
+# Name -> module and the line that `--help` shows; a test compares it with the command's own.
+COMMANDS = {
+    "create": ("rookery.cli.ws_create", "Make a workspace, and print its path."),
+    "list": ("rookery.cli.ws_list:list_", "List the workspaces, and who needs you."),
+    "show": ("rookery.cli.ws_show", "Show one workspace."),
+    "path": ("rookery.cli.ws_show", "Print the path of a workspace."),
+    "open": ("rookery.cli.ws_show:open_", "Open a workspace: its agent and its endpoint may run."),
+    "close": ("rookery.cli.ws_show", "Close a workspace: what runs in it is stopped, and its files stay."),
+    "prepare": ("rookery.cli.ws_create", "Prepare a workspace again: bring files along and run the setup command."),
+    "diff": ("rookery.cli.ws_diff", "Show what a workspace has changed since its base."),
+    "exec": ("rookery.cli.ws_exec:exec_", "Run a program in a workspace, with its ports in the environment."),
+    "meta": ("rookery.cli.ws_meta", "The metadata of a workspace: what you or an agent note about it."),
+    "rm": ("rookery.cli.ws_remove", "Delete workspaces; they go to the trash."),
+    "restore": ("rookery.cli.ws_trash", "Bring a deleted workspace back."),
+    "trash": ("rookery.cli.ws_trash", "What was deleted and can be brought back."),
+}
+
+EPILOG = """\b
+NAME is the current folder's workspace if it is left out. Where projects have workspaces of the same name it is
+project/name. The main checkout is the workspace @main.
+
+\b
+Examples:
+  rookery ws create fix-login
+  cd "$(rookery ws path fix-login)"
+  rookery ws list
+  rookery ws rm fix-login
+"""
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, epilog=EPILOG)
+def ws() -> None:
+    """Workspaces: a worktree for every task."""

@@ -1,0 +1,90 @@
+"""What happens to a workspace, told while it happens: from the daemon's events to a line that a person reads."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from rookery.cli import link
+from rookery.cli.failure import Failure
+from rookery.cli.visible import visible
+
+
+class Watch:
+    """The daemon's events from here on. Opened before something is begun, so that nothing of it is missed."""
+
+    def __init__(self, *, start: bool) -> None:
+        self._link = link.reach(start=start)
+
+    def __enter__(self) -> Self:
+        try:
+            self._link.request("GET", "/api/events")
+        except (OSError, ValueError, IndexError):
+            self._link.close()
+            raise _lost() from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._link.close()
+
+    def events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What happens to one workspace, without `workspace.` before it; fails if the daemon goes away."""
+        kind = ""
+        try:
+            for line in self._link.lines():
+                if line.startswith(b"event: "):
+                    kind = line[7:].decode()
+                elif line.startswith(b"data: ") and kind == "end":
+                    raise _lost(json.loads(line[6:])["reason"])
+                elif line.startswith(b"data: ") and kind.startswith("workspace."):
+                    told = json.loads(line[6:])
+                    if (told.get("project"), told.get("name")) == (project, name):
+                        yield kind.removeprefix("workspace."), told
+        except (OSError, ValueError):
+            raise _lost() from None
+        raise _lost()
+
+
+def _lost(why: str = "the daemon has gone") -> Failure:
+    return Failure("daemon-unreachable", f"nothing more is heard of it: {why}", "see how it is: rookery ws show")
+
+
+class Narration:
+    """One line that changes on a terminal, else a line for each phase; nothing if the answer is for a program."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
+        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._phase = ""
+        self._shown = False
+
+    def tell(self, phase: str, text: str) -> None:
+        if self.silent:
+            return
+        if self._live:
+            import shutil
+
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r\x1b[K{visible(text)[:width]}")
+            self._shown = True
+        elif phase != self._phase:
+            sys.stderr.write(f"{visible(text)}\n")
+        self._phase = phase
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Take the line away, for what comes after it."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._shown = False
+
+    def remark(self, text: str) -> None:
+        """A line that stays."""
+        self.end()
+        if not self.silent:
+            sys.stderr.write(f"{visible(text)}\n")

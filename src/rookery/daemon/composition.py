@@ -1,0 +1,89 @@
+"""All parts of the daemon made and joined; none of them is started here."""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rookery
+from rookery.api import app as api
+from rookery.api.guard import Guard
+from rookery.api.mcp import Mcp
+from rookery.api.status import Daemon
+from rookery.daemon.gateway import GatewayService
+from rookery.daemon.settings import Settings
+from rookery.daemon.upkeep import UpkeepService
+from rookery.daemon.workspaces import SETUP, WorkspacesService
+from rookery.guard.approvals import Approvals
+from rookery.guard.definitions import KIND
+from rookery.guard.subject import Key, Subject
+from rookery.system.bus import Bus
+from rookery.system.git import Git
+from rookery.system.spawn import Spawner
+from rookery.system.store import Store
+from rookery.wire.gate import Principal, Tokens
+from rookery.workspaces.projects import Projects
+
+
+@dataclass(frozen=True)
+class Hands:
+    """What the routes can ask of the running daemon itself."""
+
+    instance: str
+    describe: Callable[[], Daemon]
+    reload: Callable[[], Awaitable[dict[str, Any]]]
+    stop: Callable[[str], None]
+
+
+class Composition:
+    def __init__(
+        self,
+        settings: Settings,
+        state: Path,
+        *,
+        store: Store,
+        spawner: Spawner,
+        events: Bus,
+        logs: Bus,
+        hands: Hands,
+    ) -> None:
+        self.projects = Projects(store, Git(spawner), events)
+        self.approvals = Approvals(store)
+        self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
+        self.gateway = GatewayService(store, spawner, events, self.projects, self.approvals, self.workspaces.tools)
+        self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
+        self.tokens = Tokens()
+        given = self.workspaces.workspaces.tokens
+        given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
+        given.void = lambda token, own: self.tokens.remove(token)
+        house = api.House(
+            instance=hands.instance,
+            version=rookery.__version__,
+            daemon=hands.describe,
+            projects=self.projects,
+            workspaces=self.workspaces.tools,
+            events=events,
+            logs=logs,
+            reload=hands.reload,
+            stop=hands.stop,
+            guard=Guard(self.approvals, events, self._waiting, self._decided),
+            mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
+        )
+        self.doors = self.gateway.doors(api.build(house))
+        # Called while clients can still be told that the daemon stops.
+        self.closing: Sequence[Callable[[], None]] = [
+            self.doors.close,
+            *(functools.partial(bus.end_all, "shutdown") for bus in (events, logs)),
+        ]
+
+    async def _waiting(self) -> list[Subject]:
+        """What the user is to look at; what several workspaces have alike is shown once."""
+        found = [*await self.gateway.waiting(), *await self.workspaces.waiting()]
+        return list({one.digest: one for one in reversed(found)}.values())[::-1]
+
+    async def _decided(self, key: Key) -> None:
+        if key.kind == KIND:
+            await self.gateway.approvals_changed(key)
+        elif key.kind == SETUP:
+            await self.workspaces.workspaces.approved_now(key.place)

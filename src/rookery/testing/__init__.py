@@ -1,0 +1,1 @@
+"""What tests of agents are made with: a model that plays a script."""

@@ -1,0 +1,170 @@
+"""The script of a model: conversations, their turns, and the steps of each. Whatever could never be played is refused.
+
+These are plain values, to be read from a file with `loading.py` or made in Python.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Regex(Struct, frozen=True, forbid_unknown_fields=True):
+    """A regular expression that is searched for in a text."""
+
+    regex: str
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.regex)
+        except re.error as error:
+            raise ValueError(f"{self.regex!r} is not a regular expression: {error}") from None
+
+
+When = str | Regex
+
+
+def fits(when: When, text: str) -> bool:
+    return when in text if isinstance(when, str) else re.search(when.regex, text) is not None
+
+
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
+    """One call of a tool."""
+
+    call: Annotated[str, Meta(min_length=1)]
+    arguments: dict[str, Any] = field(name="with", default_factory=dict[str, Any])
+
+
+class Usage(Struct, frozen=True, forbid_unknown_fields=True):
+    """The tokens that a reply is said to have cost."""
+
+    input: Annotated[int, Meta(ge=0)]
+    output: Annotated[int, Meta(ge=0)] = 0
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One reply of the model: text, calls or both; or how it fails."""
+
+    say: str | None = None
+    call: Annotated[str, Meta(min_length=1)] | None = None
+    arguments: dict[str, Any] | None = field(name="with", default=None)
+    parallel: tuple[Call, ...] = ()
+    delay: Seconds = 0
+    pace: Seconds = 0
+    hold: str | None = None
+    expect: str | tuple[str, ...] = ()
+    expect_tools: tuple[str, ...] = ()
+    expect_no_tools: tuple[str, ...] = ()
+    usage: Usage | None = None
+    error: Annotated[int, Meta(ge=400, le=599)] | None = None
+    message: str | None = None
+    retry_after: Seconds | None = None
+    disconnect: bool = False
+    times: Count | None = None
+
+    def __post_init__(self) -> None:
+        if problem := next(_problems(self), None):
+            raise ValueError(problem)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return (Call(self.call, self.arguments or {}),) if self.call else self.parallel
+
+    @property
+    def fails(self) -> bool:
+        return self.error is not None or self.disconnect
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        return (self.expect,) if isinstance(self.expect, str) else self.expect
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"error {self.error}"
+        told = ["call " + ", ".join(call.call for call in self.calls)] if self.calls else []
+        told = [f"say {shortened(self.say)}", *told] if self.say is not None else told
+        return " and ".join(["disconnect", *told] if self.disconnect else told)
+
+
+def _problems(step: Step) -> Iterator[str]:
+    replies = step.say is not None or bool(step.calls)
+    if not replies and not step.fails:
+        yield "a step needs one of `say`, `call`, `parallel`, `error` and `disconnect`"
+    if step.call and step.parallel:
+        yield "`call` and `parallel` do not go together; put all calls into `parallel`"
+    if step.arguments is not None and not step.call:
+        yield "`with` goes with `call`"
+    if step.error is not None and (replies or step.disconnect):
+        yield "`error` is the whole answer; nothing can be said, called or cut off with it"
+    if step.error is None and (step.message is not None or step.retry_after is not None):
+        yield "`message` and `retry_after` go with `error`"
+    if step.disconnect and step.calls:
+        yield "`disconnect` goes with `say` only: a call that is cut off was never made"
+    if step.times is not None and not step.fails:
+        yield "`times` goes with `error` or `disconnect`"
+
+
+class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the model does after one message of the user."""
+
+    step: Annotated[tuple[Step, ...], Meta(min_length=1)]
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        last = len(self.step)
+        for number, step in enumerate(self.step, 1):
+            if number < last and step.fails and step.times is None:
+                why = f"step {number} fails for ever; give it `times`"
+            elif number < last and not step.fails and not step.calls:
+                why = f"step {number} calls no tool, so that the turn ends with it; text and calls can be one step"
+            elif number == last and step.times is not None:
+                raise ValueError(f"after step {number} has failed {step.times} times, another step has to follow")
+            else:
+                continue
+            raise ValueError(f"step {number + 1} can never be played: {why}")
+
+
+class Conversation(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the model does in one session."""
+
+    turn: Annotated[tuple[Turn, ...], Meta(min_length=1)]
+    name: str | None = None
+    when: When | None = None
+    session: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.when is not None and self.session is not None:
+            raise ValueError("a conversation is found by `when` or by `session`, not by both")
+
+    @property
+    def is_default(self) -> bool:
+        return self.when is None and self.session is None
+
+
+class Script(Struct, frozen=True, forbid_unknown_fields=True):
+    """All that the model does."""
+
+    conversation: Annotated[tuple[Conversation, ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        default = [number for number, one in enumerate(self.conversation, 1) if one.is_default]
+        if len(default) > 1:
+            raise ValueError(
+                f"conversation {default[1]} can never be played: conversation {default[0]} is for every session "
+                "already; give one of them `when` or `session`"
+            )
+
+    def count(self) -> dict[str, int]:
+        turns = [turn for conversation in self.conversation for turn in conversation.turn]
+        steps = sum(len(turn.step) for turn in turns)
+        return {"conversations": len(self.conversation), "turns": len(turns), "steps": steps}
+
+
+def shortened(text: str | None, limit: int = 60) -> str:
+    """Text of somebody else's, in quotation marks and in one line."""
+    line = " ".join((text or "").split())
+    return f'"{line}"' if len(line) <= limit else f'"{line[:limit]}…"'

@@ -1,0 +1,66 @@
+"""Opening and closing workspaces, by their users, with the daemon, and before they are deleted."""
+
+import contextlib
+from pathlib import Path
+
+from rookery.system.errors import RookeryError
+from rookery.workspaces.finding import Finding
+from rookery.workspaces.openness import Openness
+from rookery.workspaces.preparation import Preparations
+from rookery.workspaces.projects import Projects
+from rookery.workspaces.record import Workspace
+from rookery.workspaces.tokens import WorkspaceTokens
+
+
+class Opening:
+    def __init__(
+        self,
+        projects: Projects,
+        finding: Finding,
+        openness: Openness,
+        tokens: WorkspaceTokens,
+        preparations: Preparations,
+    ) -> None:
+        self._projects, self._finding, self._openness = projects, finding, openness
+        self._tokens, self._preparations = tokens, preparations
+
+    async def bring_back(self) -> None:
+        """Start what belongs to the workspaces that were open when the daemon stopped."""
+        for project in await self._projects.all():
+            with contextlib.suppress(RookeryError):  # told at the start, and shown as missing
+                for found in await self._finding.of(project):
+                    if found.workspace.state not in ("missing", "deleting"):
+                        await self._openness.bring_back(found.workspace, found.own)
+
+    async def open(self, workspace: Workspace) -> Workspace:
+        """What belongs to it starts, and will again when the daemon does; one that is open stays as it is."""
+        found = await self._finding.there(workspace)
+        if found.workspace.state == "deleting":
+            raise RookeryError(
+                "invalid-input", f"{workspace.name} is being deleted", "bring it back: rookery ws restore"
+            )
+        return await self.opened(found.workspace, found.own)
+
+    async def close(self, workspace: Workspace) -> Workspace:
+        """What runs for it ends, the calls of clients too. Its folder stays as it is."""
+        found = await self._finding.find(workspace.project.id, workspace.name)
+        await self._openness.close(found.workspace, found.own)
+        return await self._finding.get(workspace.project.id, workspace.name)
+
+    async def token(self, workspace: Workspace) -> str:
+        """What opens this workspace and no other."""
+        return await self._tokens.of((await self._finding.there(workspace)).own)
+
+    async def opened(self, workspace: Workspace, own: Path) -> Workspace:
+        """Open a workspace that is known to be there."""
+        await self._tokens.of(own)
+        return await self._openness.open(workspace, own)
+
+    async def let_go(self, workspace: Workspace) -> bool:
+        """Before it is deleted: nothing of ours runs there any more, and its token opens nothing."""
+        found = await self._finding.find(workspace.project.id, workspace.name)
+        prepared = self._preparations.runs(found.own)
+        await self._preparations.stop(found.own)
+        ended = await self._openness.close(found.workspace, found.own)
+        await self._tokens.forget(found.own)
+        return ended or prepared

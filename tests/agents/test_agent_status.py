@@ -1,0 +1,277 @@
+"""What sessions do and what an agent's status is, from snapshots and events, in any order that can be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from rookery.agents.events import Answered, Asked, DoingChanged, Event, SessionGone, SessionSeen, TurnFailed
+from rookery.agents.records import Ask, Doing, Fault, Permission, Query, Question, Session, SessionTimes
+from rookery.agents.status import SessionState, Snapshot, StatusBook, aggregate
+from tests.support.requirements import requirement
+
+HERE = "/work/日本"
+NO_TIME = SessionTimes()
+BUSY, IDLE = Doing("busy"), Doing("idle")
+RETRY = Doing("retry", attempt=2, message="overloaded")
+
+
+def session(
+    id_: str,
+    parent: str | None = None,
+    *,
+    title: str = "",
+    directory: str = HERE,
+    time: SessionTimes = NO_TIME,
+) -> Session:
+    return Session(id_, directory, title or f"about {id_}", parent, time=time)
+
+
+def permission(id_: str, of: str) -> Permission:
+    return Permission(id_, of, "bash", ("rm x",))
+
+
+def book(
+    *sessions: Session,
+    doing: Mapping[str, Doing] | None = None,
+    asks: tuple[Ask, ...] = (),
+    cut_off: frozenset[str] = frozenset(),
+) -> StatusBook:
+    made = StatusBook(HERE)
+    made.renew(Snapshot(sessions, doing or {}, asks, cut_off))
+    return made
+
+
+def hear(made: StatusBook, *events: Event) -> StatusBook:
+    for event in events:
+        made.hear(event)
+    return made
+
+
+def states(made: StatusBook) -> dict[str, str]:
+    return {one.id: one.state for one in made.sessions()}
+
+
+def told(made: StatusBook) -> object:
+    """As programs see it."""
+    return msgspec.to_builtins(aggregate(made.sessions()))
+
+
+# ---- the agent's status
+
+
+@requirement("agent.status.values")
+@pytest.mark.parametrize(
+    ("doing", "wanted"),
+    [
+        ({}, {"type": "none", "counts": {"idle": 0, "busy": 0, "total": 0}}),
+        ({"a": IDLE, "b": IDLE}, {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}),
+        ({"a": BUSY}, {"type": "busy", "counts": {"idle": 0, "busy": 1, "total": 1}}),
+        ({"a": BUSY, "b": RETRY}, {"type": "busy", "counts": {"idle": 0, "busy": 2, "total": 2}}),
+        ({"a": BUSY, "b": IDLE, "c": IDLE}, {"type": "mixed", "counts": {"idle": 2, "busy": 1, "total": 3}}),
+    ],
+)
+def test_the_status_has_the_shape_of_the_seed(doing: dict[str, Doing], wanted: object) -> None:
+    made = book(*(session(id_) for id_ in doing))
+    hear(made, *(DoingChanged(id_, one) for id_, one in doing.items()))
+    assert told(made) == wanted
+
+
+@requirement("agent.status.values")
+def test_a_session_that_waits_for_a_permission_is_idle_and_wants_attention() -> None:
+    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")))
+    (found,) = made.sessions()
+    assert (found.state, found.wants_attention, [ask.text for ask in found.asks]) == ("asking", True, ["bash: rm x"])
+    assert told(made) == {"type": "idle", "counts": {"idle": 1, "busy": 0, "total": 1}}
+
+    hear(made, Answered("a", "p"))
+    assert (made.sessions()[0].state, made.sessions()[0].wants_attention) == ("busy", False)
+
+
+@requirement("agent.status.values")
+def test_a_session_that_waits_for_a_question_wants_attention_until_all_are_answered() -> None:
+    question = Question("q", "a", (Query("Which?"), Query("When?")))
+    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(question), Asked(permission("p", "a")))
+    assert [(ask.kind, ask.text) for ask in made.sessions()[0].asks] == [
+        ("permission", "bash: rm x"),
+        ("question", "Which? / When?"),
+    ]
+    assert states(hear(made, Answered("a", "p"))) == {"a": "asking"}
+    assert states(hear(made, Answered("a", "q"))) == {"a": "busy"}
+
+
+def test_a_model_that_is_asked_again_is_told_with_its_reason() -> None:
+    made = hear(book(session("a")), DoingChanged("a", RETRY))
+    assert made.sessions() == (SessionState("a", "about a", "retry", detail="overloaded"),)
+
+
+# ---- which sessions count
+
+
+def test_children_do_not_count_and_what_they_ask_keeps_their_root_waiting() -> None:
+    made = book(session("root"), session("child", "root"), session("grandchild", "child"), session("other"))
+    busy = [DoingChanged(id_, BUSY) for id_ in ("root", "child", "grandchild")]
+    hear(made, *busy)
+    assert states(made) == {"root": "busy", "other": "idle"}
+    hear(made, Asked(permission("p", "grandchild")))
+    assert states(made) == {"root": "asking", "other": "idle"}
+    hear(made, DoingChanged("grandchild", IDLE))
+    assert states(made) == {"root": "busy", "other": "idle"}
+
+
+def test_sessions_of_other_folders_and_archived_ones_do_not_count() -> None:
+    archived = session("archived", time=SessionTimes(archived=1))
+    made = book(session("a"), session("b", directory="/elsewhere"), archived)
+    assert states(made) == {"a": "idle"}
+    hear(
+        made,
+        SessionSeen(session("c", directory="/elsewhere")),
+        SessionSeen(session("a", time=SessionTimes(archived=1))),
+    )
+    assert states(made) == {}
+
+
+def test_a_session_that_is_made_counts_and_one_that_is_deleted_does_not() -> None:
+    made = hear(book(), SessionSeen(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")))
+    assert states(made) == {"a": "asking"}
+    assert states(hear(made, SessionGone("a"))) == {}
+    assert states(hear(made, SessionSeen(session("a")))) == {"a": "idle"}
+
+
+def test_events_of_sessions_that_nobody_knows_change_nothing() -> None:
+    made = hear(book(session("a")), DoingChanged("x", BUSY), Asked(permission("p", "x")), TurnFailed("x", Fault()))
+    assert states(hear(made, DoingChanged("x", IDLE), SessionGone("y"), Answered("x", "q"))) == {"a": "idle"}
+
+
+def test_sessions_that_are_each_other_s_parents_make_no_endless_search() -> None:
+    made = book(session("a", "b"), session("b", "a"), doing={"a": BUSY}, asks=(permission("p", "a"),))
+    assert states(made) == {}
+
+
+def test_the_session_that_was_used_last_comes_first() -> None:
+    made = book(session("old", time=SessionTimes(updated=1)), session("new", time=SessionTimes(updated=2)))
+    hear(made, SessionSeen(session("newest", time=SessionTimes(updated=3))))
+    assert list(states(made)) == ["newest", "new", "old"]
+
+
+# ---- what is left behind
+
+
+def test_what_an_aborted_turn_asked_is_waited_for_no_more() -> None:
+    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")), DoingChanged("a", IDLE))
+    assert states(made) == {"a": "idle"}
+    assert states(hear(made, DoingChanged("a", BUSY))) == {"a": "busy"}
+    assert states(book(session("a"), asks=(permission("p", "a"),))) == {"a": "idle"}
+
+
+@requirement("agent.crash.interrupted")
+def test_a_turn_that_was_cut_off_is_interrupted_until_another_runs() -> None:
+    made = book(session("a"), session("b"), cut_off=frozenset({"a"}))
+    assert states(made) == {"a": "interrupted", "b": "idle"}
+    assert [one.wants_attention for one in made.sessions()] == [True, False]
+    assert told(made) == {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}
+    hear(made, SessionSeen(session("a", title="renamed")))
+    assert states(made) == {"a": "interrupted", "b": "idle"}
+    assert states(hear(made, DoingChanged("a", BUSY))) == {"a": "busy", "b": "idle"}
+    assert states(hear(made, DoingChanged("a", IDLE))) == {"a": "idle", "b": "idle"}
+
+
+def test_what_is_said_of_a_session_after_its_turn_does_not_make_it_busy() -> None:
+    made = hear(book(session("a")), DoingChanged("a", BUSY), DoingChanged("a", IDLE), SessionSeen(session("a")))
+    assert states(hear(made, TurnFailed("a", Fault("APIError")), Answered("a", "p"))) == {"a": "idle"}
+
+
+# ---- any order
+
+
+@dataclass
+class World:
+    """What OpenCode does: it changes, says so in events, and can be asked how it is."""
+
+    sessions: dict[str, Session] = field(default_factory=dict[str, Session])
+    doing: dict[str, Doing] = field(default_factory=dict[str, Doing])
+    asks: dict[str, Permission] = field(default_factory=dict[str, Permission])
+    said: list[Event] = field(default_factory=list[Event])
+
+    def do(self, what: str, id_: str) -> None:
+        known = self.sessions.get(id_)
+        if what == "make" and known is None:
+            parent = min(self.sessions, default=None) if id_ > "m" else None
+            self.sessions[id_] = session(id_, parent)
+            self.said.append(SessionSeen(self.sessions[id_]))
+        elif known is None:
+            return
+        elif what == "delete":
+            del self.sessions[id_]
+            self._end(id_)
+            self.said.append(SessionGone(id_))
+        elif what in ("busy", "retry"):
+            self.doing[id_] = BUSY if what == "busy" else RETRY
+            self.said.append(DoingChanged(id_, self.doing[id_]))
+        elif what == "idle":
+            self._end(id_)
+            self.said += [DoingChanged(id_, IDLE), DoingChanged(id_, IDLE), SessionSeen(known)]
+        elif what == "ask" and id_ in self.doing:
+            self.asks[f"p-{id_}"] = permission(f"p-{id_}", id_)
+            self.said.append(Asked(self.asks[f"p-{id_}"]))
+        elif what == "answer" and f"p-{id_}" in self.asks:
+            del self.asks[f"p-{id_}"]
+            self.said.append(Answered(id_, f"p-{id_}"))
+
+    def _end(self, id_: str) -> None:
+        """What was asked is not waited for any more, and nothing says so."""
+        self.doing.pop(id_, None)
+        self.asks.pop(f"p-{id_}", None)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(tuple(self.sessions.values()), dict(self.doing), tuple(self.asks.values()))
+
+
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["make", "make", "delete", "busy", "retry", "idle", "ask", "answer"]), st.sampled_from("abcxyz")
+    ),
+    max_size=40,
+)
+
+
+@requirement("agent.restart.policy")
+@given(before=DEEDS, after=DEEDS)
+def test_f02_a_snapshot_tells_the_same_whatever_was_heard_before(
+    before: list[tuple[str, str]], after: list[tuple[str, str]]
+) -> None:
+    world, other = World(), World()
+    for deed in before:
+        other.do(*deed)
+    for deed in after:
+        world.do(*deed)
+    made, fresh = hear(StatusBook(HERE), *other.said), StatusBook(HERE)
+    for one in (made, fresh):
+        one.renew(world.snapshot())
+    assert made.sessions() == fresh.sessions()
+    assert set(states(made)) == {id_ for id_, one in world.sessions.items() if one.parent is None}
+
+
+@requirement("agent.restart.policy")
+@given(missed=DEEDS, meanwhile=DEEDS, later=DEEDS)
+def test_f02_events_that_came_while_a_snapshot_was_read_lead_to_how_it_is_in_the_end(
+    missed: list[tuple[str, str]], meanwhile: list[tuple[str, str]], later: list[tuple[str, str]]
+) -> None:
+    """`missed` was said before the subscription, `meanwhile` until the snapshot was read, which shows all of it."""
+    world = World()
+    for deed in missed:
+        world.do(*deed)
+    subscribed = len(world.said)
+    for deed in meanwhile:
+        world.do(*deed)
+    snapshot = world.snapshot()
+    for deed in later:
+        world.do(*deed)
+    made = StatusBook(HERE)
+    made.renew(snapshot)
+    hear(made, *world.said[subscribed:])
+    true = StatusBook(HERE)
+    true.renew(world.snapshot())
+    assert made.sessions() == true.sessions()

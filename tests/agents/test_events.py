@@ -1,0 +1,223 @@
+"""OpenCode's events: which are of use, and a stream of them that is cut anywhere, falls silent or ends."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rookery.agents.events import Answered, Asked, DoingChanged, SessionGone, SessionSeen, TurnFailed, decode
+from rookery.agents.link import Link
+from rookery.agents.records import Doing, Permission, Question, Session
+from rookery.agents.stream import EventStream, subscription
+from rookery.system.errors import RookeryError
+from rookery.wire.http_client import HttpClient
+from tests.support import clients
+from tests.support.clients import Out, Scripted, soon
+
+pytestmark = pytest.mark.anyio
+
+CONNECTED: dict[str, Any] = {"id": "evt_1", "type": "server.connected", "properties": {}}
+BEAT: dict[str, Any] = {"type": "server.heartbeat", "properties": {}}
+
+
+def status(session: str, type_: str, **more: Any) -> dict[str, Any]:
+    return {"type": "session.status", "properties": {"sessionID": session, "status": {"type": type_, **more}}}
+
+
+def event(type_: str, **properties: Any) -> bytes:
+    return json.dumps({"id": "evt_1", "type": type_, "properties": properties}, ensure_ascii=False).encode()
+
+
+# ---- one event
+
+
+def test_events_about_sessions_are_decoded() -> None:
+    info = {
+        "id": "s",
+        "directory": "/日本",
+        "parentID": "p",
+        "title": "t",
+        "time": {"created": 1, "updated": 2},
+        "cost": 0,
+    }
+    for type_ in ("session.created", "session.updated"):
+        _, seen = decode(event(type_, sessionID="s", info=info))
+        assert isinstance(seen, SessionSeen)
+        assert (seen.session.parent, seen.session.directory, seen.session.time.updated) == ("p", "/日本", 2)
+    assert decode(event("session.deleted", sessionID="s", info=info))[1] == SessionGone("s")
+    assert decode(json.dumps(status("s", "busy")).encode())[1] == DoingChanged("s", Doing("busy"))
+    retry = status("s", "retry", attempt=5, message="overloaded", next=1794802193341)
+    assert decode(json.dumps(retry).encode())[1] == DoingChanged("s", Doing("retry", 5, "overloaded", 1794802193341))
+    assert decode(event("session.idle", sessionID="s"))[1] == DoingChanged("s", Doing("idle"))
+    _, failed = decode(event("session.error", sessionID="s", error={"name": "APIError", "data": {"message": "no"}}))
+    assert isinstance(failed, TurnFailed)
+    assert (failed.session, failed.error.message) == ("s", "no")
+    _, failed = decode(event("session.error", error={"name": "UnknownError", "data": {}}))
+    assert isinstance(failed, TurnFailed)
+    assert (failed.session, failed.error.message) == ("", "UnknownError")
+
+
+def test_events_about_asks_are_decoded() -> None:
+    tool = {"messageID": "m", "callID": "c"}
+    _, found = decode(event("permission.asked", id="p", sessionID="s", permission="bash", patterns=["ls"], tool=tool))
+    assert isinstance(found, Asked) and isinstance(found.ask, Permission) and found.ask.cause is not None
+    assert (found.ask.session, found.ask.text, found.ask.cause.message) == ("s", "bash: ls", "m")
+    asked = {"question": "Which?", "options": [{"label": "A", "description": "a"}]}
+    _, found = decode(event("question.asked", id="q", sessionID="s", questions=[asked]))
+    assert isinstance(found, Asked) and isinstance(found.ask, Question)
+    assert found.ask.questions[0].options[0].label == "A"
+    assert decode(event("permission.replied", sessionID="s", requestID="p", reply="once"))[1] == Answered("s", "p")
+    for type_ in ("question.replied", "question.rejected"):
+        assert decode(event(type_, sessionID="s", requestID="q"))[1] == Answered("s", "q")
+
+
+@pytest.mark.parametrize("type_", ["plugin.added", "message.part.delta", "server.heartbeat", "of.another.version"])
+def test_noise_is_dropped(type_: str) -> None:
+    assert decode(event(type_, sessionID="s")) == (type_, None)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"x"', b"\xff", b'{"type": 5}'])
+def test_what_is_no_event_is_dropped(data: bytes) -> None:
+    assert decode(data) == ("", None)
+
+
+def test_f07_an_event_of_another_form_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert decode(event("session.status", sessionID="s", status="busy")) == ("session.status", None)
+    assert "session.status is not what was expected" in caplog.text
+
+
+# ---- a stream
+
+
+@asynccontextmanager
+async def streaming(handler: Any, silence: float = 30.0) -> AsyncGenerator[tuple[EventStream, Scripted]]:
+    async with Scripted(handler) as server, HttpClient() as http:
+        link = Link(http, f"http://127.0.0.1:{server.port}", "/work/日本", "geheim")
+        async with subscription(link, silence) as stream:
+            yield stream, server
+
+
+async def ended(stream: EventStream) -> RookeryError:
+    with pytest.raises(RookeryError) as caught:
+        while True:
+            await soon(stream.next())
+    return caught.value
+
+
+async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> None:
+    wanted = [DoingChanged(f"ses_{one}日本", Doing("busy")) for one in range(20)]
+    data = "".join(
+        f"data: {json.dumps(status(one.session, 'busy'), ensure_ascii=False)}\n\n" for one in wanted
+    ).encode()
+
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        for at in range(0, len(data), 7):
+            await out.chunk(data[at : at + 7])
+        await out.left()
+
+    async with streaming(handler) as (stream, server):
+        found = list[Any]()
+        while len(found) < len(wanted):
+            found += await soon(stream.next())
+        assert found == wanted
+    assert server.asked[0].path == "/event?directory=%2Fwork%2F%E6%97%A5%E6%9C%AC"
+
+
+async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> None:
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        await out.event(status("ses_1", "idle"))
+        await out.end()
+
+    async with streaming(handler) as (stream, _):
+        assert await soon(stream.next()) == [DoingChanged("ses_1", Doing("idle"))]
+        assert (await ended(stream)).code == "agent-unavailable"
+
+
+async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        out.reset()
+
+    async with streaming(handler) as (stream, _):
+        assert (await ended(stream)).code == "agent-unavailable"
+
+
+async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        await out.left()
+
+    async with streaming(handler, silence=0.1) as (stream, _):
+        error = await ended(stream)
+    assert (error.code, error.message) == ("timeout", "nothing was heard from the agent for 0.1 s")
+
+
+async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        for _ in range(25):
+            await asyncio.sleep(0.1)
+            await out.event(BEAT)
+        await out.event(status("ses_1", "idle"))
+        await out.left()
+
+    async with streaming(handler, silence=2.0) as (stream, _):
+        assert await soon(stream.next()) == [DoingChanged("ses_1", Doing("idle"))]
+
+
+@pytest.mark.parametrize(("status_", "kind"), [(401, "text/plain"), (500, "text/event-stream"), (200, "text/html")])
+async def test_what_is_no_stream_is_refused(status_: int, kind: str) -> None:
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.answer(status_, b"<html>", kind)
+
+    with pytest.raises(RookeryError) as caught:
+        async with streaming(handler):
+            raise AssertionError("there is nothing to subscribe to")
+    assert caught.value.code == "agent-unavailable"
+
+
+@pytest.mark.parametrize("headed", [True, False])
+async def test_d15_a_stream_that_never_begins_is_given_up(headed: bool) -> None:
+    """Before OpenCode says that it listens it takes requests and never answers them."""
+
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        if headed:
+            await out.stream()
+        await out.left()
+
+    with pytest.raises(RookeryError) as caught:
+        async with streaming(handler, silence=0.1):
+            raise AssertionError("nothing was said")
+    assert caught.value.code == "timeout"
+
+
+async def test_whoever_leaves_ends_the_connection() -> None:
+    gone = asyncio.Event()
+
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        await out.left()
+        gone.set()
+
+    async with Scripted(handler) as server, HttpClient() as http:
+        async with subscription(Link(http, f"http://127.0.0.1:{server.port}", "/x", "y")):
+            assert not gone.is_set()
+        await soon(gone.wait())
+        assert not any(task.get_name().startswith("agent events") for task in asyncio.all_tasks())
+
+
+def test_a_session_needs_no_more_than_its_id() -> None:
+    assert decode(event("session.created", info={"id": "s"}))[1] == SessionSeen(Session("s"))

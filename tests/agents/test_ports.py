@@ -1,0 +1,60 @@
+"""Each agent has one port, the same at every start."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from rookery.agents.ports import AgentPorts, is_taken
+from rookery.system.places import store_file
+from tests.support.stores import opened
+
+pytestmark = pytest.mark.anyio
+
+
+def own(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+async def test_a_workspace_keeps_its_port_and_shares_it_with_none(state: Path, tmp_path: Path) -> None:
+    one, two = own(tmp_path / "one"), own(tmp_path / "two")
+    async with opened(store_file(state)) as store:
+        first, second = await AgentPorts(store).of(one), await AgentPorts(store).of(two)
+        assert first != second
+    async with opened(store_file(state)) as store:
+        ports = AgentPorts(store)
+        assert [await ports.of(one), await ports.of(two)] == [first, second]
+
+
+async def test_the_port_that_it_fell_back_on_is_the_one_that_it_keeps(state: Path, tmp_path: Path) -> None:
+    one = own(tmp_path / "one")
+    async with opened(store_file(state)) as store:
+        ports = AgentPorts(store)
+        before = await ports.of(one)
+        others = await ports.others(one)
+        assert len(set(others) - {before}) == 3
+        await ports.keep(one, others[0])
+        assert await ports.of(one) == others[0]
+
+
+async def test_a_port_is_free_again_when_its_workspace_is_gone(state: Path, tmp_path: Path) -> None:
+    one, two = own(tmp_path / "one"), own(tmp_path / "two")
+    async with opened(store_file(state)) as store:
+        ports = AgentPorts(store)
+        first = await ports.of(one)
+        kept = await ports.of(two)
+        one.rmdir()
+        await ports.forget_gone()
+        assert first in await ports.others(two, 1000)
+        assert await ports.of(two) == kept
+
+
+async def test_d15_a_port_that_something_listens_on_is_not_given(state: Path, tmp_path: Path) -> None:
+    async with opened(store_file(state)) as store:
+        ports = AgentPorts(store)
+        (next_free,) = await ports.others(tmp_path, 1)
+        with socket.create_server(("127.0.0.1", next_free)):
+            assert is_taken(next_free)
+            assert await ports.of(own(tmp_path / "one")) != next_free
+        assert not is_taken(next_free)

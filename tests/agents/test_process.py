@@ -1,0 +1,189 @@
+"""One OpenCode: its start, its end, and what goes wrong in between. It is the real one."""
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from rookery.agents.process import start_agent
+from rookery.agents.release import PINNED
+from rookery.system.errors import RookeryError
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+from tests.support.agents import Bench, make_bench
+from tests.support.house import quiet_port
+from tests.support.opencode import installed
+from tests.support.opencode_home import OpenCodeHome
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def bench(state: Path) -> Bench:
+    return make_bench(state)
+
+
+def wrapped(path: Path, script: str) -> Path:
+    """A program that stands in OpenCode's place, and may go on as the real one."""
+    path.write_text(f'#!/bin/sh\nreal() {{ exec "{installed().opencode}" "$@"; }}\n{script}\n')
+    path.chmod(0o755)
+    return path
+
+
+@requirement("agent.spawn.one", "agent.env.secrets")
+async def test_f01_an_agent_listens_on_its_port_and_serves_nobody_without_its_password(
+    bench: Bench, tmp_path: Path
+) -> None:
+    port = quiet_port()
+    async with (
+        bench.agent(make_repository(tmp_path / "日本"), ports=(port,)) as (agent, api),
+        aiohttp.ClientSession() as stranger,
+    ):
+        assert (agent.port, agent.url, agent.alive) == (port, f"http://127.0.0.1:{port}", True)
+        assert (await api.ask("GET", "/path"))["directory"] == str(tmp_path / "日本")
+        for path in ("/global/health", "/doc", "/session", "/event"):
+            async with stranger.get(agent.url + path) as answer:
+                assert answer.status == 401
+        wrong = {"Authorization": aiohttp.encode_basic_auth("opencode", "wrong")}
+        async with stranger.get(agent.url + "/session", headers=wrong) as answer:
+            assert answer.status == 401
+    ended = await agent.ended()
+    assert (ended.expected, ended.reason, agent.alive) == (True, "", False)
+
+
+@requirement("agent.spawn.one")
+async def test_d15_a_taken_port_is_left_alone_and_the_next_one_used(bench: Bench, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as squatter:
+        taken, free = squatter.getsockname()[1], quiet_port()
+        async with bench.agent(make_repository(tmp_path / "app"), ports=(taken, free)) as (agent, _):
+            assert agent.port == free
+
+
+async def test_d15_without_any_free_port_of_its_own_opencode_takes_one_that_is(bench: Bench, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as squatter:
+        taken = squatter.getsockname()[1]
+        async with bench.agent(make_repository(tmp_path / "app"), ports=(taken,)) as (agent, api):
+            assert agent.port != taken
+            assert await api.ask("GET", "/session") == []
+
+
+async def test_d15_a_port_that_is_taken_during_the_start_is_no_failed_start(state: Path, tmp_path: Path) -> None:
+    port, free = quiet_port(), quiet_port()
+    count, begun, taken = tmp_path / "count", tmp_path / "begun", tmp_path / "taken"
+    os.mkfifo(begun)
+    os.mkfifo(taken)
+    waits = f'[ "$5" = {port} ] && {{ echo > {begun}; read line < {taken}; }}'
+    bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", f'echo x >> {count}\n{waits}\nreal "$@"'))
+    launch = bench.launch(make_repository(tmp_path / "app"), ports=(port, free))
+    start = asyncio.create_task(start_agent(bench.spawner, launch))
+    await asyncio.wait_for(asyncio.to_thread(begun.read_text), 30)
+    with socket.create_server(("127.0.0.1", port)):
+        await asyncio.wait_for(asyncio.to_thread(taken.write_text, "\n"), 30)
+        agent = await start
+        try:
+            assert agent.port == free
+            assert count.read_text() == "x\nx\n"
+        finally:
+            await agent.stop()
+
+
+@requirement("agent.spawn.one")
+async def test_d15_an_early_exit_is_tried_once_more(
+    state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    once = f'[ -e {tmp_path}/tried ] && real "$@"\ntouch {tmp_path}/tried\necho out of luck >&2\nexit 1'
+    bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", once))
+    async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
+        assert agent.alive
+        assert await api.ask("GET", "/session") == []
+    assert "OpenCode ended with 1\nout of luck; trying once more" in caplog.text
+
+
+async def test_d15_a_second_early_exit_is_an_error_with_the_last_words(state: Path, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    never = f"echo x >> {count}; echo Failed query: CREATE TABLE; exit 1"
+    bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", never))
+    launch = bench.launch(make_repository(tmp_path / "app"))
+    with pytest.raises(RookeryError, match="OpenCode ended with 1\nFailed query: CREATE TABLE") as caught:
+        await start_agent(bench.spawner, launch)
+    assert caught.value.code == "agent-unavailable"
+    assert str(launch.log) in caught.value.remedy
+    assert count.read_text() == "x\nx\n"
+    assert "Failed query" in launch.log.read_text()
+
+
+async def test_d15_an_opencode_that_hangs_before_it_listens_is_given_up_and_ended(state: Path, tmp_path: Path) -> None:
+    hangs = f"echo $$ >> {tmp_path}/pids; kill -STOP $$"
+    bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", hangs))
+    with pytest.raises(RookeryError, match=r"OpenCode does not listen after 0\.5 s"):
+        await start_agent(bench.spawner, bench.launch(make_repository(tmp_path / "app"), seconds=0.5))
+    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@requirement("agent.env.user")
+async def test_d15_a_killed_agent_tells_why_it_ended_and_its_sessions_are_there_for_the_next(
+    bench: Bench, tmp_path: Path
+) -> None:
+    app = make_repository(tmp_path / "app")
+    async with bench.agent(app) as (agent, api):
+        session = await api.session()
+        os.kill(agent.pid, signal.SIGKILL)
+        ended = await asyncio.wait_for(agent.ended(), 30)
+        assert (ended.code, ended.expected) == (-9, False)
+        assert ended.reason.startswith("OpenCode was ended by SIGKILL\n")
+        assert "level=INFO" in ended.reason
+        assert "opencode server listening" in agent.log.path.read_text()
+    async with bench.agent(app) as (_, api):
+        assert [one["id"] for one in await api.ask("GET", "/session")] == [session]
+
+
+async def test_a_program_that_serves_strangers_is_not_used(state: Path, tmp_path: Path) -> None:
+    open_to_all = wrapped(tmp_path / "opencode", 'unset OPENCODE_SERVER_PASSWORD\nreal "$@"')
+    bench = make_bench(state, opencode=open_to_all)
+    with pytest.raises(RookeryError, match="where it should ask for its password"):
+        await start_agent(bench.spawner, bench.launch(make_repository(tmp_path / "app")))
+    assert not bench.spawner.children
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(state: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", f"echo > {tmp_path}/begun; sleep 600"))
+    start = asyncio.create_task(start_agent(bench.spawner, bench.launch(make_repository(tmp_path / "app"))))
+    await asyncio.wait_for(asyncio.to_thread((tmp_path / "begun").read_text), 30)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert not bench.spawner.children
+
+
+async def test_the_first_start_on_a_data_folder_runs_alone(state: Path, tmp_path: Path) -> None:
+    """Four at once on a fresh one break each other's set-up otherwise. Two state folders share it here."""
+    home = OpenCodeHome.make(Path(os.environ["HOME"]) / "fresh")
+    app = make_repository(tmp_path / "app")
+    started = tmp_path / "started"
+    program = wrapped(tmp_path / "opencode", f'echo $$ >> {started}\nreal "$@"')
+    other = tmp_path / "other-state"
+    other.mkdir()
+    benches = [Bench(folder, home, Spawner(new_id()), opencode=program) for folder in (state, state, other, other)]
+    agents = await asyncio.gather(*(start_agent(one.spawner, one.launch(app)) for one in benches))
+    try:
+        assert all(agent.alive for agent in agents)
+        assert len(started.read_text().split()) == 4, "one of them had to be started twice"
+        assert len({agent.port for agent in agents}) == 4
+    finally:
+        await asyncio.gather(*(agent.stop() for agent in agents))
+
+
+async def test_two_agents_have_two_passwords_and_the_version_is_the_pinned_one(bench: Bench, tmp_path: Path) -> None:
+    app = make_repository(tmp_path / "app")
+    assert bench.launch(app).password != bench.launch(app).password
+    async with bench.agent(app) as (_, api):
+        assert (await api.ask("GET", "/global/health"))["version"] == PINNED

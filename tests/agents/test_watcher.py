@@ -1,0 +1,233 @@
+"""A watcher and the real OpenCode: what its sessions do is right whatever is cut off, killed or aborted."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rookery.agents.events import TurnFailed
+from rookery.system.errors import RookeryError
+from rookery.system.spawn import Spawner
+from rookery.testing.model import scripted_model
+from tests.support.opencode_home import OpenCodeHome
+from tests.support.requirements import requirement
+from tests.support.watched import LIMIT, an_agent, over_a_cable, steps, watching
+
+pytestmark = pytest.mark.anyio
+
+RUN = {"call": "bash", "with": {"command": "echo ran", "description": "run"}}
+ASKS = {"permission": {"bash": "ask"}}
+SCRIPT = steps(
+    hello=[{"say": "hello yourself"}],
+    hold=[{"say": "at last", "hold": "one"}],
+    wait=[{"say": "never", "hold": "two"}],
+    run=[RUN, {"say": "it ran"}],
+    busy=[{"error": 503, "message": "overloaded, try again later", "times": 1}, {"say": "now"}],
+    refuse=[{"error": 400, "message": "no such model"}],
+    delegate=[
+        {"call": "task", "with": {"description": "d", "prompt": "run", "subagent_type": "general"}},
+        {"say": "done by another"},
+    ],
+    cut=[{"say": "taken up again"}],
+)
+CALLS = 30
+
+
+def told(watched: object) -> object:
+    return msgspec.to_builtins(watched)
+
+
+@requirement("agent.status.values")
+async def test_the_status_follows_the_sessions(tmp_path: Path) -> None:
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model, config=ASKS) as client,
+        watching(client) as seen,
+    ):
+        watcher = seen.watcher
+        assert told(watcher.status) == {"type": "none", "counts": {"idle": 0, "busy": 0, "total": 0}}
+        first = (await client.create_session(title="first")).id
+        await seen.until_is(first, "idle")
+        assert told(watcher.status) == {"type": "idle", "counts": {"idle": 1, "busy": 0, "total": 1}}
+        await client.prompt(first, "hold")
+        await seen.until_is(first, "busy")
+        assert told(watcher.status) == {"type": "busy", "counts": {"idle": 0, "busy": 1, "total": 1}}
+        second = (await client.create_session(title="second")).id
+        await client.create_session(title="a child", parent=second)
+        await seen.until_is(second, "idle")
+        assert told(watcher.status) == {"type": "mixed", "counts": {"idle": 1, "busy": 1, "total": 2}}
+        assert watcher.running == {first}
+
+        await client.prompt(second, "run")
+        await seen.until_is(second, "asking")
+        waiting = seen.of(second)
+        assert (waiting.wants_attention, waiting.asks[0].text) == (True, "bash: echo ran")
+        assert told(watcher.status) == {"type": "mixed", "counts": {"idle": 1, "busy": 1, "total": 2}}
+        await client.answer_permission(waiting.asks[0].id, "once")
+        await seen.until_is(second, "idle")
+        assert not seen.of(second).wants_attention
+        model.release("one")
+        await seen.until_is(first, "idle")
+        assert told(watcher.status) == {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}
+
+        await client.prompt(first, "refuse")
+        await seen.until(lambda _: any(isinstance(one, TurnFailed) for one in seen.events))
+        await seen.until_is(first, "idle")
+        await client.delete_session(second)
+        await seen.until(lambda _: second not in seen.states())
+        assert (await client.messages(first))[-1].info.error is not None
+
+
+@requirement("agent.status.values")
+async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_told(tmp_path: Path) -> None:
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model, config=ASKS) as client,
+        watching(client) as seen,
+    ):
+        root = (await client.create_session(title="root")).id
+        await client.prompt(root, "delegate")
+        await seen.until_is(root, "asking")
+        (ask,) = seen.of(root).asks
+        assert ask.session != root
+        assert list(seen.states()) == [root]
+        # Whoever comes now reads the same.
+        async with watching(client) as late:
+            assert late.watcher.sessions == seen.watcher.sessions
+        await client.answer_permission(ask.id, "once")
+        await seen.until_is(root, "idle")
+        assert (await client.messages(root))[-1].text == "done by another"
+
+        await client.prompt(root, "busy")
+        await seen.until_is(root, "retry")
+        assert "overloaded" in seen.of(root).detail
+        assert seen.watcher.status.type == "busy"
+        await seen.until_is(root, "idle")
+
+
+async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later(tmp_path: Path) -> None:
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model, config=ASKS) as client,
+        watching(client) as seen,
+    ):
+        session = (await client.create_session(title="x")).id
+        await client.prompt(session, "run")
+        await seen.until_is(session, "asking")
+        await client.abort(session)
+        await seen.until_is(session, "idle")
+        await client.prompt(session, "hold")
+        await seen.until_is(session, "busy")
+        # OpenCode still lists what the aborted turn asked.
+        assert [one.session for one in await client.permissions()] == [session]
+        async with watching(client) as late:
+            assert late.states() == seen.states() == {session: "busy"}
+        await client.abort(session)
+        await seen.until_is(session, "idle")
+
+
+@requirement("agent.restart.policy")
+async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(tmp_path: Path) -> None:
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model, config=ASKS) as client,
+        over_a_cable(client) as (cable, distant),
+        watching(distant) as seen,
+    ):
+        ends, asks, goes = [(await client.create_session(title=name)).id for name in ("ends", "asks", "goes")]
+        await client.prompt(ends, "hold")
+        await client.prompt(asks, "run")
+        await seen.until_is(ends, "busy")
+        await seen.until_is(asks, "asking")
+
+        await cable.cut()
+        await seen.until(lambda watcher: watcher.trouble is not None)
+        assert seen.states() == {ends: "busy", asks: "asking", goes: "idle"}
+        made = (await client.create_session(title="made")).id
+        model.release("one")
+        await client.answer_permission(seen.of(asks).asks[0].id, "once")
+        await client.delete_session(goes)
+        await client.prompt(made, "wait")
+        async with watching(client) as direct:
+            await direct.until(lambda _: direct.states() == {made: "busy", ends: "idle", asks: "idle"})
+        await cable.mend()
+        await seen.until(lambda _: seen.states() == {made: "busy", ends: "idle", asks: "idle"})
+        assert seen.watcher.trouble is None
+        # And events come again.
+        await client.abort(made)
+        await seen.until_is(made, "idle")
+
+
+@requirement("agent.restart.policy")
+async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(tmp_path: Path) -> None:
+    """Turns begin and end all the time, while every connection breaks as soon as everything has been read."""
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model) as client,
+        over_a_cable(client) as (cable, distant),
+        watching(distant) as seen,
+    ):
+        sessions = [(await client.create_session(title=str(one))).id for one in range(3)]
+
+        async def turns(session: str) -> None:
+            for _ in range(CALLS // 3):
+                assert (await client.send(session, "hello", seconds=LIMIT)).text == "hello yourself"
+
+        async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
+            working = [group.create_task(turns(one)) for one in sessions]
+            while not all(one.done() for one in working):
+                cable.jolt()
+                await seen.until(lambda watcher: watcher.trouble is not None)
+                await seen.until(lambda watcher: watcher.trouble is None)
+        await seen.until(lambda _: seen.states() == dict.fromkeys(sessions, "idle"))
+        assert not {state for states in seen.history for state in states.values()} - {"idle", "busy"}
+
+
+@requirement("agent.crash.interrupted")
+async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_can_be_taken_up(tmp_path: Path) -> None:
+    home = OpenCodeHome.make(tmp_path / "home")
+    folder = tmp_path / "日本"
+    folder.mkdir()
+    async with scripted_model(SCRIPT) as model:
+        spawner = Spawner("test")
+        async with (
+            an_agent(folder, model, config=ASKS, home=home, spawner=spawner) as client,
+            watching(client) as seen,
+        ):
+            names = ("whole", "speaks", "asks", "aborted")
+            whole, speaks, asks, aborted = [(await client.create_session(title=name)).id for name in names]
+            await client.send(whole, "hello")
+            for session, text in ((speaks, "hold"), (asks, "run"), (aborted, "wait")):
+                await client.prompt(session, text)
+            await seen.until_is(speaks, "busy")
+            await seen.until_is(aborted, "busy")
+            await seen.until_is(asks, "asking")
+            await seen.until(lambda _: len(model.requests) >= 4)
+            await client.abort(aborted)
+            await seen.until_is(aborted, "idle")
+            (child,) = spawner.children
+            os.kill(child.pid, signal.SIGKILL)
+            await seen.until(lambda watcher: watcher.trouble is not None)
+            ran = seen.watcher.running
+            assert ran == {speaks, asks}
+        async with an_agent(folder, model, config=ASKS, home=home) as client:
+            async with watching(client, were_running=ran) as seen:
+                wanted = {whole: "idle", aborted: "idle", speaks: "interrupted", asks: "interrupted"}
+                assert seen.states() == wanted
+                assert told(seen.watcher.status) == {"type": "idle", "counts": {"idle": 4, "busy": 0, "total": 4}}
+                for session in (whole, "ses_nix"):
+                    with pytest.raises(RookeryError):
+                        await seen.watcher.resume(session)
+                # Whoever has not seen it run reads the same from the messages.
+                async with watching(client) as other:
+                    assert other.states() == wanted
+
+                await seen.watcher.resume(asks)
+                await seen.until_is(asks, "idle")
+                assert (await client.messages(asks))[-1].text == "taken up again"
+                assert seen.states()[speaks] == "interrupted"
+            async with watching(client) as late:
+                assert late.states() == {**wanted, asks: "idle"}

@@ -1,0 +1,99 @@
+"""`rookery ws exec` and `rookery ws meta`, with a real daemon and real git."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.house import House, rookery
+from tests.support.person import at_a_terminal
+from tests.support.requirements import requirement
+from tests.support.ws import app, made, run, told, ws
+
+pytestmark = requirement("ws.cli.verbs")
+
+
+@pytest.fixture
+def checkout(house: House, tmp_path: Path) -> Path:
+    return app(tmp_path / "app")
+
+
+@requirement("ws.daily.ports")
+def test_a_program_runs_in_the_folder_with_the_workspaces_environment(checkout: Path) -> None:
+    fix, other = made("fix", cwd=checkout), made("other", cwd=checkout)
+    script = 'echo "$PWD|$(pwd -P)|$ROOKERY_WORKSPACE_NAME|$MINE|$GIT_DIR"; echo $ROOKERY_PORT $ROOKERY_PORTS'
+    shown = ws("exec", "fix", "--", "sh", "-c", script, cwd=checkout, env={"MINE": "yes", "GIT_DIR": "/nowhere"})
+    place, ports = shown.splitlines()
+    assert place == f"{fix}|{fix}|fix|yes|"
+    first, both = ports.split()
+    assert both == f"{first}-{int(first) + 9}"
+    assert ports not in ws("exec", "--", "sh", "-c", script, cwd=other)
+
+
+def test_words_behind_the_dashes_are_the_programs_own(checkout: Path) -> None:
+    fix = made("fix", cwd=checkout)
+    shown = ws("exec", "--", "printf", "%s|", "--all", "--", "-h", "a b", cwd=fix)
+    assert shown == "--all|--|-h|a b|"
+    missing = run("exec", "fix", "ls", cwd=checkout)
+    assert missing.returncode == 2
+    for words in (["exec", "fix"], ["exec", "fix", "--"], ["exec", "--all", "fix", "--", "ls"]):
+        assert run(*words, cwd=checkout).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -9 $$"], -signal.SIGKILL),
+        (["sh", "-c", "kill -13 $$"], -signal.SIGPIPE),
+        (["no-such-program"], 127),
+        (["/"], 126),
+    ],
+)
+def test_the_exit_code_is_the_programs(checkout: Path, command: list[str], code: int) -> None:
+    done = run("exec", "--", *command, cwd=checkout)
+    assert done.returncode == code
+    assert (done.stderr != "") == (code in (126, 127))
+
+
+def test_all_runs_in_each_of_the_project_one_after_another(checkout: Path, tmp_path: Path) -> None:
+    elsewhere = app(tmp_path / "elsewhere")
+    fix, other = made("fix", cwd=checkout), made("other", cwd=checkout)
+    done = run("exec", "--all", "--", "sh", "-c", 'pwd; test "$ROOKERY_WORKSPACE_NAME" != fix || exit 5', cwd=fix)
+    assert done.returncode == 5
+    assert done.stdout.splitlines() == [str(checkout), str(fix), str(other)]
+    assert done.stderr.splitlines() == ["== @main", "== fix", "== other"]
+    assert ws("exec", "--all", "--project", "elsewhere", "--", "pwd", cwd=fix) == f"{elsewhere}\n"
+    assert run("exec", "--all", "--", "no-such-program", cwd=fix).returncode == 127
+
+
+def test_ctrl_c_ends_the_program_and_what_would_come_after_it(checkout: Path) -> None:
+    made("fix", cwd=checkout)
+    with at_a_terminal("ws", "exec", "--all", "--", "sh", "-c", "echo here; exec sleep 60", cwd=checkout) as person:
+        person.reads("here")
+        person.types("\x03")
+        assert person.ends() == 130
+    assert person.text.count("== ") == 1
+    with at_a_terminal("ws", "exec", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes", cwd=checkout) as person:
+        assert person.ends() == 0
+    assert person.text == "yes\n"
+
+
+@requirement("ws.face.same")
+def test_metadata_is_set_read_and_removed(house: House, checkout: Path) -> None:
+    fix = made("fix", cwd=checkout)
+    assert told("meta", cwd=fix) == {"base": "main"}
+    assert ws("meta", "set", "note", "waits for\nreview", cwd=fix) == "fix: note is set\n"
+    assert ws("meta", "get", "note", "-w", "fix", cwd=checkout) == "waits for\nreview\n"
+    assert json.loads(ws("meta", "get", "note", "--json", cwd=fix)) == "waits for\nreview"
+    assert ws("meta", "fix", cwd=checkout) == ws("meta", "list", "fix", cwd=checkout)
+    assert ws("meta", cwd=fix).splitlines() == ["KEY   VALUE", "base  main", "note  waits for\\nreview"]
+    project = json.loads(rookery("project", "list", "--json").stdout)[0]["id"]
+    assert house.http("GET", f"/api/workspaces/{project}/fix/metadata").json()["note"] == "waits for\nreview"
+    assert told("meta", "unset", "note", cwd=fix) == {"base": "main"}
+    gone = run("meta", "get", "note", cwd=fix)
+    assert gone.returncode == 3 and "fix has no note" in gone.stderr
+    wrong = run("meta", "set", "1st", "x", cwd=fix)
+    assert wrong.returncode == 2 and "begin with a letter" in wrong.stderr
+    assert told("meta", cwd=checkout)["base"] == "main"

@@ -1,0 +1,182 @@
+"""`rookery ws rm`, `restore` and `trash`, with a real daemon and real git."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.house import House
+from tests.support.person import at_a_terminal
+from tests.support.requirements import requirement
+from tests.support.workspaces import branches, commit, git
+from tests.support.ws import app, made, names, run, told, ws
+
+pytestmark = requirement("ws.cli.verbs")
+
+
+@pytest.fixture
+def checkout(house: House, tmp_path: Path) -> Path:
+    return app(tmp_path / "app")
+
+
+def dirty(name: str, checkout: Path) -> Path:
+    """A workspace with a commit that is nowhere else, and a file that is not committed."""
+    place = made(name, cwd=checkout)
+    commit(place, "mine", f"{name}\n")
+    (place / "draft").write_text("not yet")
+    return place
+
+
+def test_a_clean_workspace_goes_to_the_trash_and_comes_back(checkout: Path) -> None:
+    fix = made("fix", cwd=checkout)
+    done = run("rm", "fix", cwd=checkout)
+    assert (done.returncode, done.stdout) == (0, "fix is in the trash\n")
+    assert "moving it to the trash" in done.stderr
+    assert not fix.exists() and branches(checkout) == {"main"}
+    assert names(checkout) == ["@main"]
+    listed = ws("trash", cwd=checkout)
+    assert listed == ws("trash", "list", cwd=checkout)
+    assert listed.splitlines()[1].split()[0] == "fix"
+    assert ws("restore", "fix", cwd=checkout) == f"{fix}\n"
+    assert fix.is_dir() and branches(checkout) == {"main", "fix"}
+    assert ws("trash", cwd=checkout) == "the trash is empty\n"
+
+
+@requirement("ws.delete.preflight")
+def test_what_is_not_clean_is_refused_with_3_and_the_list_unless_forced(checkout: Path) -> None:
+    fix = dirty("fix", checkout)
+    refused = run("rm", "fix", "--yes", cwd=checkout)
+    assert refused.returncode == 3 and refused.stdout == ""
+    lines = refused.stderr.splitlines()
+    assert lines[0].startswith("rookery: fix has changes that are not committed")
+    assert any("draft" in line for line in lines) and any(line.endswith("mine") for line in lines)
+    assert "force" in lines[-1] and "trash" in lines[-1]
+    error = json.loads(run("rm", "fix", "--json", cwd=checkout).stderr)["error"]
+    assert error["code"] == "workspace-not-clean"
+    assert any("draft" in one for one in error["details"]) and any("mine" in one for one in error["details"])
+    assert (fix / "draft").exists()
+    found = told("rm", "fix", "--force", cwd=checkout)["deleted"]
+    assert [one["name"] for one in found] == ["fix"] and not fix.exists()
+    assert ws("restore", found[0]["trash"], cwd=checkout) == f"{fix}\n"
+    assert (fix / "draft").read_text() == "not yet" and (fix / "mine").read_text() == "fix\n"
+
+
+@requirement("ws.delete.preflight")
+def test_the_main_checkout_is_never_deleted(checkout: Path) -> None:
+    refused = run("rm", "@main", "--force", cwd=checkout)
+    assert refused.returncode == 2 and "never deleted" in refused.stderr
+    assert run("rm", "--yes", cwd=checkout).returncode == 2
+    assert checkout.is_dir()
+
+
+def test_on_a_terminal_what_is_not_clean_is_shown_and_asked_about(checkout: Path) -> None:
+    fix = dirty("fix", checkout)
+    with at_a_terminal("ws", "rm", "fix", cwd=checkout) as person:
+        seen = person.reads("Move it to the trash all the same? [y/N]: ")
+        person.types("n\n")
+        assert person.ends() == 3
+    assert "draft" in seen and "fix was not deleted" in person.text
+    assert fix.is_dir()
+    with at_a_terminal("ws", "rm", "fix", cwd=checkout) as person:
+        person.reads("all the same?")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert not fix.exists() and person.text.endswith("fix is in the trash\n")
+
+
+def test_the_branch_is_kept_if_that_is_wanted_and_then_its_commits_are_no_reason(checkout: Path) -> None:
+    fix = made("fix", cwd=checkout)
+    tip = commit(fix, "mine")
+    assert run("rm", "fix", cwd=checkout).returncode == 3
+    ws("rm", "fix", "--keep-branch", cwd=checkout)
+    assert git(checkout, "rev-parse", "fix") == tip
+
+
+def test_several_at_once_each_for_itself(checkout: Path) -> None:
+    one, two, three = made("one", cwd=checkout), dirty("two", checkout), made("three", cwd=checkout)
+    unknown = run("rm", "one", "nothing", cwd=checkout)
+    assert unknown.returncode == 3 and one.is_dir()
+    done = run("rm", "one", "two", "three", "one", cwd=checkout)
+    assert done.returncode == 3
+    assert done.stdout == "one is in the trash\nthree is in the trash\n"
+    assert "two: two has changes" in done.stderr
+    assert (one.exists(), two.exists(), three.exists()) == (False, True, False)
+
+
+def test_where_one_stands_is_asked_about_and_told(checkout: Path) -> None:
+    fix = made("fix", cwd=checkout)
+    unasked = run("rm", cwd=fix)
+    assert unasked.returncode == 3 and "--yes" in unasked.stderr and fix.is_dir()
+    with at_a_terminal("ws", "rm", cwd=fix) as person:
+        person.reads("Delete fix, the workspace that you are in? [y/N]: ")
+        person.types("n\n")
+        assert person.ends() == 130
+    assert fix.is_dir()
+    with at_a_terminal("ws", "rm", cwd=fix) as person:
+        person.reads("[y/N]: ")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert not fix.exists() and f"cd {checkout}\n" in person.text
+
+
+@requirement("ws.daily.merged")
+def test_merged_shows_the_list_and_removes_those_that_are_merged_and_clean(checkout: Path) -> None:
+    nothing = run("rm", "--merged", cwd=checkout)
+    assert (nothing.returncode, nothing.stdout) == (0, "") and "no workspace is merged" in nothing.stderr
+    places = {name: made(name, cwd=checkout) for name in ("merged", "squashed", "open", "fresh", "draft")}
+    for name in ("merged", "squashed", "open", "draft"):
+        commit(places[name], name, f"{name}\n")
+    git(checkout, "merge", "-q", "--no-edit", "merged", "draft")
+    git(checkout, "merge", "-q", "--squash", "squashed")
+    git(checkout, "commit", "-q", "-m", "squashed")
+    (places["draft"] / "more").touch()
+    unasked = run("rm", "--merged", cwd=checkout)
+    assert unasked.returncode == 3 and "--yes" in unasked.stderr
+    shown = [line.split()[0] for line in unasked.stderr.splitlines()]
+    assert shown[:3] == ["NAME", "merged", "squashed"] and shown[3] == "rookery:"
+    assert all(place.is_dir() for place in places.values())
+    with at_a_terminal("ws", "rm", "--merged", cwd=checkout) as person:
+        seen = person.reads("Delete these 2? [y/N]: ")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert "merged" in seen and "squashed" in seen and "fresh" not in seen
+    assert {name for name, place in places.items() if place.exists()} == {"open", "fresh", "draft"}
+    assert branches(checkout) == {"main", "open", "fresh", "draft"}
+    assert run("rm", "--merged", "--force", cwd=checkout).returncode == 2
+    assert told("rm", "--merged", "--yes", cwd=checkout) == {"deleted": []}
+
+
+def test_no_wait_returns_when_it_has_begun(checkout: Path) -> None:
+    fix = dirty("fix", checkout)
+    assert run("rm", "fix", "--no-wait", cwd=checkout).returncode == 3
+    assert ws("rm", "fix", "--no-wait", "--force", cwd=checkout) == "fix is being deleted\n"
+    # Asked again, it waits for the same deletion, or finds that it has ended.
+    again = run("rm", "fix", "--force", cwd=checkout)
+    assert again.returncode in (0, 3)
+    assert not fix.exists()
+
+
+@requirement("ws.delete.restore")
+def test_it_is_restored_by_name_or_id_to_another_place_and_purged_for_good(checkout: Path, tmp_path: Path) -> None:
+    first = dirty("fix", checkout)
+    ws("rm", "fix", "--force", cwd=checkout)
+    git(checkout, "branch", "other")
+    made("fix", "--branch", "other", cwd=checkout)
+    ws("rm", "fix", "--keep-branch", cwd=checkout)
+    older, newer = told("trash", cwd=checkout)
+    assert older["name"] == newer["name"] == "fix"
+    ambiguous = run("restore", "nothing", cwd=checkout)
+    assert ambiguous.returncode == 3 and "rookery ws trash" in ambiguous.stderr
+    place = tmp_path / "elsewhere"
+    assert ws("restore", older["id"], "--to", "elsewhere", cwd=tmp_path) == f"{place}\n"
+    assert (place / "draft").read_text() == "not yet" and not first.exists()
+    unasked = run("trash", "purge", "fix", cwd=checkout)
+    assert unasked.returncode == 3 and "--yes" in unasked.stderr
+    assert run("trash", "purge", cwd=checkout).returncode == 2
+    assert run("trash", "purge", "fix", "--all", cwd=checkout).returncode == 2
+    with at_a_terminal("ws", "trash", "purge", "fix", cwd=checkout) as person:
+        person.reads("Purge fix? Nothing brings it back then. [y/N]: ")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert told("trash", cwd=checkout) == []
+    assert ws("trash", "purge", "--all", "--yes", cwd=checkout) == "the trash is empty\n"

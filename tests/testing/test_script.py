@@ -1,0 +1,89 @@
+"""A script holds only what can be played."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rookery.testing.script import Call, Conversation, Regex, Script, Step, Turn, fits, shortened
+
+
+def convert(step: dict[str, Any]) -> Step:
+    return msgspec.convert(step, Step)
+
+
+def test_a_step_says_calls_or_does_both() -> None:
+    both = convert({"say": "I look.", "call": "bash", "with": {"command": "ls"}})
+    assert both.calls == (Call("bash", {"command": "ls"}),)
+    several = convert({"parallel": [{"call": "read", "with": {"path": "a"}}, {"call": "list"}]})
+    assert several.calls == (Call("read", {"path": "a"}), Call("list", {}))
+    assert convert({"call": "list"}).calls == (Call("list", {}),)
+    assert not convert({"say": ""}).fails
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ({}, "needs one of"),
+        ({"delay": 1}, "needs one of"),
+        ({"call": "a", "parallel": [{"call": "b"}]}, "do not go together"),
+        ({"say": "x", "with": {"a": 1}}, "`with` goes with `call`"),
+        ({"error": 500, "say": "x"}, "the whole answer"),
+        ({"error": 500, "disconnect": True}, "the whole answer"),
+        ({"say": "x", "message": "y"}, "go with `error`"),
+        ({"say": "x", "retry_after": 1}, "go with `error`"),
+        ({"disconnect": True, "call": "a"}, "never made"),
+        ({"say": "x", "times": 2}, "`times` goes with"),
+        ({"error": 200}, ">= 400"),
+        ({"error": 503, "times": 0}, ">= 1"),
+        ({"say": "x", "delay": -1}, ">= 0"),
+        ({"call": ""}, "length >= 1"),
+        ({"say": "x", "sleep": 1}, "unknown field `sleep`"),
+    ],
+)
+def test_a_step_that_makes_no_sense_is_refused(step: dict[str, Any], told: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=told):
+        convert(step)
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([Step(say="a"), Step(say="b")], "step 2 can never be played: step 1 calls no tool"),
+        ([Step(call="a"), Step(error=500), Step(say="b")], "step 3 can never be played: step 2 fails for ever"),
+        ([Step(error=500, times=2)], "after step 1 has failed 2 times, another step has to follow"),
+    ],
+)
+def test_a_step_that_can_never_be_played_is_refused(steps: list[Step], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Turn(tuple(steps))
+
+
+def test_a_turn_may_fail_for_ever_at_its_end() -> None:
+    assert Turn((Step(call="a"), Step(error=400))).step[1].fails
+    assert Turn((Step(disconnect=True, times=1), Step(disconnect=True, say="half"))).step[1].fails
+
+
+def test_only_one_conversation_is_for_every_session() -> None:
+    turns = (Turn((Step(say="x"),)),)
+    with pytest.raises(ValueError, match="conversation 3 can never be played: conversation 1"):
+        Script((Conversation(turns), Conversation(turns, when="x"), Conversation(turns)))
+    with pytest.raises(ValueError, match="not by both"):
+        Conversation(turns, when="x", session=1)
+
+
+def test_a_condition_is_contained_text_or_a_regular_expression() -> None:
+    assert fits("login", "Fix the login, please")
+    assert not fits("Login", "Fix the login, please")
+    assert fits(Regex("(?i)^fix .*LOGIN"), "Fix the login, please")
+    assert not fits(Regex("^login"), "Fix the login, please")
+    with pytest.raises(ValueError, match="not a regular expression"):
+        Regex("(")
+
+
+def test_steps_tell_what_they_do() -> None:
+    assert str(Step(say="Hello", call="bash")) == 'say "Hello" and call bash'
+    assert str(Step(parallel=(Call("a"), Call("b")))) == "call a, b"
+    assert str(Step(error=503)) == "error 503"
+    assert str(Step(disconnect=True, say="Hal")) == 'disconnect and say "Hal"'
+    assert shortened("a\n b" * 50, 5) == '"a ba …"'

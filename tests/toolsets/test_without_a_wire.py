@@ -1,0 +1,108 @@
+"""What of the workspace tools cannot be brought about through a running gateway: agents, and forgotten projects."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from rookery.toolsets.workspace import workspace_toolset
+from rookery.workspaces.agent import Agent, Agents, AgentSession, AgentStatus, Counts, NoAgents
+from rookery.workspaces.record import Workspace
+from rookery.workspaces.tools import WorkspaceTools
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository, serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Working(NoAgents):
+    """Agents as those who run them would tell of them."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, str | None]] = []
+
+    async def status(self, workspace: Workspace) -> AgentStatus:
+        return AgentStatus("mixed", Counts(1, 2, 3))
+
+    async def process(self, workspace: Workspace) -> Agent:
+        return Agent("running", 14001, 4711, None)
+
+    async def session(self, workspace: Workspace) -> AgentSession | None:
+        return AgentSession(14001, "ses_1")
+
+    async def restart(self, workspace: Workspace) -> int:
+        return 14001
+
+    def check(self, prompt: str | None) -> None:
+        """They take any prompt."""
+
+    async def begin(self, workspace: Workspace, prompt: str | None) -> None:
+        self.begun.append((workspace.name, prompt))
+
+
+@dataclass
+class Room:
+    tools: WorkspaceTools
+    app: Path
+
+    async def call(self, tool: str, **given: Any) -> Any:
+        call = cast(Any, SimpleNamespace(method="tools/call", meta={}))
+        params = {"name": tool, "arguments": Raw(json.dumps(given).encode())}
+        answered = await workspace_toolset(self.tools, self.app).handle(call, params)
+        content = msgspec.to_builtins(cast(Any, answered)["structuredContent"])
+        return content.get("result", content)
+
+
+@asynccontextmanager
+async def a_room(state: Path, agents: Agents | None = None) -> AsyncGenerator[Room]:
+    app = make_repository(Path.home() / "app")
+    async with serving(state) as served:
+        await served.projects.add(app)
+        yield Room(WorkspaceTools(served.workspaces, served.projects, served.git, served.events, agents), app)
+
+
+@requirement("ws.port.get", "ws.status.shape")
+async def test_what_is_known_of_an_agent_is_answered(state: Path) -> None:
+    agents = Working()
+    async with a_room(state, agents) as room:
+        assert await room.call("workspace_get_opencode_port") == 14001
+        assert await room.call("workspace_get_agent_session") == {"port": 14001, "sessionId": "ses_1"}
+        assert await room.call("workspace_restart_agent") == 14001
+        told = await room.call("workspace_get_status")
+        assert told["agent"] == {"type": "mixed", "counts": {"idle": 1, "busy": 2, "total": 3}}
+        (listed,) = await room.call("workspace_list")
+        assert listed["agent"] == {"state": "running", "port": 14001, "pid": 4711, "error": None}
+
+
+async def test_a_prompt_goes_to_the_agent_of_the_new_workspace(state: Path) -> None:
+    agents = Working()
+    async with a_room(state, agents) as room:
+        await room.call("workspace_create", name="one", prompt="hello", wait=True)
+        await room.call("workspace_create", name="two", wait=True)
+        await room.tools.create(await room.tools.project(None), "three", agent=False, wait=True)
+        assert agents.begun == [("one", "hello"), ("two", None)]
+
+
+@requirement("ws.identity.unknown")
+async def test_a_workspace_whose_project_is_forgotten_is_of_no_project(state: Path) -> None:
+    async with a_room(state) as room:
+        assert await room.call("workspace_get_metadata") == {"base": "main"}
+        await room.tools.projects.remove("app")
+        assert (await room.call("workspace_get_metadata"))["error"]["code"] == "project-not-found"
+        assert (await room.call("workspace_list"))["error"]["code"] == "project-not-found"
+
+
+@requirement("ws.identity.unknown")
+async def test_a_folder_that_is_no_workspace_is_not_found(state: Path) -> None:
+    async with a_room(state) as room:
+        elsewhere = Room(room.tools, Path.home() / "elsewhere")
+        assert (await elsewhere.call("workspace_get_metadata"))["error"]["code"] == "workspace-not-found"
+        inside = Room(room.tools, room.app / ".git")
+        assert (await inside.call("workspace_get_status"))["error"]["code"] == "workspace-not-found"

@@ -1,0 +1,309 @@
+"""The workspace tools as the official SDK's client sees them, on `/mcp` with the header and on `/w/…`."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.system.ids import project_id
+from rookery.workspaces.tools import WorkspaceTools
+from tests.support.clients import LIMIT
+from tests.support.faces import WAYS, Face, a_client_at, a_face, words
+from tests.support.requirements import requirement
+from tests.support.workspaces import branches, commit, make_repository
+
+pytestmark = pytest.mark.anyio
+
+NO_AGENT = {"type": "none", "counts": {"idle": 0, "busy": 0, "total": 0}}
+
+# Input as it was specified; it may have been widened since, and never narrowed.
+SPECIFIED: dict[str, dict[str, Any]] = {
+    "workspace_get_status": {"properties": {}, "required": []},
+    "workspace_get_metadata": {"properties": {}, "required": []},
+    "workspace_set_metadata": {
+        "properties": {
+            "key": {
+                "type": "string",
+                "description": "Metadata key (must start with letter, contain only letters/digits/hyphens)",
+            },
+            "value": {"type": ["string", "null"], "description": "Value to set, or null to delete the key"},
+        },
+        "required": ["key", "value"],
+    },
+    "workspace_get_opencode_port": {"properties": {}, "required": []},
+    "workspace_delete": {
+        "properties": {
+            "keepBranch": {
+                "type": "boolean",
+                "description": "If true, keep the git branch after deleting the worktree",
+                "default": False,
+            }
+        },
+        "required": [],
+    },
+}
+MORE = {
+    *("workspace_create", "workspace_list", "workspace_get_agent_session", "workspace_restart_agent", "project_list"),
+}
+
+
+async def until(face: Face, event: str, name: str = "fix") -> None:
+    events = face.gateway.events
+    async with asyncio.timeout(LIMIT):
+        while not any(told["name"] == name for told in events.of(event)):
+            events.more.clear()
+            await events.more.wait()
+
+
+@requirement("ws.identity.no-arguments", "ws.tools.more", "ws.delete.input")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+async def test_every_tool_takes_what_was_specified_and_names_no_workspace(way: str, mode: str) -> None:
+    async with a_face(way, mode) as face:
+        listed = {tool.name: tool for tool in (await face.client.list_tools()).tools}
+        for name, wanted in SPECIFIED.items():
+            schema = listed[name].input_schema
+            assert schema["type"] == "object"
+            assert set(schema["required"]) == set(wanted["required"])
+            assert wanted["properties"].items() <= schema["properties"].items()
+            assert schema.get("additionalProperties", True) is True
+        assert set(listed) >= MORE
+
+
+@requirement("ws.status.shape", "ws.status.more")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+async def test_status_is_that_of_the_workspace_of_the_request(way: str, mode: str) -> None:
+    async with a_face(way, mode) as face:
+        clean = await face.tell("workspace_get_status")
+        assert clean.items() >= {"isDirty": False, "agent": NO_AGENT, "unmergedCommits": 0}.items()
+        commit(face.path, "work")
+        (face.path / "dirty").write_text("dirty\n")
+        told = await face.tell("workspace_get_status")
+        assert told.items() >= {"isDirty": True, "unmergedCommits": 1, "ahead": 1, "behind": 0}.items()
+        assert told == (await face.rest("GET", "/status"))[1]
+
+
+@requirement("ws.metadata.get", "ws.metadata.set", "ws.metadata.delete")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+async def test_metadata_is_set_read_and_removed(way: str, mode: str) -> None:
+    async with a_face(way, mode) as face:
+        assert await face.tell("workspace_get_metadata") == {"base": "main"}
+        assert await face.tell("workspace_set_metadata", key="custom-key", value="custom-value") is None
+        assert await face.tell("workspace_get_metadata") == {"base": "main", "custom-key": "custom-value"}
+        assert (await face.rest("GET", "/metadata"))[1] == {"base": "main", "custom-key": "custom-value"}
+        assert await face.tell("workspace_set_metadata", key="custom-key", value=None) is None
+        assert await face.tell("workspace_get_metadata") == {"base": "main"}
+
+
+@requirement("ws.metadata.key", "ws.error.shape")
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"key": key, "value": "x"} for key in ("1a", "-a", "a_b", "a b", "", "ä", "a\n")),
+        *({"key": "a", "value": value} for value in (1, ["x"], {"x": 1})),
+        {"key": "a"},
+        {"value": "x"},
+    ],
+)
+async def test_metadata_that_does_not_fit_is_refused_and_nothing_is_stored(given: dict[str, Any]) -> None:
+    async with a_face() as face:
+        assert await face.fail("workspace_set_metadata", **given) == "invalid-input"
+        assert await face.tell("workspace_get_metadata") == {"base": "main"}
+
+
+@requirement("ws.port.get")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+async def test_without_an_agent_there_is_no_port_no_session_and_nothing_to_restart(way: str, mode: str) -> None:
+    async with a_face(way, mode) as face:
+        assert await face.tell("workspace_get_opencode_port") is None
+        assert await face.tell("workspace_get_agent_session") is None
+        assert await face.fail("workspace_restart_agent") == "agent-unavailable"
+        assert await face.fail("workspace_create", name="new", prompt="hello") == "agent-unavailable"
+        assert branches(face.app) == {"main", "fix"}
+
+
+@requirement("ws.delete.started", "ws.delete.input")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+@pytest.mark.parametrize("keep", [False, True])
+async def test_a_workspace_is_deleted_from_within(way: str, mode: str, keep: bool) -> None:
+    async with a_face(way, mode) as face:
+        # A client that does not know the tools yet would ask for them afterwards, of a workspace that goes.
+        await face.client.list_tools()
+        given = {"keepBranch": True} if keep else {}
+        assert await face.tell("workspace_delete", **given) == {"started": True}
+        await until(face, "workspace.deleted")
+        assert not face.path.exists()
+        assert ("fix" in branches(face.app)) == keep
+        told = [data["progress"] for data in face.gateway.events.of("workspace.deleting")]
+        assert told and all(one.keys() >= {"trash", "done", "step", "processes", "error"} for one in told)
+
+
+@requirement("ws.delete.preflight", "ws.delete.started")
+async def test_work_is_listed_and_kept_unless_deletion_is_forced() -> None:
+    async with a_face() as face:
+        (face.path / "new.txt").write_text("new\n")
+        refused = await face.client.call_tool("workspace_delete", {"wait": True})
+        assert refused.is_error
+        assert refused.structured_content is not None
+        assert refused.structured_content["error"]["code"] == "workspace-not-clean"
+        assert refused.structured_content["error"]["details"] == ["?? new.txt"]
+        assert face.path.exists()
+        assert await face.tell("workspace_delete", force=True, wait=True) == {"started": True}
+        assert not face.path.exists()
+
+
+@requirement("ws.delete.started")
+async def test_a_deletion_that_is_asked_for_many_times_happens_once() -> None:
+    async with a_face() as face:
+        asked = [face.client.call_tool("workspace_delete", {"wait": True}) for _ in range(5)]
+        found = await asyncio.gather(*asked)
+        assert any(not one.is_error for one in found)
+        for one in found:
+            assert one.structured_content is not None
+            told = one.structured_content
+            assert told == {"started": True} or told["error"]["code"] == "workspace-not-found"
+        assert len((await face.gateway.rest("GET", "/api/trash"))[1]) == 1
+
+
+async def test_the_main_checkout_is_not_deleted() -> None:
+    async with a_face(name="@main") as face:
+        assert await face.fail("workspace_delete", force=True) == "invalid-input"
+        assert (face.app / "README").exists()
+
+
+@requirement("ws.tools.more")
+@pytest.mark.parametrize(("way", "mode"), WAYS)
+async def test_an_agent_makes_workspaces_beside_its_own_and_sees_them(way: str, mode: str) -> None:
+    async with a_face(way, mode) as face:
+        made = await face.tell("workspace_create", name="feature/x", base="main", wait=True)
+        assert made.items() >= {"name": "feature/x", "branch": "feature/x", "state": "ready"}.items()
+        assert Path(made["path"], "README").exists()
+        listed = await face.tell("workspace_list")
+        assert [one["name"] for one in listed] == ["@main", "feature/x", "fix"]
+        assert made in listed
+        told = await face.tell("workspace_list", status=True)
+        assert all(one["status"]["agent"] == NO_AGENT for one in told)
+        (project,) = await face.tell("project_list")
+        assert project == {
+            "id": project_id(face.app),
+            "name": "app",
+            "path": str(face.app),
+            "workspaces": ["@main", "feature/x", "fix"],
+        }
+        assert await face.fail("workspace_create", name="feature/x") == "workspace-exists"
+        assert await face.fail("workspace_create", name="new", base="no-such") == "invalid-input"
+        assert await face.fail("workspace_create", name="new", colour="red") == "invalid-input"
+
+
+async def test_the_view_of_a_workspace_is_of_its_own_project() -> None:
+    async with a_face() as face:
+        other = make_repository(Path.home() / "src" / "other")
+        await face.gateway.rest("POST", "/api/projects", {"path": str(other)})
+        assert await face.fail("workspace_create", name="new", project="other") == "invalid-input"
+        assert await face.fail("workspace_list", project="other") == "invalid-input"
+        assert [one["name"] for one in await face.tell("project_list")] == ["app"]
+        assert {one["project"] for one in await face.tell("workspace_list")} == {project_id(face.app)}
+        assert branches(other) == {"main"}
+
+
+@requirement("ws.identity.missing", "ws.tools.more")
+async def test_a_client_that_has_selected_no_workspace_can_list_and_make_them() -> None:
+    async with a_face() as face:
+        other = make_repository(Path.home() / "src" / "other")
+        await face.gateway.rest("POST", "/api/projects", {"path": str(other)})
+        async with a_client_at(face.gateway, "none", "legacy", face.app, face.path, face.name) as client:
+            owner = Face(face.gateway, client, face.app, face.path, face.name)
+            for tool in ("workspace_get_status", "workspace_get_metadata", "workspace_delete"):
+                found = await client.call_tool(tool, {})
+                assert found.is_error
+                assert "X-Workspace-Path" in str(found.structured_content)
+                assert await owner.fail(tool) == "invalid-input"
+            assert {one["name"] for one in await owner.tell("project_list")} == {"app", "other"}
+            assert await owner.fail("workspace_create", name="new") == "invalid-input"
+            assert (await owner.tell("workspace_create", name="new", project="other", wait=True))["state"] == "ready"
+            assert [one["name"] for one in await owner.tell("workspace_list", project="other")] == ["@main", "new"]
+            assert len(await owner.tell("workspace_list")) == 4
+
+
+@requirement("wire.tools.structured")
+async def test_every_tool_answers_what_its_output_schema_says() -> None:
+    async with a_face() as face:
+        given: dict[str, dict[str, Any]] = {
+            "workspace_set_metadata": {"key": "a", "value": "b"},
+            "workspace_create": {"name": "new", "wait": True},
+            "workspace_list": {"status": True},
+        }
+        tools = {tool.name: tool for tool in (await face.client.list_tools()).tools}
+        # The last ones end the workspace, or have nothing to answer without an agent.
+        for name in [name for name in tools if name not in ("workspace_delete", "workspace_restart_agent")]:
+            await _check(face, tools[name], given.get(name, {}))
+        await _check(face, tools["workspace_delete"], {})
+
+
+async def _check(face: Face, tool: Any, given: dict[str, Any]) -> None:
+    assert tool.output_schema["type"] == "object", tool.name
+    found = await face.client.call_tool(tool.name, given)
+    assert not found.is_error, found
+    plain: Any = json.loads(words(found))
+    assert found.structured_content == (plain if isinstance(plain, dict) else {"result": plain})
+    jsonschema.validate(found.structured_content, tool.output_schema)
+    # It says enough to tell something else from it.
+    for wrong in ({}, {"result": object()}):
+        if tool.name != "workspace_get_metadata" or wrong:
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(wrong, tool.output_schema)
+
+
+@requirement("ws.error.internal")
+async def test_a_failure_of_ours_is_told_and_the_next_call_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def crash(self: WorkspaceTools, workspace: object) -> object:
+        raise RuntimeError("a fault of ours")
+
+    async with a_face() as face:
+        with monkeypatch.context() as patch:
+            patch.setattr(WorkspaceTools, "status", crash)
+            assert await face.fail("workspace_get_status") == "internal-error"
+        assert "a fault of ours" in caplog.text
+        assert (await face.tell("workspace_get_status"))["isDirty"] is False
+
+
+@requirement("ws.error.internal")
+async def test_an_error_behind_a_tool_comes_through_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(self: WorkspaceTools, workspace: object) -> object:
+        raise RookeryError("timeout", "it took too long", "try again")
+
+    async with a_face() as face:
+        monkeypatch.setattr(WorkspaceTools, "status", refuse)
+        assert await face.fail("workspace_get_status") == "timeout"
+
+
+@requirement("ws.identity.unknown", "ws.error.shape")
+async def test_a_workspace_that_goes_while_a_client_is_there_is_not_found() -> None:
+    async with a_face() as face:
+        assert await face.tell("workspace_get_metadata") == {"base": "main"}
+        assert (await face.rest("DELETE", "?wait=true"))[0] == 200
+        assert await face.fail("workspace_get_metadata") == "workspace-not-found"
+
+
+@requirement("ws.delete.started")
+async def test_who_waits_hears_how_far_it_is() -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+
+    async with a_face() as face:
+        await face.client.call_tool("workspace_create", {"name": "new", "wait": True}, progress_callback=progressed)
+        made = [message for _, message in heard]
+        assert made[0] == "created"
+        assert "ready" in made
+        heard.clear()
+        await face.client.call_tool("workspace_delete", {"wait": True}, progress_callback=progressed)
+        assert [number for number, _ in heard] == list(range(1, len(heard) + 1))
+        assert [message for _, message in heard][-1] == "deleted"
+        assert "deleting: stop" in [message for _, message in heard]
