@@ -64,12 +64,9 @@ class Server:
         self._watched: dict[int, frozenset[str]] = {}
         self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
         self._touch = self._idleness.touch
+        self.name = definition.name
 
     # ---- what a view sees
-
-    @property
-    def name(self) -> str:
-        return self.definition.name
 
     @property
     def catalog(self) -> Catalog | None:

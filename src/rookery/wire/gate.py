@@ -85,6 +85,7 @@ class Tokens:
 
     def remove(self, token: str) -> None:
         self._known.pop(hashlib.sha256(token.encode()).digest(), None)
+        self.version = object()
 
     def find(self, token: bytes) -> Principal | None:
         return self._known.get(hashlib.sha256(token).digest())
