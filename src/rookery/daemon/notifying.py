@@ -21,8 +21,8 @@ logger = logging.getLogger("rookery.daemon")
 _SECONDS = 60.0
 _SHOWN = 500
 _EVENTS = "workspace."
-# It tells only how far it is, and often.
-_ON_THE_WAY = frozenset({"workspace.preparing", "workspace.deleting", "workspace.restoring"})
+# How far something is, which changes nothing yet.
+_ON_THE_WAY = frozenset({"workspace.deleting", "workspace.restoring"})
 
 Name = tuple[str, str]
 
@@ -49,6 +49,10 @@ class Notifier:
         if not event.type.startswith(_EVENTS) or event.type in _ON_THE_WAY:
             return
         name: Name = (event.data["project"], event.data["name"])
+        if event.type == "workspace.preparing":
+            # Often, and each time it goes on by itself.
+            self._needs.pop(name, None)
+            return
         try:
             workspace = await self._workspaces.get(*name)
         except RookeryError:
