@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import House
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
@@ -188,10 +189,10 @@ def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(hous
 
 def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(house: House, tmp_path: Path) -> None:
     checkout, gate = waiting(tmp_path)
-    with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
-        person.reads("setting up: cat")
-        person.types("\x03")
-        assert person.ends() == 130
+    with on_a_terminal("ws", "create", "fix", "--project", "app") as (pid, ours):
+        wait_for_line(ours, b"setting up: cat")
+        os.write(ours, b"\x03")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
     gate.write_text("go")
     place = Path(told("show", "fix", cwd=checkout)["path"])

@@ -109,7 +109,7 @@ def _registered(known: Known, narration: Narration) -> str:
 def _wait(known: Known, watch: Watch, one: Record, narration: Narration) -> None:
     """Tell how its preparation goes until that has ended, and fail if it did."""
     for kind, told in watch.events(one["project"], one["name"]):
-        if kind == "preparing":
+        if kind == "preparing" and told.get("total") != 0:
             narration.tell(told["phase"], _phase(told))
         elif kind == "ready":
             for problem in told.get("notCopied", ()):
