@@ -80,6 +80,7 @@ def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool,
     with Watch(start=not no_start) as watch:
         # After the watch has begun, so that the end of one that is under way is not missed.
         one = known.one(name)
+        narration.tell("begun", f"preparing {one['name']} ...")
         try:
             if one["state"] != "preparing":
                 known.ask_of(one, "prepare", method="POST")
