@@ -23,6 +23,8 @@ from starlette.routing import Route
 from rookery.api import app as api
 from rookery.cli.main import cli
 from rookery.daemon.settings import Known, known_settings
+from rookery.toolsets.hub import hub
+from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.gate import OPEN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,7 +40,8 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 
 # What `api/doors` serves, which are no routes of the REST app.
 ENDPOINTS = {
-    "/mcp": "All servers, under names like `<server>__<tool>`. `X-Workspace-Path` selects a workspace.",
+    "/mcp": "Our [tools](tools.md), and all servers' under names like `<server>__<tool>`. `X-Workspace-Path` selects a "
+    "workspace.",
     "/w/{project}/{workspace}/mcp": "The same for one workspace; the main checkout is `@main`.",
     "/w/{project}/{workspace}/s/{server}/mcp": "One server of a workspace, under its own names.",
 }
@@ -145,6 +148,38 @@ def routes() -> Iterator[list[str]]:
         yield [f"`{name}`", "no" if free else "yes", text]
 
 
+def tools_page() -> Iterator[str]:
+    yield "# MCP tools"
+    yield (
+        "The tools of Rookery's own, by toolset; those of your servers stand beside them. Which of them a client sees "
+        "depends on [where it connects](http.md#mcp), and `?toolsets=` narrows that. Each answers `structuredContent` "
+        'with the same content as its text; a value that is no object is wrapped as `{"result": …}`. A failure is a '
+        'result with `isError` and `{"error": {"code": …, "message": …}}`; the codes are in '
+        "[troubleshooting](../guide/troubleshooting.md#error-codes)."
+    )
+    nothing = cast(Any, Mock())
+    for toolset in (workspace_toolset(nothing, None), hub(nothing)):
+        yield f"## {toolset.name}"
+        for entry in toolset.catalog.tools:
+            definition = json.loads(bytes(entry.raw))
+            yield f"### `{definition['name']}`"
+            yield plain(definition["description"])
+            yield "\n".join([*map("- takes {}".format, inputs(definition["inputSchema"])), *answers(definition)])
+
+
+def inputs(schema: dict[str, Any]) -> Iterator[str]:
+    for name, member in schema["properties"].items():
+        kinds = member["type"] if isinstance(member["type"], list) else [member["type"]]
+        fact = "required" if name in schema["required"] else f"default `{json.dumps(member['default'])}`"
+        yield f"`{name}` ({' or '.join(kinds)}, {fact}): {plain(member['description'])}"
+
+
+def answers(definition: dict[str, Any]) -> Iterator[str]:
+    schema = definition["outputSchema"]
+    members = ", ".join(f"`{name}`" for name in schema.get("properties", {}))
+    yield f"- answers {members or 'an object'}"
+
+
 def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield "What `GET /metrics` answers, in Prometheus' text format. Counters start at 0 with each start of the daemon."
@@ -231,6 +266,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "http.md": http_page,
+    "tools.md": tools_page,
     "metrics.md": metrics_page,
     "requirements.md": requirements_page,
 }

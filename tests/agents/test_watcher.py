@@ -129,6 +129,29 @@ async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later
         await seen.until_is(session, "idle")
 
 
+async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(tmp_path: Path) -> None:
+    """More sessions than OpenCode lists without being told how many; and its stream ends with the folder's instance."""
+    async with (
+        scripted_model(SCRIPT) as model,
+        an_agent(tmp_path, model) as client,
+        watching(client) as seen,
+    ):
+        made = await asyncio.gather(*(client.create_session(title=str(one)) for one in range(120)))
+        sessions = [one.id for one in made]
+        await client.prompt(sessions[0], "hold")
+        await seen.until_is(sessions[0], "busy")
+        assert told(seen.watcher.status) == {"type": "mixed", "counts": {"idle": 119, "busy": 1, "total": 120}}
+        await client.dispose()
+        await seen.until(lambda watcher: watcher.trouble is not None)
+        await seen.until(lambda watcher: watcher.trouble is None)
+        assert told(seen.watcher.status) == {"type": "idle", "counts": {"idle": 120, "busy": 0, "total": 120}}
+        assert set(seen.states().values()) == {"idle"}
+        await client.prompt(sessions[1], "hold")
+        await seen.until_is(sessions[1], "busy")
+        model.release("one")
+        await seen.until_is(sessions[1], "idle")
+
+
 @requirement("agent.restart.policy")
 async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(tmp_path: Path) -> None:
     async with (

@@ -254,11 +254,13 @@ async def raw(desk: Desk) -> AsyncGenerator[Any]:
         yield socket
 
 
-async def working(socket: Any) -> None:
+async def acknowledged(socket: Any) -> str:
+    """What is said to an event that follows, whatever was said before."""
     await socket.send('427["api:workspace:fly",{}]')
     async with asyncio.timeout(20):
-        while not str(await socket.recv()).startswith('437[{"success":false'):
+        while not (told := str(await socket.recv())).startswith("437"):
             pass
+    return told
 
 
 async def test_packets_that_the_library_would_stumble_over_are_ignored(desk: Desk) -> None:
@@ -281,7 +283,7 @@ async def test_packets_that_the_library_would_stumble_over_are_ignored(desk: Des
             "44",
         ):
             await socket.send(packet)
-            await working(socket)
+            assert '"invalid-input"' in await acknowledged(socket), packet[:50]
 
 
 @pytest.mark.parametrize("packet", ["", "x", "4" + "x" * 1_100_000])

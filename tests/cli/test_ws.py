@@ -26,7 +26,7 @@ def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
 
 
 def row(table: str, name: str) -> str:
-    return next(line for line in table.splitlines() if line.split()[0] == name)
+    return next(line for line in table.splitlines() if line.split()[:1] == [name])
 
 
 def test_the_list_tells_branch_state_and_changes(house: House, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_shell_completes_names_if_a_daemon_runs(house: House, tmp_path: Path, 
 def test_completion_starts_no_daemon(state: Path) -> None:
     asked = {"_ROOKERY_COMPLETE": "bash_complete", "COMP_WORDS": "rookery ws path f", "COMP_CWORD": "3"}
     done = rookery(env=asked)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert (done.stdout.strip(), done.stderr) == ("", "")
     assert not (state / "daemon.json").exists()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import House
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
@@ -104,7 +105,7 @@ def test_json_is_the_workspace_and_nothing_else_is_said(house: House, tmp_path: 
 def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_prepare(
     house: House, tmp_path: Path
 ) -> None:
-    checkout = app(tmp_path / "app", setup("echo done > made; exit 0"))
+    checkout = app(tmp_path / "app", setup("echo done > $ROOKERY_WORKSPACE_PATH/made"))
     waits = run("create", "fix", cwd=checkout)
     assert waits.returncode == 3, waits.stderr
     assert waits.stdout == ""
@@ -119,14 +120,14 @@ def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_p
 
 @requirement("ws.create.barrier")
 def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(house: House, tmp_path: Path) -> None:
-    checkout = app(tmp_path / "app", setup("echo why >&2; test -e mended"))
+    checkout = app(tmp_path / "app", setup("echo why >&2; ls mend*"))
     run("create", "first", cwd=checkout)
     approve(checkout)
     failed = run("create", "fix", cwd=checkout)
     assert failed.returncode == 1 and failed.stdout == ""
     assert "setting up: echo why" in failed.stderr
     log = Path(failed.stderr.partition("see its log: ")[2].split()[0])
-    assert log.read_text() == "why\n"
+    assert log.read_text().startswith("why\n")
     assert "then: rookery ws prepare fix" in failed.stderr
     as_json = run("prepare", "fix", "--json", cwd=checkout)
     assert json.loads(as_json.stderr)["error"]["code"] == "setup-failed"
@@ -138,12 +139,12 @@ def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(hous
 
 @requirement("ws.create.barrier")
 def test_at_a_terminal_it_is_shown_and_asked_about_at_once(house: House, tmp_path: Path) -> None:
-    checkout = app(tmp_path / "app", setup("echo done > made"))
+    checkout = app(tmp_path / "app", setup("echo done > $ROOKERY_WORKSPACE_PATH/made"))
     with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
         seen = person.reads("Approve setup? [y/N] ")
         person.types("y\n")
         assert person.ends() == 0
-    assert "echo done > made" in seen
+    assert "echo done > $ROOKERY_WORKSPACE_PATH/made" in seen
     place = Path(told("path", "fix", cwd=checkout)["path"])
     assert (place / "made").read_text() == "done\n"
     assert person.text.endswith(f"{place}\n")
@@ -153,9 +154,11 @@ def waiting(folder: Path) -> tuple[Path, Path]:
     """A project whose setup command waits to be told to go on, through a pipe."""
     gate = folder / "gate"
     os.mkfifo(gate)
-    checkout = app(folder / "app", setup(f"cat '{gate}' > let"))
+    checkout = app(folder / "app", setup(f"cat '{gate}' > $ROOKERY_WORKSPACE_PATH/let"))
     run("create", "first", cwd=checkout)
     approve(checkout)
+    gate.write_text("go")
+    wait_for(lambda: told("show", "first", cwd=checkout)["state"] == "ready")
     return checkout, gate
 
 
@@ -163,10 +166,13 @@ def test_no_wait_returns_while_it_is_being_prepared(house: House, tmp_path: Path
     checkout, gate = waiting(tmp_path)
     place = made("fix", "--no-wait", cwd=checkout)
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
-    gate.write_text("go")
-    assert ws("prepare", "first", "--no-wait", cwd=checkout)
-    gate.write_text("go")
-    assert place.is_dir()
+    # Who prepares what is being prepared waits for that.
+    with at_a_terminal("ws", "prepare", "fix", cwd=checkout) as person:
+        person.reads("preparing fix ...")
+        gate.write_text("go")
+        assert person.ends() == 0
+    assert person.text.endswith(f"{place}\n")
+    assert (place / "let").read_text() == "go"
 
 
 def test_on_a_terminal_one_line_changes_and_goes(house: House, tmp_path: Path) -> None:
@@ -188,10 +194,10 @@ def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(hous
 
 def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(house: House, tmp_path: Path) -> None:
     checkout, gate = waiting(tmp_path)
-    with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
-        person.reads("setting up: cat")
-        person.types("\x03")
-        assert person.ends() == 130
+    with on_a_terminal("ws", "create", "fix", "--project", "app") as (pid, ours):
+        wait_for_line(ours, b"setting up: cat")
+        os.write(ours, b"\x03")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
     gate.write_text("go")
     place = Path(told("show", "fix", cwd=checkout)["path"])

@@ -1,11 +1,13 @@
 """`rookery ws exec` and `rookery ws meta`, with a real daemon and real git."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import House, rookery
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
@@ -70,11 +72,12 @@ def test_all_runs_in_each_of_the_project_one_after_another(checkout: Path, tmp_p
 
 def test_ctrl_c_ends_the_program_and_what_would_come_after_it(checkout: Path) -> None:
     made("fix", cwd=checkout)
-    with at_a_terminal("ws", "exec", "--all", "--", "sh", "-c", "echo here; exec sleep 60", cwd=checkout) as person:
-        person.reads("here")
-        person.types("\x03")
-        assert person.ends() == 130
-    assert person.text.count("== ") == 1
+    words = ["ws", "exec", "--all", "--project", "app", "--", "sh", "-c", "echo here; exec sleep 60"]
+    with on_a_terminal(*words) as (pid, ours):
+        seen = wait_for_line(ours, b"here")
+        os.write(ours, b"\x03")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+        assert (seen + os.read(ours, 65_536)).count(b"== ") == 1
     with at_a_terminal("ws", "exec", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes", cwd=checkout) as person:
         assert person.ends() == 0
     assert person.text == "yes\n"

@@ -1,17 +1,26 @@
 """Socket.IO on the whole daemon: loaded by its first client, served on both doors, and closed with the daemon."""
 
 import asyncio
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rookery.system.ids import project_id
+from tests.conformance.suite import NODE
 from tests.support.editor import editor
 from tests.support.house import SECONDS, House, rookery, up
+from tests.support.npm import fetched
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces import branches, make_repository
 
 pytestmark = pytest.mark.anyio
+EXTENSION = Path(__file__).parents[1] / "programs" / "editor.js"
+CLIENT = "4.8.4"
 
 
 def imported(house: House) -> set[str]:
@@ -42,6 +51,56 @@ async def test_the_unix_socket_serves_it_without_a_token(house: House, tmp_path:
         async with editor("http://here", None, transports=[transport], unix=house.runtime["socket"]) as ours:
             assert (await ours.data("getStatus", {"workspacePath": str(app)}))["isDirty"] is False
             assert await ours.code("getStatus") == "invalid-input"
+
+
+def extension(options: dict[str, Any], *questions: list[Any]) -> dict[str, Any]:
+    """What the official JavaScript client tells, which is what extensions use."""
+    modules = fetched("socket.io", {"socket.io-client": CLIENT})
+    done = subprocess.run(
+        [NODE / "bin" / "node", EXTENSION, json.dumps(options), json.dumps(questions)],
+        env=os.environ | {"NODE_PATH": str(modules)},
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@requirement("ws.socketio.ack", "ws.socketio.delete")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("transports", [["polling", "websocket"], ["websocket"], ["polling"]], ids="-".join)
+def test_the_official_javascript_client_is_served(house: House, tmp_path: Path, transports: list[str]) -> None:
+    app = make_repository(tmp_path / "app")
+    assert rookery("project", "add", str(app)).returncode == 0
+    bearer = {"Authorization": f"Bearer {house.token}"}
+    options = {"url": house.runtime["url"], "transports": transports, "extraHeaders": bearer}
+    place = house.state / "projects" / project_id(app) / "workspaces" / "one"
+    told = extension(
+        options | {"auth": {"workspacePath": str(place)}},
+        ["api:workspace:getStatus"],
+        ["api:workspace:create", {"project": project_id(app), "name": "one", "wait": True}],
+        ["api:workspace:getStatus", {}],
+        ["api:workspace:setMetadata", {"key": "note", "value": "a"}],
+        ["api:workspace:getMetadata"],
+        ["api:workspace:getAgentSession"],
+        ["api:workspace:delete", {"keepBranch": True, "wait": True}],
+        ["api:workspace:fly"],
+    )
+    missing, made, status, noted, metadata, session, deleted, unknown = told["answers"]
+    assert (missing["success"], missing["error"]["code"]) == (False, "workspace-not-found")
+    assert (made["success"], made["data"]["path"]) == (True, str(place))
+    assert status["data"]["isDirty"] is False
+    assert noted == session == {"success": True, "data": None}
+    assert metadata == {"success": True, "data": {"base": "main", "note": "a"}}
+    assert deleted == {"success": True, "data": {"started": True}}
+    assert unknown["error"]["code"] == "invalid-input"
+    assert {"workspace:ready", "workspace:changed", "workspace:deleted"} <= set(told["pushed"])
+    assert told["transport"] == transports[-1]
+    assert not place.exists()
+    assert branches(app) == {"main", "one"}
+    assert extension(options | {"extraHeaders": {}})["refused"]
+    assert extension(options | {"auth": {"workspacePath": "relative"}})["data"]["code"] == "invalid-input"
 
 
 @pytest.mark.parametrize("transport", ["websocket", "polling"])

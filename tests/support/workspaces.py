@@ -49,6 +49,7 @@ async def serving(
     approve: bool | Callable[[Asked], Awaitable[bool]] = True,
     place: str = "",
     setup_seconds: float = 60,
+    started: bool = True,
 ) -> AsyncGenerator[Served]:
     """One life of the service: what an earlier one left running is ended first, as the daemon does."""
     asked: list[Asked] = []
@@ -67,7 +68,8 @@ async def serving(
     await children.start()
     await store.open()
     try:
-        await workspaces.start()
+        if started:
+            await workspaces.start()
         yield Served(workspaces, projects, git, events, store, asked)
     finally:
         await workspaces.stop()

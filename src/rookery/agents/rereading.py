@@ -11,13 +11,18 @@ from rookery.system.errors import RookeryError
 
 logger = logging.getLogger("rookery.agents")
 
+# Of so many sessions, those that were used last, the messages are read: a turn that was cut off is among them, and a
+# folder may have thousands.
+RECENT = 50
+_UNSEEN: tuple[float | None, bool] = (None, False)
+
 
 class Reader:
-    """Remembers of which sessions it has read the messages: one that was not used since need not be read again."""
+    """Remembers of which sessions it has read messages: one that was not used since need not be read again."""
 
     def __init__(self, client: AgentClient) -> None:
         self._client = client
-        self._verdicts: dict[str, tuple[float, bool]] = {}
+        self._verdicts: dict[str, tuple[float | None, bool]] = {}
 
     async def read(self, were_running: Collection[str] = ()) -> Snapshot:
         """Only what is read after a subscription is connected is as new as its events."""
@@ -30,8 +35,11 @@ class Reader:
         kin = await self._kin({one.id for one in roots}, [*doing, *(ask.session for ask in asks)])
         # After `doing`: what is not whole and is not being worked on was cut off, or goes on with an event to come.
         idle = [one for one in roots if one.id not in doing]
-        ended = [one.id for one in idle if await self._was_cut_off(one, one.id in were_running)]
-        self._verdicts = {one.id: self._verdicts[one.id] for one in idle if one.id in self._verdicts}
+        for one in idle[:RECENT]:
+            await self._look_at(one, one.id in were_running)
+        known = {one.id: self._verdicts.get(one.id, _UNSEEN) for one in idle}
+        ended = [one.id for one in idle if known[one.id] == (one.time.updated, True)]
+        self._verdicts = known
         return Snapshot((*roots, *kin), doing, tuple(asks), frozenset(ended))
 
     async def _kin(self, known: set[str], ids: Iterable[str]) -> list[Session]:
@@ -63,15 +71,15 @@ class Reader:
             return False
         return last is not None and last.info.id == ask.cause.message
 
-    async def _was_cut_off(self, session: Session, was_running: bool) -> bool:
-        updated, verdict = self._verdicts.get(session.id, (None, False))
-        if updated == session.time.updated:
-            return verdict
+    async def _look_at(self, session: Session, was_running: bool) -> None:
+        if self._verdicts.get(session.id, _UNSEEN)[0] == session.time.updated:
+            return
         try:
-            verdict = cut_off(await self._client.messages(session.id, NEWEST), was_running=was_running)
+            messages = await self._client.messages(session.id, 1)
+            if messages and messages[0].info.role != "assistant":
+                messages = await self._client.messages(session.id, NEWEST)
         except RookeryError as error:
             if error.code != "session-not-found":
                 raise
-            return False
-        self._verdicts[session.id] = session.time.updated, verdict
-        return verdict
+            return
+        self._verdicts[session.id] = session.time.updated, cut_off(messages, was_running=was_running)

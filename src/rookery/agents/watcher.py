@@ -93,8 +93,10 @@ class Watcher:
                 await self._follow()
             except RookeryError as error:
                 logger.info("lost the events of the agent in %s: %s", self._client.directory, error.message)
-                self.trouble = error
-                self._changed()
+                self._lost(error)
+            except Exception as error:
+                logger.exception("watching the agent in %s failed in a way that it should not", self._client.directory)
+                self._lost(RookeryError("internal-error", f"{type(error).__name__}: {error}"))
             failures = 0 if self._clock.monotonic() - began >= _LIVED_SECONDS else failures + 1
             await asyncio.sleep(min(pause(failures), _LONGEST_PAUSE))
 
@@ -107,6 +109,10 @@ class Watcher:
             while True:
                 self._take(events)
                 events = await stream.next()
+
+    def _lost(self, error: RookeryError) -> None:
+        self.trouble = error
+        self._changed()
 
     def _take(self, events: list[Event]) -> None:
         for event in events:

@@ -104,6 +104,22 @@ def revoke(name: str, as_json: bool, no_start: bool) -> None:
 def _of(found: list[dict[str, Any]], name: str | None, everywhere: bool) -> list[dict[str, Any]]:
     """Those of this folder's project; by name also those of others, if this one has none."""
     named = [one for one in found if name in (None, one["name"])]
-    here = os.path.realpath(".") + "/"
-    near = [one for one in named if here.startswith(one["place"].rstrip("/") + "/")]
+    here = os.path.realpath(".")
+    heres = [f"{one}/" for one in (here, _main_checkout(here)) if one]
+    near = [one for one in named if any(each.startswith(one["place"].rstrip("/") + "/") for each in heres)]
     return named if name is not None and (everywhere or not near) else near
+
+
+def _main_checkout(folder: str) -> str | None:
+    """The main checkout of the worktree that a folder lies in: for it approvals are kept. None where there is none."""
+    from pathlib import Path
+
+    for above in (Path(folder), *Path(folder).parents):
+        try:
+            named = (above / ".git").read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            continue
+        own = above / named.removeprefix("gitdir: ").rstrip("\r\n")
+        # .git/worktrees/<id> of the main checkout.
+        return os.path.realpath(own.parents[2]) if own.parent.name == "worktrees" else None
+    return None

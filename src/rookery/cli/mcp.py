@@ -42,7 +42,7 @@ def list_(all_: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
         return
     records: list[dict[str, Any]] = list(json.loads(data).values())
     output.answer(listing(records, where.workspace, with_shadows=all_) or "no servers yet: rookery mcp add")
-    if where.checkout and not where.project:
+    if where.checkout and not where.found:
         output.narrate("this checkout is no project, so that its own servers are not here: rookery project add")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from typing import Any
 
 from rookery.cli import output
@@ -56,7 +57,8 @@ def details(found: dict[str, Any], workspace: str | None) -> str:
 def tools_table(tools: list[dict[str, Any]]) -> str:
     """A part for each server, with what it costs in all."""
     parts: list[str] = []
-    width = _width()
+    columns = output.columns(sys.stdout)
+    width = None if columns is None else columns - 2
     for server in dict.fromkeys(one["server"] for one in tools):
         own = [one for one in tools if one["server"] == server]
         rows = [[visible(one["tool"]), _tokens(one), _about(one)] for one in own]
@@ -86,14 +88,6 @@ def _about(tool: dict[str, Any]) -> str:
     """The first line of its description."""
     said = tool["definition"].get("description") or tool["definition"].get("title") or ""
     return visible(str(said).strip().partition("\n")[0])
-
-
-def _width() -> int | None:
-    """How long a line may be; as long as it likes where no terminal shows it."""
-    import shutil
-    import sys
-
-    return shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else None
 
 
 def steps(found: dict[str, Any]) -> str:

@@ -31,16 +31,16 @@ def common(command: F) -> F:
 
 
 class Where:
-    """`project` is the project whose checkout this is; None if it is none, or if it does not matter."""
+    """`found` is the workspace whose checkout this is; None if it is none, or if it does not matter."""
 
     def __init__(self, everywhere: bool, no_start: bool) -> None:
         self._start = not no_start
         self.checkout = None if everywhere else _checkout()
-        self.project = self._project(self.checkout) if self.checkout else None
+        self.found = self._workspace(self.checkout) if self.checkout else None
 
     @property
     def workspace(self) -> str | None:
-        return self.project["path"] if self.project else None
+        return self.found["path"] if self.found else None
 
     def ask(self, method: str, path: str, body: object = None, **query: str) -> bytes:
         """One call to the daemon about the servers that are meant."""
@@ -55,17 +55,25 @@ class Where:
         return json.loads(self.ask(method, path, body))
 
     def endpoint(self, server: str) -> str | None:
-        """Where one server speaks MCP under its own names; there is such a place only inside a project."""
-        if self.project is None:
+        """Where one server speaks MCP under its own names; there is such a place only inside a workspace."""
+        if self.found is None:
             return None
-        return f"/w/{quote(self.project['id'], safe='')}/@main/s/{quote(server, safe='')}/mcp"
+        place = f"{quote(self.found['project'], safe='')}/{quote(self.found['name'], safe='@')}"
+        return f"/w/{place}/s/{quote(server, safe='')}/mcp"
 
     def reach(self) -> link.Link:
         return link.reach(start=self._start)
 
-    def _project(self, checkout: str) -> dict[str, Any] | None:
-        known = json.loads(link.call("GET", "/api/projects", start=self._start))
-        return next((one for one in known if one["path"] == checkout), None)
+    def _workspace(self, checkout: str) -> dict[str, Any] | None:
+        asked = f"/api/workspaces/at?{urlencode({'path': checkout})}"
+        try:
+            found = json.loads(link.call("GET", asked, start=self._start))
+        except Failure as failure:
+            if failure.code in ("workspace-not-found", "project-not-found"):
+                return None
+            raise
+        # A checkout inside of a workspace is another one.
+        return found if os.path.realpath(found["path"]) == checkout else None
 
 
 def _checkout() -> str | None:

@@ -69,14 +69,15 @@ def table(
         return ""
     widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]]
-    width = _columns() if fit else None
+    width = columns(sys.stdout) if fit else None
     text = ["  ".join(line).rstrip()[:width] for line in lines]
     chosen = ["dim", *(styles or [None] * len(rows))]
     return "\n".join(paint(line, style) if style else line for line, style in zip(text, chosen, strict=True))
 
 
-def _columns() -> int | None:
+def columns(stream: TextIO) -> int | None:
     """How long a line may be; as long as it likes where no terminal shows it."""
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not stream.isatty():
+        return None
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdecimal() else os.get_terminal_size(stream.fileno()).columns or None

@@ -80,6 +80,7 @@ def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool,
     with Watch(start=not no_start) as watch:
         # After the watch has begun, so that the end of one that is under way is not missed.
         one = known.one(name)
+        narration.tell("begun", f"preparing {one['name']} ...")
         try:
             if one["state"] != "preparing":
                 known.ask_of(one, "prepare", method="POST")
@@ -109,7 +110,7 @@ def _registered(known: Known, narration: Narration) -> str:
 def _wait(known: Known, watch: Watch, one: Record, narration: Narration) -> None:
     """Tell how its preparation goes until that has ended, and fail if it did."""
     for kind, told in watch.events(one["project"], one["name"]):
-        if kind == "preparing":
+        if kind == "preparing" and told.get("total") != 0:
             narration.tell(told["phase"], _phase(told))
         elif kind == "ready":
             for problem in told.get("notCopied", ()):

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
 
 import click
 
@@ -26,13 +25,13 @@ class Known:
         self.start = not no_start
 
     def ask(self, method: str, route: str, /, body: object = None, **query: str | None) -> bytes:
-        chosen = {key: value for key, value in query.items() if value is not None}
-        asked = f"{route}?{urlencode(chosen)}" if chosen else route
+        chosen = [f"{key}={quoted(value)}" for key, value in query.items() if value is not None]
+        asked = f"{route}?{'&'.join(chosen)}" if chosen else route
         return link.call(method, asked, body, start=self.start, seconds=PATIENT)
 
     def ask_of(self, one: Record, *rest: str, method: str = "GET", body: object = None, **query: str | None) -> bytes:
         """One call about one workspace."""
-        place = "/".join([quote(one["project"], safe=""), quote(one["name"], safe="@"), *rest])
+        place = "/".join([quoted(one["project"]), quoted(one["name"]), *rest])
         return self.ask(method, f"/api/workspaces/{place}", body, **query)
 
     def all(self) -> list[Record]:
@@ -47,6 +46,13 @@ class Known:
             raise Failure("workspace-not-found", "the current folder does not exist any more", "name a workspace")
         found: Record = json.loads(self.ask("GET", "/api/workspaces/at", path=folder))
         return found
+
+
+def quoted(text: str) -> str:
+    """As one part of an address."""
+    from urllib.parse import quote
+
+    return quote(text, safe="@")
 
 
 def find(records: Sequence[Record], name: str, folder: str | None) -> Record:

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from datetime import datetime
-from urllib.parse import quote
 
 import click
 
@@ -12,7 +11,7 @@ from rookery.cli import output
 from rookery.cli.failure import Failure
 from rookery.cli.lazy import ListByDefault
 from rookery.cli.visible import visible
-from rookery.cli.ws_names import Known, Record, common
+from rookery.cli.ws_names import Known, Record, common, quoted
 
 _RESTORE = """\b
 Examples:
@@ -43,7 +42,7 @@ def restore(name: str, to: str | None, project: str | None, as_json: bool, no_st
     known = Known(no_start, project)
     one = _one(known, name)
     body = {} if to is None else {"to": os.path.abspath(to)}  # noqa: PTH100 - pathlib costs as much as click
-    data = known.ask("POST", f"/api/trash/{quote(one['id'], safe='')}/restore", body)
+    data = known.ask("POST", f"/api/trash/{quoted(one['id'])}/restore", body)
     if as_json:
         output.answer_json(data)
     else:
@@ -83,7 +82,7 @@ def purge(name: str | None, every: bool, yes: bool, project: str | None, as_json
     if chosen and not yes:
         _must_agree(chosen)
     for one in chosen:
-        known.ask("DELETE", f"/api/trash/{quote(one['id'], safe='')}")
+        known.ask("DELETE", f"/api/trash/{quoted(one['id'])}")
     if as_json:
         output.answer(json.dumps({"purged": [one["id"] for one in chosen]}))
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from rookery.cli import link
+from rookery.cli import link, output
 from rookery.cli.failure import Failure
 from rookery.cli.visible import visible
 
@@ -17,6 +17,8 @@ class Watch:
 
     def __init__(self, *, start: bool) -> None:
         self._link = link.reach(start=start)
+        # One for all, as what was read belongs to whoever reads on.
+        self._lines = self._link.lines()
 
     def __enter__(self) -> Self:
         try:
@@ -35,7 +37,7 @@ class Watch:
         """What happens to one workspace, without `workspace.` before it; fails if the daemon goes away."""
         kind = ""
         try:
-            for line in self._link.lines():
+            for line in self._lines:
                 if line.startswith(b"event: "):
                     kind = line[7:].decode()
                 elif line.startswith(b"data: ") and kind == "end":
@@ -66,10 +68,8 @@ class Narration:
         if self.silent:
             return
         if self._live:
-            import shutil
-
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r\x1b[K{visible(text)[:width]}")
+            width = output.columns(sys.stderr) or 80
+            sys.stderr.write(f"\r\x1b[K{visible(text)[: width - 1]}")
             self._shown = True
         elif phase != self._phase:
             sys.stderr.write(f"{visible(text)}\n")

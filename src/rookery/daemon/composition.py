@@ -51,7 +51,10 @@ class Composition:
         self.projects = Projects(store, Git(spawner), events)
         self.approvals = Approvals(store)
         self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
-        self.gateway = GatewayService(store, spawner, events, self.projects, self.approvals, self.workspaces.tools)
+        agents = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
+        self.gateway = GatewayService(
+            store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents
+        )
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()
         given = self.workspaces.workspaces.tokens

@@ -56,7 +56,7 @@ class GatewayService:
         projects: Projects,
         approvals: Approvals,
         workspaces: WorkspaceTools,
-        agents: frozenset[str] = frozenset({"workspace"}),
+        agents: frozenset[str],
     ) -> None:
         self.hooks = Hooks()
         self._agents = agents

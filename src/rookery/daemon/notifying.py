@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from rookery.system.processes import MARKER
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.workspaces.attention import attention_of
+from rookery.workspaces.projects import Project
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
 
@@ -21,8 +23,8 @@ logger = logging.getLogger("rookery.daemon")
 _SECONDS = 60.0
 _SHOWN = 500
 _EVENTS = "workspace."
-# It tells only how far it is, and often.
-_ON_THE_WAY = frozenset({"workspace.preparing", "workspace.deleting", "workspace.restoring"})
+# Of a deletion or restoring, on its way or at its end, of which nothing is left to do for the user.
+_PROGRESS = "progress"
 
 Name = tuple[str, str]
 
@@ -46,26 +48,25 @@ class Notifier:
         await self._tasks.close()
 
     async def heard(self, event: Event) -> None:
-        if not event.type.startswith(_EVENTS) or event.type in _ON_THE_WAY:
-            return
-        name: Name = (event.data["project"], event.data["name"])
-        try:
-            workspace = await self._workspaces.get(*name)
-        except RookeryError:
-            self._needs.pop(name, None)
-            return
-        needs = attention_of(workspace)
+        """Each event tells how a workspace is then; what it is by now may have come and gone again."""
+        told = event.data
+        if event.type == "workspace.deleted":
+            self._needs.pop((told["project"], told["name"]), None)
+        elif event.type.startswith(_EVENTS) and _PROGRESS not in told:
+            self._consider(told)
+
+    def _consider(self, told: Mapping[str, Any]) -> None:
+        name: Name = (told["project"], told["name"])
+        needs = attention_of(_workspace_of(told))
         before, self._needs[name] = self._needs.get(name, frozenset[str]()), _reasons(needs)
         if new := [one for one in needs if one["reason"] not in before]:
-            self._tasks.start(self._tell(workspace, new), workspace.name)
+            self._tasks.start(self._tell({**told, "attention": new}), told["name"])
 
-    async def _tell(self, workspace: Workspace, needs: Sequence[dict[str, str]]) -> None:
-        told = msgspec.json.encode({**workspace.as_dict(), "attention": needs})
+    async def _tell(self, told: Mapping[str, Any]) -> None:
         given = {
-            "ROOKERY_PROJECT_PATH": workspace.project.path,
-            "ROOKERY_WORKSPACE_NAME": workspace.name,
-            "ROOKERY_WORKSPACE_PATH": str(workspace.path),
-            "ROOKERY_ATTENTION": ",".join(one["reason"] for one in needs),
+            "ROOKERY_WORKSPACE_NAME": told["name"],
+            "ROOKERY_WORKSPACE_PATH": told["path"],
+            "ROOKERY_ATTENTION": ",".join(one["reason"] for one in told["attention"]),
         }
         try:
             ran = await self._spawner.run(
@@ -75,7 +76,7 @@ class Notifier:
                 # The user's own command, which may have to find the user's screen.
                 env={name: value for name, value in os.environ.items() if name != MARKER} | given,
                 timeout=_SECONDS,
-                input=told,
+                input=msgspec.json.encode(told),
             )
         except RookeryError as error:
             logger.warning("the notify command failed: %s", error.message)
@@ -83,6 +84,13 @@ class Notifier:
         if ran.returncode != 0:
             said = ran.stderr.decode("utf-8", "replace").strip()[-_SHOWN:]
             logger.warning("the notify command ended with %d: %s", ran.returncode, said)
+
+
+def _workspace_of(told: Mapping[str, Any]) -> Workspace:
+    """The workspace that an event is about, as far as it tells."""
+    project, path = Project(told["project"], "", ""), Path(told["path"])
+    more = {name: told[name] for name in ("branch", "main", "state", "error", "code", "open")}
+    return Workspace(project, told["name"], path, **more)
 
 
 def _reasons(needs: Sequence[dict[str, str]]) -> frozenset[str]:

@@ -1,7 +1,6 @@
 """New workspaces: each planned and made in its turn, whether or not the caller stays to see it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -15,14 +14,12 @@ from rookery.workspaces.creation import make
 from rookery.workspaces.listing import find_workspaces
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.naming import place_of
+from rookery.workspaces.opening import Opening
 from rookery.workspaces.planning import plan_creation
 from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.setup import Approved
-
-# Told of each new workspace and its own git folder.
-Opened = Callable[[Workspace, Path], Awaitable[object]]
 
 
 class Creations:
@@ -36,12 +33,12 @@ class Creations:
         preparations: Preparations,
         *,
         approved: Approved,
-        opened: Opened,
+        opening: Opening,
         place: str,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self._locks, self._preparations = locks, preparations
-        self._approved, self._opened, self._place = approved, opened, place
+        self._approved, self._opening, self._place = approved, opening, place
         self._tasks = TaskSet("creations")
 
     async def create(self, project: Project, name: str, *, base: str | None, branch: str | None) -> Workspace:
@@ -78,10 +75,11 @@ class Creations:
             )
             creation = msgspec.structs.replace(creation, trusted=await self._trusts(project))
             own = await make(self._git, self._state, project, creation)
-        made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing", open=True)
-        self._events.publish("workspace.created", **made.as_dict())
-        self._preparations.begin(made, own)
-        await self._opened(made, own)
+            made = Workspace(project, name, Path(creation.path), creation.branch, False, "preparing", open=True)
+            self._events.publish("workspace.created", **made.as_dict())
+            await self._opening.mark(made, own)
+            self._preparations.begin(made, own)
+        await self._opening.bring(made, own)
         return made
 
     async def _trusts(self, project: Project) -> bool:

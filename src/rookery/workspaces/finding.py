@@ -69,8 +69,12 @@ class Finding:
         for spelt in dict.fromkeys((path, os.path.normpath(path))):
             if found := await self._registered(Path(spelt)):
                 return found
-        # In a thread: where a path leads may be slow to tell.
-        return await self._registered(Path(await asyncio.to_thread(os.path.realpath, path)))
+        try:
+            # In a thread: where a path leads may be slow to tell.
+            real = await asyncio.to_thread(os.path.realpath, path)
+        except OSError:
+            return None  # a link that may not be read
+        return await self._registered(Path(real))
 
     async def with_own(self, own: Path) -> Found | None:
         """The workspace whose own git folder this is."""

@@ -30,7 +30,7 @@ class Opening:
             with contextlib.suppress(RookeryError):  # told at the start, and shown as missing
                 for found in await self._finding.of(project):
                     if found.workspace.state not in ("missing", "deleting"):
-                        await self._openness.bring_back(found.workspace, found.own)
+                        await self._openness.bring(found.workspace, found.own)
 
     async def open(self, workspace: Workspace) -> Workspace:
         """What belongs to it starts, and will again when the daemon does; one that is open stays as it is."""
@@ -39,7 +39,8 @@ class Opening:
             raise RookeryError(
                 "invalid-input", f"{workspace.name} is being deleted", "bring it back: rookery ws restore"
             )
-        return await self.opened(found.workspace, found.own)
+        await self._tokens.of(found.own)
+        return await self._openness.open(found.workspace, found.own)
 
     async def close(self, workspace: Workspace) -> Workspace:
         """What runs for it ends, the calls of clients too. Its folder stays as it is."""
@@ -51,10 +52,14 @@ class Opening:
         """What opens this workspace and no other."""
         return await self._tokens.of((await self._finding.there(workspace)).own)
 
-    async def opened(self, workspace: Workspace, own: Path) -> Workspace:
-        """Open a workspace that is known to be there."""
+    async def mark(self, workspace: Workspace, own: Path) -> None:
+        """A workspace that is being made is open from the beginning."""
         await self._tokens.of(own)
-        return await self._openness.open(workspace, own)
+        await self._openness.mark(workspace, own)
+
+    async def bring(self, workspace: Workspace, own: Path) -> None:
+        """Start what belongs to one that was made."""
+        await self._openness.bring(workspace, own)
 
     async def let_go(self, workspace: Workspace) -> bool:
         """Before it is deleted: nothing of ours runs there any more, and its token opens nothing."""

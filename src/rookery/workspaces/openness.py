@@ -52,16 +52,17 @@ class Openness:
         """Open one that is not; answers how it is then."""
         async with self._turns[own]:
             now = msgspec.structs.replace(workspace, open=True)
-            if own not in self:
-                made = made_at(own)
-                await self._write("INSERT OR REPLACE INTO open_workspaces VALUES (?, ?)", str(own), made)
-                self._open[own] = made
+            if await self._mark(now, own):
                 await self._bring(now)
-                self._events.publish("workspace.opened", **now.as_dict())
             return now
 
-    async def bring_back(self, workspace: Workspace, own: Path) -> None:
-        """Start what belongs to one that was open when the daemon stopped."""
+    async def mark(self, workspace: Workspace, own: Path) -> None:
+        """Open one without starting anything yet; `bring` does that."""
+        async with self._turns[own]:
+            await self._mark(msgspec.structs.replace(workspace, open=True), own)
+
+    async def bring(self, workspace: Workspace, own: Path) -> None:
+        """Start what belongs to one that is open already."""
         async with self._turns[own]:
             if own in self:
                 await self._bring(workspace)
@@ -74,6 +75,15 @@ class Openness:
                 await self._strike_out(own)
                 self._events.publish("workspace.closed", **msgspec.structs.replace(workspace, open=False).as_dict())
             return any(ended)
+
+    async def _mark(self, workspace: Workspace, own: Path) -> bool:
+        if own in self:
+            return False
+        made = made_at(own)
+        await self._write("INSERT OR REPLACE INTO open_workspaces VALUES (?, ?)", str(own), made)
+        self._open[own] = made
+        self._events.publish("workspace.opened", **workspace.as_dict())
+        return True
 
     async def _bring(self, workspace: Workspace) -> None:
         for companion in self.companions:

@@ -72,7 +72,7 @@ class Workspaces:
             self.locks,
             self.preparations,
             approved=approved,
-            opened=self._opening.opened,
+            opening=self._opening,
             place=place,
         )
         self.removals = Removals(state, git, self.locks, events, self._opening.let_go, days=days, limit=limit)
@@ -105,9 +105,9 @@ class Workspaces:
         """Bring a project's worktrees in order: the half-made, the moved, and those whose preparation was cut off."""
         for found in await recover(self._git, self._state, project, self.locks):
             if found.workspace.state == "preparing":
-                self.preparations.begin(msgspec.structs.replace(found.workspace, open=True), found.own)
                 # Its maker may have been killed before it came to that.
-                await self._opening.opened(found.workspace, found.own)
+                await self._opening.mark(found.workspace, found.own)
+                self.preparations.begin(msgspec.structs.replace(found.workspace, open=True), found.own)
 
     async def create(self, project: str, name: str, *, base: str | None = None, branch: str | None = None) -> Workspace:
         """Make a workspace; its preparation begins, and `prepared` waits for its end."""

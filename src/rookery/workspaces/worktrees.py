@@ -1,5 +1,6 @@
 """What git says of a repository's worktrees, and where each keeps its own git folder."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,9 @@ def named_git_folder(worktree: Path) -> Path | None:
     try:
         named = read_plain(place, _LONGEST)
     except OSError:
-        return place if place.is_dir() else None
+        with contextlib.suppress(OSError):  # such as a name that is too long for any file
+            return place if place.is_dir() else None
+        return None
     if not named.startswith(b"gitdir: "):
         return None
     return worktree / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
