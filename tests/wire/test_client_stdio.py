@@ -347,7 +347,9 @@ async def test_endless_noise_where_a_frame_should_be_ends_that_server() -> None:
 # ---- writing
 
 
-async def test_what_is_said_in_one_turn_of_the_loop_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_said_in_one_turn_of_the_loop_while_others_wait_is_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     channel = odd()
     async with meeting(channel, known="handshake") as met:
         await call(met, "echo")
@@ -361,7 +363,8 @@ async def test_what_is_said_in_one_turn_of_the_loop_is_one_write(monkeypatch: py
         monkeypatch.setattr(channel._child.stdin, "write", kept)
         calls = await asyncio.gather(*(call(met, "echo", n=number) for number in range(16)))
         assert calls == [{"n": number} for number in range(16)]
-        assert [data.count(b"\n") for data in written] == [16]
+        # Whoever comes first writes at once: nobody can know whether others will follow.
+        assert [data.count(b"\n") for data in written] == [1, 15]
 
 
 @requirement("wire.client.survives")

@@ -1,6 +1,7 @@
 """`python -m rookery.daemon serve`: from the settings to the exit code."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from rookery.system.errors import RookeryError
 from rookery.system.lock import FileLock
 
 logger = logging.getLogger("rookery.daemon")
+
+# How many new objects there are when the collector comes by, and how often it looks at the older ones then.
+_GARBAGE = (20_000, 20, 20)
 
 
 def serve(options: Options) -> int:
@@ -38,6 +42,9 @@ def serve(options: Options) -> int:
             terminal=options.foreground,
         )
         metrics.gauge("rookery_log_records_lost", "Log records that could not be written.", lambda: handler.lost)
+        # What is made until here stays, and need not be looked at again; calls leave next to no circles behind.
+        gc.freeze()
+        gc.set_threshold(*_GARBAGE)
         daemon = RunningDaemon(options, starter, layered, state, lock)
         with asyncio.Runner(loop_factory=_loop_factory(settings.daemon.loop)) as runner:
             return runner.run(daemon.run())

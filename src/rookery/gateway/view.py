@@ -1,7 +1,7 @@
 """What one kind of client may see. An endpoint serves a view; a view finds out which provider answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -44,7 +44,7 @@ class View:
         self._hooks = hooks
         self._audience = Audience(membership, style, self.changes)
         self._table = self._audience.table
-        self._methods: Mapping[str, Callable[[Call], Awaitable[Raw | Mapping[str, Any]]]] = {
+        self._methods: Mapping[str, Callable[[Call], Coroutine[Any, Any, Raw | Mapping[str, Any]]]] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
             "resources/read": self._read,
@@ -81,11 +81,11 @@ class View:
 
     # ---- answering
 
-    async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
+    def handle(self, call: Call) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         method = self._methods.get(call.method)
         if method is None:
             raise WireError(METHOD_NOT_FOUND, f"there is no method {call.method}")
-        return await method(call)
+        return method(call)
 
     async def _list(self, call: Call) -> Raw:
         if "cursor" in call.params:

@@ -13,7 +13,7 @@ import psutil
 
 from rookery.system import processes
 from rookery.system.buffers import Sink
-from rookery.system.pipes import PipeReader, PipeWriter
+from rookery.system.pipes import Feed, PipeReader, PipeWriter
 from rookery.system.tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ logger = logging.getLogger("rookery.spawn")
 T = TypeVar("T")
 
 
-# A sink is fed by us; a path is appended to by the child itself; "stream" is read by the caller; None is thrown away.
-Output = Sink | Path | Literal["stream"] | None
+# A sink or feed is fed by us; a path is appended to by the child itself; "stream" is read by the caller; None is thrown
+# away.
+Output = Sink | Feed | Path | Literal["stream"] | None
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Child:
             self.stdin.abort()
         return self._stopping
 
-    def attach(self, stdin: int | None, outputs: Sequence[tuple[int, Sink | str]]) -> None:
+    def attach(self, stdin: int | None, outputs: Sequence[tuple[int, Sink | Feed | str]]) -> None:
         """Take over our ends of the child's pipes."""
         if stdin is not None:
             self.stdin = PipeWriter(stdin)
@@ -149,7 +150,7 @@ class Child:
                 reader = PipeReader(fd, _StreamFeed(self.stdout))
                 self.stdout.set_transport(cast(asyncio.Transport, reader))
             else:
-                reader = PipeReader(fd, _SinkFeed(output))
+                reader = PipeReader(fd, output if isinstance(output, Feed) else _SinkFeed(output))
             self._readers.append(reader)
 
 

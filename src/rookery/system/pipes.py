@@ -7,12 +7,16 @@ the object, when the number may be somebody else's already.
 import asyncio
 import contextlib
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CHUNK = 65_536
 _HIGH_WATER = 1_048_576
 
 
+@runtime_checkable
 class Feed(Protocol):
     """Where a reader's bytes go."""
 
@@ -69,28 +73,54 @@ class PipeWriter:
     """Writes without ever blocking the loop; `drain` waits while the other side does not read."""
 
     def __init__(self, fd: int) -> None:
+        # Called when there is room again, or never will be.
+        self.on_room: Callable[[], None] | None = None
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
+        self._watching = False
         self._room: asyncio.Future[None] | None = None
         self._closing = False
         self._closed = False
         os.set_blocking(fd, False)
 
-    def write(self, data: bytes) -> None:
-        """ConnectionError if the other side has gone."""
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that no more should be written."""
+        return len(self._waiting) > _HIGH_WATER
+
+    @property
+    def gone(self) -> bool:
+        """Whether the other side has."""
+        return self._closed and not self._closing
+
+    def write(self, data: bytes) -> bool:
+        """Whether nothing is left of it to be written later. ConnectionError if the other side has gone."""
         if self._closing or self._closed:
             raise ConnectionResetError("the pipe is closed")
+        if not self._waiting:
+            try:
+                written = os.write(self._fd, data)
+            except BlockingIOError:
+                written = 0
+            except OSError:
+                self.abort()
+                return False
+            if written == len(data):
+                return True
+            data = data[written:]
         self._waiting += data
-        if len(self._waiting) == len(data):
-            self._writable()
+        if not self._watching:
+            self._watching = True
+            self._loop.add_writer(self._fd, self._writable)
+        return False
 
     async def drain(self) -> None:
-        while len(self._waiting) > _HIGH_WATER:
+        while self.full:
             if self._room is None:
                 self._room = self._loop.create_future()
             await asyncio.shield(self._room)
-        if self._closed and not self._closing:
+        if self.gone:
             raise ConnectionResetError("the other side has gone")
 
     def close(self) -> None:
@@ -103,7 +133,7 @@ class PipeWriter:
         """Close now, whatever waits."""
         if not self._closed:
             self._closed = True
-            self._loop.remove_writer(self._fd)
+            self._stop_watching()
             os.close(self._fd)
         self._waiting.clear()
         self._wake()
@@ -112,22 +142,27 @@ class PipeWriter:
         try:
             written = os.write(self._fd, self._waiting)
         except BlockingIOError:
-            written = 0
+            return
         except OSError:
             self.abort()
             return
         del self._waiting[:written]
-        if self._waiting:
-            self._loop.add_writer(self._fd, self._writable)
-        else:
-            self._loop.remove_writer(self._fd)
+        if not self._waiting:
+            self._stop_watching()
             if self._closing:
                 self.abort()
-        if len(self._waiting) <= _HIGH_WATER:
+        if not self.full:
             self._wake()
+
+    def _stop_watching(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._loop.remove_writer(self._fd)
 
     def _wake(self) -> None:
         if self._room is not None:
             with contextlib.suppress(asyncio.InvalidStateError):
                 self._room.set_result(None)
             self._room = None
+        if self.on_room is not None:
+            self.on_room()

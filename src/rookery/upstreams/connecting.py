@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ class Opening:
     checkout: Path | None
     errors: Ring
 
-    @property
+    @cached_property
     def root(self) -> Path | None:
         """The workspace it works for; none where it is for all of them."""
         return None if self.checkout is None or self.definition.everywhere else self.directory

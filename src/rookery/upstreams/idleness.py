@@ -15,9 +15,12 @@ class Idleness:
         self._idle = idle
         self._used = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def touch(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
         self._used = loop.time()
         if self._timer is None and self._seconds:
             self._timer = loop.call_later(self._seconds, self._look)

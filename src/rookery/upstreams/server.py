@@ -64,12 +64,9 @@ class Server:
         self._watched: dict[int, frozenset[str]] = {}
         self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
         self._touch = self._idleness.touch
+        self.name = definition.name
 
     # ---- what a view sees
-
-    @property
-    def name(self) -> str:
-        return self.definition.name
 
     @property
     def catalog(self) -> Catalog | None:
@@ -91,21 +88,23 @@ class Server:
         return None if self.catalog is not None and self.status == "stopped" else self._starting
 
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
-        await self.turnstile.enter(call.caller)
+        if not self.turnstile.enters(call.caller):
+            await self.turnstile.enter(call.caller)
         try:
-            with self.voice.errors(f'MCP server "{self.name}": '):
-                if self.held:  # perhaps only since this waits for its turn
-                    raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
-                client = self._lasting.connected or await self._lasting.client()
-                relay = Relay(call, self._opening.root)
-                work = client.call(
-                    call.method,
-                    with_meta(call, params, client),
-                    listener=relay,
-                    capabilities=call.client.capabilities,
-                    rounds=not call.client.modern,
-                )
-                return await relay.run(work)
+            if self.held:  # perhaps only since this waits for its turn
+                raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
+            client = self._lasting.connected or await self._lasting.client()
+            relay = Relay(call, self._opening.root)
+            work = client.call(
+                call.method,
+                with_meta(call, params, client),
+                listener=relay,
+                capabilities=call.client.capabilities,
+                rounds=not call.client.modern,
+            )
+            return await relay.run(work)
+        except RookeryError as error:
+            raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None
         finally:
             self.turnstile.leave(call.caller)
             self._touch()

@@ -22,10 +22,18 @@ class Turnstile:
     def waiting(self) -> int:
         return len(self._waiting)
 
+    def enters(self, caller: str) -> bool:
+        """Whether it is in without waiting; whoever is in must `leave`."""
+        if self._waiting or self.running >= self._most or (self._exclusive and not self._fits(caller)):
+            return False
+        self.running += 1
+        if self._exclusive:
+            self._inside[caller] += 1
+        return True
+
     async def enter(self, caller: str) -> None:
-        """Whoever has entered must `leave`."""
-        if not self._waiting and self._fits(caller):
-            self._take(caller)
+        """It is in when this returns."""
+        if self.enters(caller):
             return
         if len(self._waiting) >= self._queue:
             raise RookeryError(

@@ -27,4 +27,7 @@ class Voice:
         try:
             yield
         except RookeryError as error:
-            raise RookeryError(error.code, self.clean(before + error.message), self.clean(error.remedy)) from None
+            raise self.cleaned(error, before) from None
+
+    def cleaned(self, error: RookeryError, before: str = "") -> RookeryError:
+        return RookeryError(error.code, self.clean(before + error.message), self.clean(error.remedy))

@@ -1,7 +1,7 @@
 """What a client's transport has to do, so that one client can speak over all of them."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 from rookery.wire.jsonrpc import Id, Notification, Request, Response
 
@@ -29,7 +29,7 @@ class Channel(Protocol):
 
     async def open(self, heard: Heard, lost: Lost) -> None: ...
 
-    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+    def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Response]:
         """Send a request and wait for the answer with its id."""
         ...
 

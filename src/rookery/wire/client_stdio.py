@@ -1,19 +1,19 @@
 """A server as a child process: one JSON message a line on its stdin and stdout."""
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rookery.system.buffers import Ring
 from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.wire.channel import ChannelClosed, Heard, Lost
-from rookery.wire.incoming import Framing, Incoming
+from rookery.wire.incoming import Ear, Framing, Incoming
 from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
 from rookery.wire.outbox import Outbox
 from rookery.wire.pending import Pending
@@ -72,43 +72,37 @@ class StdioChannel:
             cwd=program.cwd,
             env=program.env,
             stdin=True,
-            stdout="stream",
+            stdout=Ear(Incoming(program.framing, self._take, self._note), self._fail, self._closed_output),
             stderr=self.errors,
         )
         assert self._child.stdin is not None
-        self._outbox = Outbox(self._child.stdin, self.write_seconds, self._stuck)
-        self._tasks.start(self._write(self._outbox), "write")
-        self._tasks.start(self._read(), "read")
+        self._outbox = Outbox(self._child.stdin, self.write_seconds, self._stuck, self._deaf)
         self._tasks.start(self._watch(), "watch")
 
-    async def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Response:
+    def request(self, id_: Id, message: bytes, headers: Mapping[str, str]) -> Coroutine[Any, Any, Response]:
         self._check()
-        return await self._pending.answer(id_, self._post(message))
+        # Whoever is alone need not wait for others to write with.
+        return self._pending.answer(id_, self._post(message, at_once=not self._pending))
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         self._check()
         if (posting := self._post(message)) is not None:
             await posting
 
-    def _post(self, message: bytes) -> Awaitable[None] | None:
+    def _post(self, message: bytes, *, at_once: bool = False) -> Awaitable[None] | None:
         """Hand it to the outbox; where it has no room, answers what there is to wait for."""
         assert self._outbox is not None
         if self.program.framing == "content-length":
             framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
         else:
             # What was relayed as it came may have line breaks between its parts.
-            framed = one_line(message) + b"\n"
-        return None if self._outbox.post(framed) else self._post_later(self._outbox, framed)
+            framed = (one_line(message) if b"\n" in message or b"\r" in message else message) + b"\n"
+        return None if self._outbox.post(framed, at_once=at_once) else self._post_later(self._outbox, framed)
 
     async def _post_later(self, outbox: Outbox, framed: bytes) -> None:
         while not outbox.post(framed):
             await outbox.room()
             self._check()
-
-    async def _write(self, outbox: Outbox) -> None:
-        with contextlib.suppress(ConnectionError):
-            await outbox.run()
-        await self._fail_unless_it_ends("it closed its input")
 
     async def agreed(self, revision: str) -> None:
         """Nothing changes."""
@@ -125,18 +119,6 @@ class StdioChannel:
         await self._tasks.close()
 
     # ---- reading
-
-    async def _read(self) -> None:
-        assert self._child is not None and self._child.stdout is not None
-        incoming = Incoming(self.program.framing, self._take, self._note)
-        try:
-            while data := await self._child.stdout.read(_CHUNK):
-                incoming.feed(data)
-            incoming.end()
-        except ValueError as error:
-            self._fail(str(error))
-            return
-        await self._fail_unless_it_ends("it closed its output")
 
     def _take(self, data: bytes) -> None:
         try:
@@ -164,6 +146,12 @@ class StdioChannel:
         if self.gone is not None:
             detail = self.diagnosis()
             raise ChannelClosed(f"{self.program.name}: {self.gone}{f' ({detail})' if detail else ''}")
+
+    def _closed_output(self) -> None:
+        self._tasks.start(self._fail_unless_it_ends("it closed its output"), "end")
+
+    def _deaf(self) -> None:
+        self._tasks.start(self._fail_unless_it_ends("it closed its input"), "end")
 
     async def _fail_unless_it_ends(self, reason: str) -> None:
         """A pipe is closed. Most often the program has ended, which `_watch` can say more about."""

@@ -1,6 +1,6 @@
 """Every HTTP transport of MCP for one provider, side by side: whatever a client speaks, it finds the same."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -41,12 +41,11 @@ class Endpoint:
             f"{beside}/ws": WebSocket(self.service, message_bytes=message_bytes),
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         route = self.routes.get(scope["raw_path"].decode("latin-1"))
         if route is None:
-            await Http(scope, receive, send).refuse(404, _NOTHING)
-        else:
-            await route(scope, receive, send)
+            return Http(scope, receive, send).refuse(404, _NOTHING)
+        return route(scope, receive, send)
 
     def close(self, reason: str = SHUTTING_DOWN.message) -> None:
         """End every call with the reason as its error, and every stream and connection. Nobody is let in after it."""

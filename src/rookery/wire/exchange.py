@@ -67,6 +67,11 @@ class Exchange:
         self.request_complete = True
         self._wake()
 
+    def take_whole(self, body: bytes) -> None:
+        """All of the body at once, before anybody waits for it."""
+        self._body += body
+        self.request_complete = self._new = True
+
     def lose(self) -> None:
         """The client has gone."""
         if self.complete or self.lost:
@@ -125,9 +130,8 @@ class Exchange:
         return self._taken() if here else None
 
     def _taken(self) -> bytes:
-        body = bytes(self._body)
+        body, self._new = bytes(self._body), False
         self._body.clear()
-        self._new = False
         if len(body) > _BUFFER_BYTES:
             self._connection.want_body(True)
         return body
@@ -135,17 +139,15 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if self.lost:
             return
-        if message["type"] == "http.response.start":
-            if self._head is not None or self.complete:
-                raise RuntimeError("an answer was started twice")
+        starts = message["type"] == "http.response.start"
+        if self.complete or starts is (self._head is not None):
+            raise RuntimeError("an answer was started twice" if starts else f"{message['type']} out of turn")
+        if starts or self._head is None:
             self._head = message
             return
-        if self._head is None or self.complete:
-            raise RuntimeError(f"{message['type']} out of turn")
-        body: bytes = message.get("body", b"")
-        last = not message.get("more_body", False)
-        status: int = self._head["status"]
+        body, last = message.get("body", b""), not message.get("more_body", False)
         if self._framing is None:
+            status: int = self._head["status"]
             self._begin(status, answer_lines(status, self._head.get("headers", ())), body, last)
         else:
             self._go_on(self._framing.framed(body, last), last)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import httptools
 from starlette.types import Scope
@@ -19,8 +19,9 @@ from rookery.system import metrics
 from rookery.wire.deadline import Deadline
 from rookery.wire.door import Door, Limits
 from rookery.wire.exchange import REQUESTS, Exchange
-from rookery.wire.gate import ANYBODY, Refusal
+from rookery.wire.gate import ANYBODY, Principal, Refusal
 from rookery.wire.head import Head
+from rookery.wire.repeated import Repeated, learned
 from rookery.wire.scope import scope_of
 
 logger = logging.getLogger("rookery.http")
@@ -61,6 +62,7 @@ class Front(asyncio.Protocol):
         self._parsing = self._moved = False
         self._seconds: float | None = None
         self._feed: Callable[[bytes], None] | None = None
+        self._known: Repeated | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._stall: asyncio.TimerHandle | None = None
@@ -102,6 +104,9 @@ class Front(asyncio.Protocol):
         if self._feed is not None:
             self._feed(data)
             return
+        if self._phase == "idle" and self._known is not None and (body := self._known.body_of(data)) is not None:
+            self._repeat(self._known, body)
+            return
         # Bytes since the last one of a body or the last whole request: those of a head, or of chunk sizes and trailers.
         self._bare_bytes += len(data)
         self._head_bytes, self._fed_bytes = self._head_bytes + len(data), len(data)
@@ -120,6 +125,28 @@ class Front(asyncio.Protocol):
                 self._deadline.set(self._seconds)
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
             self.refuse(self.limits.too_large_head())
+        elif self._phase == "answer" and self._reading is not None and len(self._queue) == 1:
+            self._known = learned(data, self._reading.scope)
+
+    def _repeat(self, known: Repeated, body: bytes) -> None:
+        """A request as before, with another body: all that the parser would find is known."""
+        if len(body) > self.limits.body_bytes:
+            self.refuse(self.limits.too_large_body())
+            return
+        principal = self.door.judge("POST", known.path, known.head)
+        if isinstance(principal, Refusal):
+            self.refuse(principal)
+            return
+        exchange = Exchange(self, known.scope(self._state(principal)), keep_alive=True, expects_continue=False)
+        exchange.take_whole(body)
+        self._reading = exchange
+        self._queue.append(exchange)
+        self._enter("answer", None)
+        self._start(exchange)
+
+    def _state(self, principal: Principal) -> dict[str, Any]:
+        """What a request's scope tells of who calls."""
+        return {"principal": principal}
 
     def _read_without_upgrade(self, rest: bytes) -> None:
         """The request is read again as if it had not asked, and is the last one. The app may take it over, or not."""
@@ -200,7 +227,7 @@ class Front(asyncio.Protocol):
         for length in head.all(b"content-length"):
             if length.isdigit() and int(length) > self.limits.body_bytes:
                 return self.limits.too_large_body()
-        return scope_of(method, self._parser.get_http_version(), path, raw_path, query, head, verdict)
+        return scope_of(method, self._parser.get_http_version(), path, raw_path, query, head, self._state(verdict))
 
     def on_body(self, body: bytes) -> None:
         if self._deaf or self._reading is None:

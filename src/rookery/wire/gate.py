@@ -76,12 +76,16 @@ class Tokens:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Principal] = {}
+        # Another one whenever they have changed.
+        self.version = object()
 
     def add(self, token: str, principal: Principal) -> None:
         self._known[hashlib.sha256(token.encode()).digest()] = principal
+        self.version = object()
 
     def remove(self, token: str) -> None:
         self._known.pop(hashlib.sha256(token.encode()).digest(), None)
+        self.version = object()
 
     def find(self, token: bytes) -> Principal | None:
         return self._known.get(hashlib.sha256(token).digest())
@@ -94,6 +98,12 @@ def tcp_judge(port: int, tokens: Tokens, *, require_token: bool = True) -> Judge
 
     def judge(method: str, path: str, headers: Headers) -> Principal | Refusal:
         head = Head.of(headers)
+        # A request that is the same as the one before, head and all, is judged again only if the tokens have changed.
+        if head.judged is None or head.judged[0] is not tokens.version:
+            head.judged = tokens.version, decide(method, path, head)
+        return head.judged[1]
+
+    def decide(method: str, path: str, head: Head) -> Principal | Refusal:
         host = head.only(b"host")
         if host not in hosts and (host is None or host.lower() not in hosts):
             return Refusal(421, "wrong-host", f"this is 127.0.0.1:{port}; the Host header names another place")

@@ -4,6 +4,7 @@ import functools
 import http
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -14,13 +15,23 @@ STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".enc
 class Head(list[tuple[bytes, bytes]]):
     """The headers of a request, which are looked up by name more than once: names in lower case, values stripped."""
 
-    __slots__ = ("_unique", "names")
+    __slots__ = ("_unique", "judged", "names")
 
     def __init__(self, pairs: Headers) -> None:
         super().__init__(pairs)
         # For a look whether a header is there at all; of one that is given twice, this has only the last value.
         self.names = dict(pairs)
         self._unique = len(self.names) == len(pairs)
+        # What the judge said of it, and of what it was sure then.
+        self.judged: tuple[object, Any] | None = None
+
+    def replaced(self, place: int, value: bytes) -> "Head":
+        """The same, but for one value that nobody judges by."""
+        pairs = list(self)
+        pairs[place] = (pairs[place][0], value)
+        made = Head(pairs)
+        made.judged = self.judged
+        return made
 
     @classmethod
     def of(cls, headers: Headers) -> "Head":

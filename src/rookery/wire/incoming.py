@@ -20,6 +20,10 @@ class Incoming:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> None:
+        if not self._rest and not self._framed and data.endswith(b"\n"):
+            for line in data.split(b"\n"):
+                self._take_line(line.strip())
+            return
         self._rest += data
         if self._framed:
             self._take_frames(self._rest)
@@ -62,3 +66,34 @@ class Incoming:
             raise ValueError('it answers in lines; take framing = "content-length" out of its definition')
         if len(data) > _LONGEST_HEAD:
             raise ValueError(f"{_LONGEST_HEAD} bytes of it are no Content-Length frame")
+
+
+class Ear:
+    """Hears a program's output as it comes; `failed` is told why nothing more can be understood, `ended` of its end."""
+
+    def __init__(self, incoming: Incoming, failed: Callable[[str], None], ended: Callable[[], None]) -> None:
+        self._incoming = incoming
+        self._failed = failed
+        self._ended = ended
+        self._deaf = False
+
+    def data(self, data: bytes) -> None:
+        if not self._deaf:
+            try:
+                self._incoming.feed(data)
+            except ValueError as error:
+                self._give_up(error)
+
+    def end(self) -> None:
+        if self._deaf:
+            return
+        try:
+            self._incoming.end()
+        except ValueError as error:
+            self._give_up(error)
+        else:
+            self._ended()
+
+    def _give_up(self, error: ValueError) -> None:
+        self._deaf = True
+        self._failed(str(error))

@@ -79,8 +79,10 @@ _any_decoder = msgspec.json.Decoder()
 def decode(data: bytes) -> list[Message]:
     """The messages in one body or line; a list of more than one only where it was a batch."""
     batch = data.lstrip()[:1] == b"["
-    _check_text(data)
-    _check_depth(data)
+    if not data.isascii():
+        _check_text(data)
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _check_depth(data)
     try:
         if not batch:
             return [_message(_decoder.decode(data))]
@@ -113,15 +115,13 @@ def _no_constant(name: str) -> Any:
 def _check_text(data: bytes) -> None:
     """What stays unread would be noticed too late."""
     try:
-        _ = data.isascii() or data.decode()
+        data.decode()
     except UnicodeDecodeError as error:
         raise WireError(PARSE_ERROR, f"not valid UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _check_depth(data: bytes) -> None:
-    """Refuse what is nested so deep that a parser behind us may not survive it. Most bodies end at the first line."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return
+    """Refuse what is nested so deep that a parser behind us may not survive it."""
     depth = 0
     quoted = escaped = False
     for byte in data:

@@ -9,16 +9,16 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from rookery.system import processes
 from rookery.system.errors import RookeryError
 from rookery.wire.door import Door, Limits
 from rookery.wire.front import Front
-from rookery.wire.gate import Judge, Peer, Refusal
-from rookery.wire.head import Head
+from rookery.wire.gate import Judge, Peer, Principal
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 512
@@ -121,11 +121,8 @@ class _UnixFront(Front):
         if uid is not None and uid != os.getuid():
             self.cut("foreign-uid")
 
-    def _judge(self, method: str, head: Head) -> Refusal | Scope:
-        verdict = super()._judge(method, head)
-        if not isinstance(verdict, Refusal):
-            verdict["state"]["peer"] = self._peer
-        return verdict
+    def _state(self, principal: Principal) -> dict[str, Any]:
+        return {"principal": principal, "peer": self._peer}
 
 
 class Listener:

@@ -15,6 +15,10 @@ class Pending:
         self._waiting: dict[Id, asyncio.Future[Response]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
     async def answer(self, id_: Id, sending: Awaitable[None] | None) -> Response:
         """Wait until a request is sent, if it is not yet, and for the answer with its id."""
         if self._loop is None:

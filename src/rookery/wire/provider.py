@@ -1,7 +1,7 @@
 """The one interface between the wire and whatever answers: a toolset, a server behind the gateway, a test's fixture."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -20,10 +20,11 @@ class Client(msgspec.Struct, frozen=True):
     revision: str
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any]
+    # Follows from the revision; asked for several times a call.
+    modern: bool = False
 
-    @property
-    def modern(self) -> bool:
-        return self.revision in revisions.MODERN
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "modern", self.revision in revisions.MODERN)
 
     def must_have(self, method: str) -> None:
         """Refuse to ask a client what it has not said it can answer."""
@@ -179,7 +180,7 @@ class Provider(Protocol):
     @property
     def changes(self) -> Changes: ...
 
-    async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
+    def handle(self, call: Call) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         """The result: the bytes of an object as they came from elsewhere, or one to be written. Or a WireError."""
         ...
 

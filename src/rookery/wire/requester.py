@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ _CANCEL_SECONDS = 2.0
 _SAY_SECONDS = 30.0
 _NO_HEADERS: Mapping[str, str] = {}
 
+_Asked = tuple[str, Mapping[str, Any], float | None, str, Listener | None, Mapping[str, Any] | None, float | None]
+
 
 class Requester:
     """What a client is made of that does not know what it asks for."""
@@ -35,6 +37,7 @@ class Requester:
         self._writer = Writer(identity)
         self._in_flight = InFlight(ourselves)
         self._closed = False
+        self.modern = False
 
     @property
     def revision(self) -> str:
@@ -43,12 +46,9 @@ class Requester:
     @revision.setter
     def revision(self, revision: str) -> None:
         self._writer.speak(revision)
+        self.modern = self._writer.modern
 
-    @property
-    def modern(self) -> bool:
-        return self._writer.modern
-
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -58,13 +58,18 @@ class Requester:
         listener: Listener | None = None,
         capabilities: Mapping[str, Any] | None = None,
         left: float | None = None,
-    ) -> Raw:
+    ) -> Coroutine[Any, Any, Raw]:
         """The result, as it came. Raises WireError for an error answer, RookeryError for anything else that fails.
 
         `capabilities` is what a modern server is told instead of our own. `left` is what is left of `seconds`.
         """
-        renewals = self._renewals
         asked = method, params, seconds, what, listener, capabilities, seconds if left is None else left
+        # Without headers there is no session that could be lost.
+        return self._request_again(*asked) if self.channel.uses_headers else self._request(*asked)
+
+    async def _request_again(self, *asked: *_Asked) -> Raw:
+        method = asked[0]
+        renewals = self._renewals
         try:
             return await self._request(*asked)
         except SessionLost:

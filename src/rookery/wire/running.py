@@ -37,10 +37,12 @@ class Running:
         "seconds",
     )
 
-    def __init__(self, in_flight: "InFlight", number: Id, seconds: float | None, listener: Listener | None) -> None:
+    def __init__(
+        self, in_flight: "InFlight", number: Id, seconds: float | None, due: float, listener: Listener | None
+    ) -> None:
         self.listener = listener
         self.seconds = seconds
-        self.due = math.inf
+        self.due = due
         self._in_flight = in_flight
         self._number = number
         self._questions: tuple[Question, ...] = ()
@@ -111,9 +113,10 @@ class InFlight:
 
     def begin(self, number: Id, seconds: float | None, left: float | None, listener: Listener | None) -> Running:
         """A request that has `left` seconds, and all its `seconds` again after each progress."""
-        made = Running(self, number, seconds, listener)
-        made.allow(left)
-        return made
+        due = math.inf if left is None else self.loop.time() + left
+        if due < self._rings_at:
+            self.ring_at(due)
+        return Running(self, number, seconds, due, listener)
 
     def end_all(self) -> None:
         for running in list(self.running.values()):

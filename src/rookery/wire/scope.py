@@ -1,17 +1,17 @@
 """The head of a request as ASGI has it."""
 
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.types import Scope
 
-from rookery.wire.gate import Principal
 from rookery.wire.head import Head
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 def scope_of(
-    method: str, version: str, path: str, raw_path: bytes, query: bytes, head: Head, principal: Principal
+    method: str, version: str, path: str, raw_path: bytes, query: bytes, head: Head, state: dict[str, Any]
 ) -> Scope:
     return {
         "type": "http",
@@ -26,5 +26,5 @@ def scope_of(
         "headers": head,
         "client": None,
         "server": None,
-        "state": {"principal": principal},
+        "state": state,
     }

@@ -69,14 +69,20 @@ class Service:
     # ---- the handshake era
 
     async def handshake(
-        self, session: Session, request: Request, send: Sender, ask: Sender, lost: Callable[[], bool]
+        self,
+        session: Session,
+        request: Request,
+        send: Sender,
+        ask: Sender,
+        lost: Callable[[], bool],
+        task: asyncio.Task[Any] | None = None,
     ) -> bytes:
         """The answer to a call of a handshake client, whatever happens to it; but none once the client is lost."""
         if request.id in session.calls:
             return in_use(request).encoded(request.id)
         if session.ended:
             return WireError(CONNECTION_CLOSED, "the session has ended").encoded(request.id)
-        task = session.calls[request.id] = current_task()
+        task = session.calls[request.id] = task or current_task()
         try:
             if _connection_answers(session, request):
                 return encode_result(request.id, b"{}")

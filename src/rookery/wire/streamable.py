@@ -1,6 +1,8 @@
 """Streamable HTTP: one path that serves both eras. Plain JSON unless a call has something to say before its answer."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -93,14 +95,14 @@ class StreamableHttp:
         if isinstance(first, Request) and first.method == "initialize":
             await self._initialize(http, messages, first)
             return
-        session = await self._session(http)
+        session = self._found(http) or await self._session(http)
         if session is None:
             return
         if len(messages) > 1 and session.client.revision not in revisions.WITH_BATCHES:
             raise WireError(INVALID_REQUEST, f"{session.client.revision} has no batches")
         outlet = Outlet(http, session)
         if len(messages) == 1 and isinstance(first, Request):
-            await outlet.finish(await self._run(http, session, outlet, first), 200)
+            await outlet.finish(await self._handshake(http, session, outlet, first, current_task()), 200)
             return
         requests = [message for message in messages if isinstance(message, Request)]
         for message in messages:
@@ -124,18 +126,25 @@ class StreamableHttp:
         await http.json(200, made, (b"mcp-session-id", session.id.encode()))
 
     async def _run(self, http: Http, session: Session, outlet: Outlet, request: Request) -> bytes:
-        task = current_task()
+        """One of a batch, in a task of its own."""
+        return await self._handshake(http, session, outlet, request, current_task())
+
+    def _handshake(
+        self, http: Http, session: Session, outlet: Outlet, request: Request, task: asyncio.Task[Any]
+    ) -> Coroutine[Any, Any, bytes]:
         http.on_lost(lambda: outlet.lose(task))
-        return await self.service.handshake(session, request, outlet.send, outlet.ask, http.is_lost)
+        return self.service.handshake(session, request, outlet.send, outlet.ask, http.is_lost, task)
+
+    def _found(self, http: Http) -> Session | None:
+        id_ = http.header(b"mcp-session-id")
+        return self.sessions.find(id_, http.owner) if id_ is not None else None
 
     async def _session(self, http: Http) -> Session | None:
         """The session that a request names; None after a refusal has been sent."""
-        id_ = http.header(b"mcp-session-id")
-        if id_ is None:
+        session = self._found(http)
+        if http.header(b"mcp-session-id") is None:
             await http.refuse(400, WireError(INVALID_REQUEST, "Mcp-Session-Id is missing; begin with initialize"))
-            return None
-        session = self.sessions.find(id_, http.owner)
-        if session is None:
+        elif session is None:
             await http.refuse(404, WireError(INVALID_REQUEST, "there is no such session; begin with initialize"))
         return session
 
