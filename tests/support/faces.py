@@ -47,7 +47,8 @@ class Face:
         assert found.is_error, found
         assert found.structured_content is not None
         error = found.structured_content["error"]
-        assert error["message"] == words(found) != ""
+        remedy = f" ({error['remedy']})" if "remedy" in error else ""
+        assert f"{error['message']}{remedy}" == words(found) != ""
         return error["code"]
 
     async def rest(self, method: str, end: str = "", body: Any = None) -> tuple[int, Any]:

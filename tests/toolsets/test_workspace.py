@@ -208,7 +208,7 @@ async def test_the_view_of_a_workspace_is_of_its_own_project() -> None:
         assert branches(other) == {"main"}
 
 
-@requirement("ws.identity.missing", "ws.tools.more")
+@requirement("ws.identity.missing", "ws.identity.unknown", "ws.tools.more")
 async def test_a_client_that_has_selected_no_workspace_can_list_and_make_them() -> None:
     async with a_face() as face:
         other = make_repository(Path.home() / "src" / "other")
@@ -222,6 +222,8 @@ async def test_a_client_that_has_selected_no_workspace_can_list_and_make_them() 
                 assert await owner.fail(tool) == "invalid-input"
             assert {one["name"] for one in await owner.tell("project_list")} == {"app", "other"}
             assert await owner.fail("workspace_create", name="new") == "invalid-input"
+            assert await owner.fail("workspace_create", name="new", project="no-such") == "project-not-found"
+            assert await owner.fail("workspace_list", project="no-such") == "project-not-found"
             assert (await owner.tell("workspace_create", name="new", project="other", wait=True))["state"] == "ready"
             assert [one["name"] for one in await owner.tell("workspace_list", project="other")] == ["@main", "new"]
             assert len(await owner.tell("workspace_list")) == 4

@@ -33,7 +33,8 @@ async def served(state: Path) -> AsyncIterator[Served]:
 async def refused(served: Served, project: str, name: str, **more: str) -> RookeryError:
     with pytest.raises(RookeryError) as caught:
         await served.workspaces.create(project, name, **more)
-    assert caught.value.code == "invalid-input"
+    taken = "already" in caught.value.message
+    assert caught.value.code == ("workspace-exists" if taken else "invalid-input")
     return caught.value
 
 

@@ -45,5 +45,5 @@ class Nowhere:
             return self._lists[call.method]
         error = RookeryError("workspace-not-found", self._why, "register its repository: rookery project add PATH")
         if call.method == "tools/call":
-            return results.failed(error.code, results.words_of(error))
+            return results.failed_by(error)
         raise results.wire_error_of(error)

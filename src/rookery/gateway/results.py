@@ -10,18 +10,18 @@ from rookery.system.errors import RookeryError
 from rookery.wire.jsonrpc import INTERNAL_ERROR, WireError, object_of
 
 
-def failed(code: str, message: str, **more: Any) -> Mapping[str, Any]:
+def failed(code: str, message: str) -> Mapping[str, Any]:
     """A tool's result that tells the model what it could do about it."""
-    return {
-        "content": [{"type": "text", "text": message}],
-        "structuredContent": {"error": {"code": code, "message": message, **more}},
-        "isError": True,
-    }
+    return failed_by(RookeryError(code, message))
 
 
 def failed_by(error: RookeryError) -> Mapping[str, Any]:
-    """The same for an error of ours; the words alone tell what to do."""
-    return failed(error.code, words_of(error), **({"details": error.details} if error.details else {}))
+    """The same for an error of ours: as text with its remedy, and as the object that every face answers."""
+    return {
+        "content": [{"type": "text", "text": words_of(error)}],
+        "structuredContent": {"error": error.as_dict()},
+        "isError": True,
+    }
 
 
 def words_of(error: RookeryError) -> str:

@@ -1,0 +1,140 @@
+"""MCP, REST, the command line and Socket.IO at one daemon: what one of them changes, all of them see."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from rookery.system.ids import project_id
+from tests.support.clients import LIMIT
+from tests.support.editor import Editor, editor
+from tests.support.house import House, rookery
+from tests.support.requirements import requirement
+from tests.support.workspaces import branches, make_repository
+
+pytestmark = pytest.mark.anyio
+
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Faces:
+    """One workspace, called `fix`, through all of them. A failure is answered as `{"error": …}`."""
+
+    house: House
+    client: Client
+    editor: Editor
+    app: Path
+    path: Path
+
+    async def rest(self, method: str, end: str, body: Any = None) -> Any:
+        place = f"/api/workspaces/{project_id(self.app)}/fix{end}"
+        data = json.dumps(body).encode() if body is not None else None
+        return (await asyncio.to_thread(self.house.http, method, place, data, headers=JSON)).json()
+
+    async def tool(self, name: str, **given: Any) -> Any:
+        content = (await self.client.call_tool(name, given)).structured_content
+        assert content is not None
+        return content.get("result", content)
+
+    async def cli(self, *words: str) -> Any:
+        done = await asyncio.to_thread(rookery, "ws", *words, "--json", cwd=self.app)
+        return json.loads(done.stdout) if done.returncode == 0 else {"error": json.loads(done.stderr)["error"]}
+
+    async def socketio(self, event: str, **given: Any) -> Any:
+        told = await self.editor.call(event, given)
+        return told["data"] if told["success"] else {"error": told["error"]}
+
+    async def metadata(self) -> list[Any]:
+        return [
+            await self.rest("GET", "/metadata"),
+            await self.tool("workspace_get_metadata"),
+            await self.cli("meta", "fix"),
+            await self.socketio("getMetadata"),
+        ]
+
+
+@pytest.fixture
+async def faces(house: House) -> AsyncGenerator[Faces]:
+    app = make_repository(Path.home() / "app")
+    made = await asyncio.to_thread(rookery, "ws", "create", "fix", "--json", cwd=app)
+    path = Path(json.loads(made.stdout)["path"])
+    async with editor(house.runtime["url"], house.token, path=str(path)) as ours, _client(house, path) as client:
+        yield Faces(house, client, ours, app, path)
+
+
+@asynccontextmanager
+async def _client(house: House, path: Path) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {house.token}", "X-Workspace-Path": str(path)}
+    async with create_mcp_http_client(headers) as http:
+        way = streamable_http_client(f"{house.runtime['url']}/mcp", http_client=http)
+        async with Client(way, read_timeout_seconds=LIMIT) as client:
+            await client.list_tools()
+            yield client
+
+
+@requirement("ws.face.same", "ws.metadata.set")
+async def test_what_one_face_sets_all_of_them_see(faces: Faces) -> None:
+    await faces.rest("PUT", "/metadata", {"key": "rest", "value": "1"})
+    await faces.tool("workspace_set_metadata", key="tool", value="2")
+    await faces.cli("meta", "set", "cli", "3", "-w", "fix")
+    await faces.socketio("setMetadata", key="socketio", value="4")
+    wanted = {"base": "main", "rest": "1", "tool": "2", "cli": "3", "socketio": "4"}
+    assert await faces.metadata() == [wanted] * 4
+
+
+@requirement("ws.face.same", "ws.status.shape")
+async def test_all_of_them_tell_the_same_status(faces: Faces) -> None:
+    (faces.path / "new").write_text("new\n")
+    told = [
+        await faces.rest("GET", "/status"),
+        await faces.tool("workspace_get_status"),
+        (await faces.cli("show", "fix"))["status"],
+        await faces.socketio("getStatus"),
+    ]
+    assert told[0]["isDirty"] is True
+    assert told == [told[0]] * 4
+
+
+@requirement("ws.face.same", "ws.error.shape")
+async def test_all_of_them_fail_with_the_same_code_and_message(faces: Faces) -> None:
+    (faces.path / "new").write_text("new\n")
+    wrong_key = [
+        await faces.rest("PUT", "/metadata", {"key": "1x", "value": "x"}),
+        await faces.tool("workspace_set_metadata", key="1x", value="x"),
+        await faces.cli("meta", "set", "1x", "x", "-w", "fix"),
+        await faces.socketio("setMetadata", key="1x", value="x"),
+    ]
+    not_clean = [
+        await faces.rest("DELETE", ""),
+        await faces.tool("workspace_delete"),
+        await faces.cli("rm", "fix"),
+        await faces.socketio("delete"),
+    ]
+    for found, code in ((wrong_key, "invalid-input"), (not_clean, "workspace-not-clean")):
+        first, *others = [(one["error"]["code"], one["error"]["message"]) for one in found]
+        assert first[0] == code
+        assert others == [first] * 3
+    assert faces.path.exists()
+
+
+@requirement("ws.face.same", "ws.delete.started", "ws.socketio.delete")
+async def test_what_one_of_them_deletes_is_gone_for_all(faces: Faces) -> None:
+    assert await faces.socketio("delete", keepBranch=True, wait=True) == {"started": True}
+    assert not faces.path.exists()
+    assert branches(faces.app) == {"main", "fix"}
+    gone = [
+        await faces.rest("GET", ""),
+        await faces.tool("workspace_get_status"),
+        await faces.cli("show", "fix"),
+        await faces.socketio("getStatus"),
+    ]
+    assert [one["error"]["code"] for one in gone] == ["workspace-not-found"] * 4
