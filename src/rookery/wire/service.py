@@ -27,6 +27,10 @@ from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 from rookery.wire.streams import Beat, News, Sender, relay
 
+Task = asyncio.Task[Any]
+# Whether the client is.
+Lost = Callable[[], bool]
+
 SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
 
 
@@ -42,7 +46,7 @@ class Service:
         self.on_close: set[Callable[[], object]] = set()
         self._seal = seal or Seal()
         self._declarations = mirrored.Declarations()
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls: set[Task] = set()
         self._subscriptions: set[News] = set()
 
     @property
@@ -50,7 +54,7 @@ class Service:
         """Whether nobody would miss it."""
         return not (len(self.sessions) or self._calls or self._subscriptions or self.on_close)
 
-    def under_way(self) -> set[asyncio.Task[Any]]:
+    def under_way(self) -> set[Task]:
         """The calls that somebody waits for."""
         return self._calls | self.sessions.calls()
 
@@ -69,13 +73,7 @@ class Service:
     # ---- the handshake era
 
     async def handshake(
-        self,
-        session: Session,
-        request: Request,
-        send: Sender,
-        ask: Sender,
-        lost: Callable[[], bool],
-        task: asyncio.Task[Any] | None = None,
+        self, session: Session, request: Request, send: Sender, ask: Sender, lost: Lost, task: Task | None = None
     ) -> bytes:
         """The answer to a call of a handshake client, whatever happens to it; but none once the client is lost."""
         if request.id in session.calls:
@@ -118,9 +116,9 @@ class Service:
         owner: str,
         send: Sender,
         *,
-        lost: Callable[[], bool],
+        lost: Lost,
         still_here: Beat | None = None,
-        task: asyncio.Task[Any] | None = None,
+        task: Task | None = None,
     ) -> tuple[bytes, int]:
         """The answer to a modern request, and the code of its error, 0 for none. No headers where there are none."""
         task = task or current_task()
@@ -174,7 +172,7 @@ class Service:
     def _finished(self, request: Request, client: Client, result: Mapping[str, Any]) -> tuple[bytes, int]:
         return encode_result(request.id, finish(result, request.method, client, self.provider)), 0
 
-    def _cancelled(self, task: asyncio.Task[Any], lost: bool) -> WireError:
+    def _cancelled(self, task: Task, lost: bool) -> WireError:
         """What a cancelled call is answered with. Where nobody is left to answer to, it stays cancelled."""
         if lost or task.uncancel() > 0:
             raise asyncio.CancelledError
@@ -185,7 +183,7 @@ def in_use(request: Request) -> WireError:
     return WireError(INVALID_REQUEST, f"id {request.id!r} is in use by another request")
 
 
-def current_task() -> asyncio.Task[Any]:
+def current_task() -> Task:
     task = asyncio.current_task()
     assert task is not None
     return task
