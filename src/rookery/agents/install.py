@@ -55,9 +55,14 @@ class Installer:
         root = self._root(release)
         return _of(release, root) if _is_whole(release, root) else None
 
-    async def install(self, version: str = PINNED, progress: Progress = lambda _: None) -> Installed:
-        """What `find` would give, brought here first if it is not; one process at a time does that."""
-        if found := await self.find(version):
+    async def install(
+        self, version: str = PINNED, progress: Progress = lambda _: None, *, again: bool = False
+    ) -> Installed:
+        """What `find` would give, brought here first if it is not; one process at a time does that.
+
+        With `again` it is brought in any case, and takes the place of what is here when it is whole.
+        """
+        if (found := await self.find(version)) and (not again or version == ON_PATH):
             return found
         if version == ON_PATH:
             raise RookeryError(
@@ -71,7 +76,8 @@ class Installer:
             progress(f"waiting for another install: {holder}")
 
         async with alone(self._folder / "install.lock", f"installing OpenCode {version}", waiting):
-            return await self.find(version) or await self._bring(release, progress)
+            found = None if again else await self.find(version)
+            return found or await self._bring(release, progress)
 
     async def _on_path(self) -> Installed | None:
         search = self._environment.get("PATH", "")
@@ -86,9 +92,9 @@ class Installer:
         root = self._root(release)
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Nobody else is at it, so whatever lies here was left by one that was cut off.
-        for left in (root, *root.parent.glob(".*.part")):
+        for left in root.parent.glob(".*.part"):
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
-        part = root.parent / f".{new_id()}.part"
+        part, old = (root.parent / f".{new_id()}.part" for _ in range(2))
         part.mkdir(mode=0o700)
         try:
             names = " and ".join(f"{name}@{version}" for name, version in release.wanted.items())
@@ -96,9 +102,12 @@ class Installer:
             await self._run_npm(release, part, progress)
             await self._check(release, part)
             write_atomic(part / _MARK, json.dumps(_sizes(release, part)).encode())
+            if root.exists():
+                move_aside(root, old)
             move_aside(part, root)
         finally:
-            await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
+            for left in (part, old):
+                await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
         progress(f"OpenCode {release.version} is installed in {root}")
         return _of(release, root)
 

@@ -71,6 +71,13 @@ class Link:
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole
 
+    def cut(self) -> None:
+        """End what another thread is reading."""
+        import contextlib
+
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._file.close()
         self._socket.close()

@@ -17,6 +17,7 @@ COMMANDS = {
     "logs": ("rookery.cli.logs", "Show the daemon's log."),
     "project": ("rookery.cli.project", "The repositories that Rookery knows."),
     "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
+    "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
     "model": ("rookery.cli.model", "The scripted model: plays a script, so that agents run offline."),

@@ -10,18 +10,20 @@ import click
 from rookery.cli import output
 from rookery.cli.failure import Failure
 from rookery.cli.visible import visible
+from rookery.cli.ws_agent import wait_for_prompt
 from rookery.cli.ws_names import NAME, Known, Record, common, current_folder
 from rookery.cli.ws_watch import Narration, Watch
 
 _CREATE = """\b
 Examples:
   rookery ws create fix-login
+  rookery ws create fix-login --prompt "The login fails with an empty password. Find out why, and fix it."
   rookery ws create fix-login --base v2.1
   rookery ws create review --branch origin-of-evil     a branch that exists
   cd "$(rookery ws create fix-login)"
 """
 
-_WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made, before it is prepared.")
+_WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made: preparing it goes on.")
 
 
 @click.command(epilog=_CREATE)
@@ -29,7 +31,7 @@ _WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made, be
 @click.option("--base", metavar="REF", help="Where its branch begins: a branch, tag or commit.")
 @click.option("--branch", metavar="EXISTING", help="Check this branch out instead of making one.")
 @click.option("--prompt", metavar="TEXT", help="The first message to its agent.")
-@click.option("--no-agent", is_flag=True, help="Start no agent in it.")
+@click.option("--no-agent", is_flag=True, help="Start no agent in it, until you do.")
 @_WAIT
 @common
 def create(
@@ -48,7 +50,12 @@ def create(
     It is a worktree with a branch called NAME, from --base, else the remote's default branch, else HEAD. Ignored files
     that .keepfiles or .worktreeinclude list are brought along, then the project's setup command runs. If that fails,
     the workspace stays, and the exit code is 1.
+
+    Then its agent starts. With --prompt this returns when the agent has it; if it cannot be sent, as without a model
+    provider, it is kept, and the exit code is 3.
     """
+    if prompt is not None and no_agent:
+        raise click.UsageError("--no-agent leaves nobody to read the --prompt: leave one of them out")
     known = Known(no_start, project)
     narration = Narration(silent=as_json)
     asked: dict[str, Any] = {"project": project or _registered(known, narration), "name": name}
@@ -61,6 +68,8 @@ def create(
             made: Record = json.loads(known.ask("POST", "/api/workspaces", asked))
             if not no_wait:
                 _wait(known, watch, made, narration)
+                if prompt is not None:
+                    wait_for_prompt(watch, made, narration)
         finally:
             narration.end()
     _answer(known, made, as_json)

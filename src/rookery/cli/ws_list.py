@@ -8,6 +8,7 @@ import click
 
 from rookery.cli import output
 from rookery.cli.visible import visible
+from rookery.cli.ws_agent import agent_of
 from rookery.cli.ws_names import Known, Record, common
 
 _EPILOG = """\b
@@ -62,7 +63,7 @@ def row(one: Record) -> list[str]:
         one["branch"] or "(detached)",
         state_of(one),
         changes(status) if status else "",
-        agent(status["agent"]) if status else "",
+        agent_of(one),
         "; ".join(reason["text"] for reason in one.get("attention", ())),
     ]
     return [visible(cell) for cell in told]
@@ -82,13 +83,6 @@ def changes(status: dict[str, Any]) -> str:
         " ".join(filter(None, [f"+{ahead}" if ahead else "", f"-{behind}" if behind else ""])),
     ]
     return ", ".join(filter(None, parts))
-
-
-def agent(told: dict[str, Any]) -> str:
-    counts = told["counts"]
-    if told["type"] == "mixed":
-        return f"{counts['busy']} busy, {counts['idle']} idle"
-    return "" if told["type"] == "none" else str(told["type"])
 
 
 def _style(one: Record) -> str | None:

@@ -8,7 +8,8 @@ import click
 from rookery.cli import output
 from rookery.cli.failure import Failure
 from rookery.cli.visible import visible
-from rookery.cli.ws_list import agent, changes, state_of
+from rookery.cli.ws_agent import agent_of
+from rookery.cli.ws_list import changes, state_of
 from rookery.cli.ws_names import NAME, Known, Record, common
 
 
@@ -78,7 +79,7 @@ def details(one: Record, environment: dict[str, str]) -> str:
         ("error", one["error"] or ""),
         ("changes", (changes(status) or "none") if status else ""),
         ("conflicts", ", ".join(status.get("conflicts", ())) if status else ""),
-        ("agent", (agent(status["agent"]) or "none") if status else ""),
+        ("agent", _agent(one)),
         ("ports", environment.get("ROOKERY_PORTS", "")),
     ]
     lines = [output.paint(visible(one["name"]), "bold")]
@@ -87,3 +88,9 @@ def details(one: Record, environment: dict[str, str]) -> str:
     if one.get("metadata"):
         lines += ["  metadata", *(f"    {key}: {visible(value)}" for key, value in one["metadata"].items())]
     return "\n".join(lines)
+
+
+def _agent(one: Record) -> str:
+    agent = one["agent"]
+    where = f"port {agent['port']}" if agent["port"] is not None else agent.get("detail") or ""
+    return ", ".join(filter(None, [agent_of(one) or "none", where]))

@@ -33,8 +33,24 @@ class Watch:
     ) -> None:
         self._link.close()
 
+    def end(self) -> None:
+        """Hear nothing more, also in another thread that is listening."""
+        self._link.cut()
+
     def events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What happens to one workspace, without `workspace.` before it; fails if the daemon goes away."""
+        """What happens to one workspace, without `workspace.` before it."""
+        for kind, told in self.about(project, name):
+            if kind.startswith("workspace."):
+                yield kind.removeprefix("workspace."), told
+
+    def about(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What happens to one workspace and to its agent."""
+        for kind, told in self.every():
+            if (told.get("project"), told.get("name")) == (project, name):
+                yield kind, told
+
+    def every(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What happens to workspaces and agents; fails if the daemon goes away."""
         kind = ""
         try:
             for line in self._lines:
@@ -42,10 +58,8 @@ class Watch:
                     kind = line[7:].decode()
                 elif line.startswith(b"data: ") and kind == "end":
                     raise _lost(json.loads(line[6:])["reason"])
-                elif line.startswith(b"data: ") and kind.startswith("workspace."):
-                    told = json.loads(line[6:])
-                    if (told.get("project"), told.get("name")) == (project, name):
-                        yield kind.removeprefix("workspace."), told
+                elif line.startswith(b"data: ") and kind.startswith(("workspace.", "agent.")):
+                    yield kind, json.loads(line[6:])
         except (OSError, ValueError):
             raise _lost() from None
         raise _lost()
