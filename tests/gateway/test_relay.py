@@ -392,7 +392,7 @@ async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_other
             one.tell("notifications/tools/list_changed")
         for caller in callers[:2]:
             await caller.hears("notifications/tools/list_changed", 2)
-        assert set(await callers[0].tools()) == {"hub_list_servers", "one__hold", "one__fresh"}
+        assert set(await callers[0].tools()) == {"one__hold", "one__fresh"}
         assert await callers[1].tools() == ["hold", "fresh"]
         assert "error" in await callers[0].call("one__echo")
         for caller in callers[2:]:

@@ -305,7 +305,7 @@ async def test_hooks_see_and_may_replace_what_goes_in_and_what_comes_out(era: st
         assert "arguments" not in (await gateway.theatre.of("a")[0].called("read", 2))["params"]
         # What is ours is watched as well.
         before_ours = len(seen)
-        await caller.call(OURS)
+        await caller.call("workspace_get_metadata")
         assert len(seen) == before_ours + 2
 
 

@@ -149,12 +149,12 @@ async def test_c24_a_repository_cannot_switch_on_or_rename_its_way_around_approv
         # A name of the user's own server, defined anew by the repository.
         write({"mine": gateway.theatre.server("evil")}, folder / ".rookery" / "mcp.json")
         caller = await gateway.caller(view_of(folder))
-        assert await caller.tools() == ["hub_list_servers"]
+        assert await caller.tools() == []
         assert gateway.theatre.all == []
         shadowed = [one for one in await gateway.hub.records(folder) if one.shadowed]
         assert [one.name for one in shadowed] == ["mine"]
         await gateway.rest("POST", f"/api/mcp/mine/enable?workspace={folder}", {})
-        assert await caller.tools() == ["hub_list_servers"]
+        assert await caller.tools() == []
         assert gateway.theatre.all == []
 
 
@@ -182,7 +182,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
         one: Message = {"command": ["sh", "run.sh", "-a", "-b"], "environment": {"KEY": "1", "OTHER": "{env:HOME}"}}
         write({"repo": one}, folder / ".rookery" / "mcp.json")
         caller = await gateway.caller(view_of(folder))
-        assert await caller.tools() == ["hub_list_servers"]
+        assert await caller.tools() == []
         assert await approve(gateway, folder) == 1
         assert "repo__echo" in await caller.tools()
         await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={folder}")
@@ -195,7 +195,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
             write({"repo": one | CHANGES[change]}, folder / ".rookery" / "mcp.json")
         await gateway.hub.files.read_again()
         await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
-        assert await caller.tools() == ["hub_list_servers"]
+        assert await caller.tools() == []
         assert await gateway.status("repo", folder) == "needs_approval"
         assert len(gateway.theatre.all) == 1
         if change == "script":
@@ -228,7 +228,7 @@ async def test_c10_a_script_that_is_swapped_while_its_server_rests_is_not_starte
         assert found["result"]["structuredContent"]["error"]["code"] == "needs-approval"
         assert not (folder / "stolen").exists()
         assert await gateway.status("repo", folder) == "needs_approval"
-        assert await caller.tools() == ["hub_list_servers"]
+        assert await caller.tools() == []
 
 
 @requirement("guard.approve.config")
@@ -240,7 +240,7 @@ async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another(
         callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
         assert await approve(gateway, left) == 1
         assert "repo__echo" in await callers[0].tools()
-        assert await callers[1].tools() == ["hub_list_servers"]
+        assert await callers[1].tools() == []
         assert {one.cwd for one in gateway.theatre.all} == {left.resolve()}
 
 
