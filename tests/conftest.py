@@ -37,6 +37,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
         monkeypatch.delenv("XDG_STATE_HOME", raising=False)
         monkeypatch.setenv("ROOKERY_HOME", str(Path(folder) / "state"))
+        # Only tests that are about agents have OpenCode at hand, and want to wait for it.
+        monkeypatch.setenv("ROOKERY_AGENTS_START", "use")
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name, raising=False)
         yield

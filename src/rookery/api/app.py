@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from rookery.api import guard, mcp, projects, trash, workspaces
+from rookery.agents.service import AgentService
+from rookery.api import agents, guard, mcp, projects, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
@@ -30,6 +31,7 @@ _STATUSES = {
     "invalid-input": 400,
     "agent-unavailable": 409,
     "approval-refused": 403,
+    "forbidden": 403,
     "server-busy": 503,
     "server-exists": 409,
     "server-unavailable": 409,
@@ -56,6 +58,7 @@ class House:
     logs: Bus
     guard: guard.Guard
     mcp: mcp.Mcp
+    agents: AgentService
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
@@ -70,6 +73,7 @@ def build(house: House) -> ASGIApp:
             Route("/api/logs", routes.logs),
             *projects.routes(house.projects),
             *workspaces.routes(house.workspaces),
+            *agents.routes(house.workspaces, house.agents),
             *trash.routes(house.workspaces),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import rookery
+from rookery.agents.project_config import KIND as OPENCODE
 from rookery.api import app as api
 from rookery.api.guard import Guard
 from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
+from rookery.daemon.agents import AgentsService, read_jsonc
 from rookery.daemon.gateway import GatewayService
+from rookery.daemon.opencode_configs import OpenCodeConfigs
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
 from rookery.daemon.workspaces import SETUP, WorkspacesService
@@ -55,7 +58,10 @@ class Composition:
         self.gateway = GatewayService(
             store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents
         )
-        self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
+        self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
+        self.projects.adding = self.configs.approve_with
+        self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
+        self.upkeep = UpkeepService(settings, self.workspaces.tools, spawner, events)
         self.tokens = Tokens()
         given = self.workspaces.workspaces.tokens
         given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
@@ -72,8 +78,11 @@ class Composition:
             stop=hands.stop,
             guard=Guard(self.approvals, events, self._waiting, self._decided),
             mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
+            agents=self.workspaces.agents,
         )
         self.doors = self.gateway.doors(api.build(house))
+        # Behind the gateway, since what was opened last is closed first.
+        self.workspaces.workspaces.openness.companions.append(self.workspaces.agents)
         # Called while clients can still be told that the daemon stops.
         self.closing: Sequence[Callable[[], None]] = [
             self.doors.close,
@@ -82,7 +91,7 @@ class Composition:
 
     async def _waiting(self) -> list[Subject]:
         """What the user is to look at; what several workspaces have alike is shown once."""
-        found = [*await self.gateway.waiting(), *await self.workspaces.waiting()]
+        found = [*await self.gateway.waiting(), *await self.workspaces.waiting(), *await self.configs.waiting()]
         return list({one.digest: one for one in reversed(found)}.values())[::-1]
 
     async def _decided(self, key: Key) -> None:
@@ -90,3 +99,5 @@ class Composition:
             await self.gateway.approvals_changed(key)
         elif key.kind == SETUP:
             await self.workspaces.workspaces.approved_now(key.place)
+        elif key.kind == OPENCODE:
+            await self.agents.decided(key)

@@ -65,7 +65,7 @@ class GatewayService:
         self._events = events
         self._projects = projects
         self._http: HttpClient | None = None
-        pool = Pool(Connector(spawner, self._client, self._approved), self._server_changed)
+        pool = Pool(Connector(spawner, self.client, self._approved), self._server_changed)
         self.hub = Hub(pool, Switches(store), events, checked)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.project_of = self.lookup.project_of
@@ -94,7 +94,7 @@ class GatewayService:
         if self._http is not None:
             await self._http.close()
 
-    def _client(self) -> "HttpClient":
+    def client(self) -> "HttpClient":
         """Made on first use: importing it means importing TLS. One for all, so that connections are shared."""
         if self._http is None:
             from rookery.wire.http_client import HttpClient

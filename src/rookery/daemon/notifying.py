@@ -16,13 +16,13 @@ from rookery.system.tasks import TaskSet
 from rookery.workspaces.attention import attention_of
 from rookery.workspaces.projects import Project
 from rookery.workspaces.record import Workspace
-from rookery.workspaces.service import Workspaces
+from rookery.workspaces.tools import WorkspaceTools
 
 logger = logging.getLogger("rookery.daemon")
 
 _SECONDS = 60.0
 _SHOWN = 500
-_EVENTS = "workspace."
+_EVENTS = ("workspace.", "agent.state")
 # Of a deletion or restoring, on its way or at its end, of which nothing is left to do for the user.
 _PROGRESS = "progress"
 
@@ -32,9 +32,9 @@ Name = tuple[str, str]
 class Notifier:
     """Knows what each workspace needs its user for already, so that it is told once."""
 
-    def __init__(self, command: str, workspaces: Workspaces, spawner: Spawner) -> None:
+    def __init__(self, command: str, tools: WorkspaceTools, spawner: Spawner) -> None:
         self.command = command
-        self._workspaces, self._spawner = workspaces, spawner
+        self._workspaces, self._agents, self._spawner = tools.workspaces, tools.agents, spawner
         self._needs: dict[Name, frozenset[str]] = {}
         self._tasks = TaskSet("notify")
 

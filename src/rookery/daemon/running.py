@@ -79,6 +79,7 @@ class RunningDaemon:
             made.workspaces,
             made.gateway,
             self._http,
+            made.agents,
             made.upkeep,
         ]
         register_gauges(self._began, self._spawner, self._events)

@@ -94,6 +94,10 @@ class Agents(msgspec.Struct, frozen=True):
             f"or `{ON_PATH}` for the `opencode` and `rg` on PATH."
         ),
     ] = PINNED
+    start: Annotated[
+        Literal["open", "use"],
+        Meta(description="When an agent starts: with its workspace (`open`), or when something needs it (`use`)."),
+    ] = "open"
     env_from: Annotated[
         Literal["daemon", "login-shell"],
         Meta(description="Where agents get their environment from: the daemon's own, or what a login shell sets."),

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rookery.daemon.agents import make_agents
 from rookery.daemon.settings import Settings
 from rookery.guard.approvals import Approvals
 from rookery.guard.named_files import files_named, fingerprints
@@ -52,7 +53,8 @@ class WorkspacesService:
             days=settings.trash.days,
             limit=settings.trash.limit,
         )
-        self.tools = WorkspaceTools(self.workspaces, projects, git, events)
+        self.agents = make_agents(settings, state, store, spawner, events, self.workspaces)
+        self.tools = WorkspaceTools(self.workspaces, projects, git, events, self.agents)
 
     async def start(self) -> None:
         await self.workspaces.start()

@@ -21,13 +21,27 @@ class AgentStatus(msgspec.Struct, frozen=True):
     counts: Counts = Counts()
 
 
-class Agent(msgspec.Struct, frozen=True):
-    """The process; `error` tells why one that should run does not."""
+class Need(msgspec.Struct, frozen=True):
+    """What an agent needs its user for; `reason` is a word for programs."""
 
-    state: str = "stopped"
+    reason: str
+    text: str
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """The process; `error` tells why one that should run does not, `detail` what one that starts waits for.
+
+    `notes` are what does not work in it. It `needs_restart` where what it was started with has changed since.
+    """
+
+    state: Literal["stopped", "starting", "running", "asleep", "restarting", "failed"] = "stopped"
     port: int | None = None
     pid: int | None = None
     error: str | None = None
+    detail: str | None = None
+    notes: tuple[str, ...] = ()
+    needs_restart: bool = False
+    attention: tuple[Need, ...] = ()
 
 
 class AgentSession(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,6 +55,10 @@ class Agents(Protocol):
     async def status(self, workspace: Workspace) -> AgentStatus: ...
 
     async def process(self, workspace: Workspace) -> Agent: ...
+
+    async def port(self, workspace: Workspace) -> int | None:
+        """Where it listens; one that sleeps is woken for that."""
+        ...
 
     async def session(self, workspace: Workspace) -> AgentSession | None: ...
 
@@ -56,6 +74,14 @@ class Agents(Protocol):
         """Take on a workspace that was made; agent and first prompt wait until it is prepared."""
         ...
 
+    async def prompted(self, workspace: Workspace) -> None:
+        """Wait until the first prompt was sent, or is held back; an error tells why it cannot be sent."""
+        ...
+
+    async def decline(self, workspace: Workspace) -> None:
+        """No agent is to run in this workspace until somebody starts one."""
+        ...
+
 
 class NoAgents:
     """Where none can run."""
@@ -65,6 +91,9 @@ class NoAgents:
 
     async def process(self, workspace: Workspace) -> Agent:
         return Agent()
+
+    async def port(self, workspace: Workspace) -> int | None:
+        return (await self.process(workspace)).port
 
     async def session(self, workspace: Workspace) -> AgentSession | None:
         return None
@@ -77,6 +106,12 @@ class NoAgents:
             raise RookeryError("agent-unavailable", "there is no agent to give a prompt to", _REMEDY)
 
     async def begin(self, workspace: Workspace, prompt: str | None) -> None:
+        pass
+
+    async def prompted(self, workspace: Workspace) -> None:
+        pass
+
+    async def decline(self, workspace: Workspace) -> None:
         pass
 
 

@@ -27,4 +27,7 @@ def _needs(workspace: Workspace, status: Status | None, agent: Agent | None) -> 
         others = f" and {more} more" if more > 0 else ""
         yield "conflicts", f"it conflicts with {status.base}: {', '.join(status.conflicts[:_SHOWN])}{others}"
     if agent is not None and agent.error is not None:
-        yield "agent-failed", agent.error
+        # The rest are the last lines of its log.
+        yield "agent-failed", agent.error.partition("\n")[0]
+    for need in agent.attention if agent is not None else ():
+        yield need.reason, need.text

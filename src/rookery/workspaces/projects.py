@@ -1,6 +1,7 @@
 """The git repositories that Rookery knows. Registering one opens nothing and runs nothing of it."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,6 +11,9 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import project_id
 from rookery.system.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -21,6 +25,8 @@ class Project(msgspec.Struct, frozen=True):
 class Projects:
     def __init__(self, store: Store, git: Git, events: Bus, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store, self._git, self._events, self._clock = store, git, events, clock
+        # Done with each new one before anybody hears of it.
+        self.adding: Callable[[Project], Awaitable[None]] = _nothing
 
     async def add(self, folder: Path) -> tuple[Project, bool]:
         """Register the repository that `folder` lies in; answers it, and whether it was new."""
@@ -44,6 +50,7 @@ class Projects:
             )
         )
         if added:
+            await self.adding(project)
             self._events.publish("project.added", project=msgspec.to_builtins(project))
         return project, bool(added)
 
@@ -70,3 +77,7 @@ class Projects:
         await self._store.write(lambda db: db.execute("DELETE FROM projects WHERE id = ?", (found.id,)))
         self._events.publish("project.removed", project=msgspec.to_builtins(found))
         return found
+
+
+async def _nothing(project: Project) -> None:
+    """Nobody has asked for it."""

@@ -100,14 +100,24 @@ class WorkspaceTools:
         agent: bool = True,
         wait: bool = False,
     ) -> Workspace:
-        """Make a workspace and have it prepared; with `wait` answers when that has ended, well or not."""
+        """Make a workspace and have it prepared; with `wait` answers when that has ended, well or not.
+
+        Then a `prompt` was sent too, or the error tells why it could not be; the workspace is there all the same.
+        """
         if prompt is not None and not agent:
             raise RookeryError("invalid-input", "a prompt without an agent has nobody to read it", "leave it out")
         self.agents.check(prompt)
         made = await self.workspaces.create(project.id, name, base=base, branch=branch)
         if agent:
             await self.agents.begin(made, prompt)
-        return await self.workspaces.prepared(made) if wait else made
+        else:
+            await self.agents.decline(made)
+        if not wait:
+            return made
+        prepared = await self.workspaces.prepared(made)
+        if prompt is not None:
+            await self.agents.prompted(prepared)
+        return prepared
 
     async def delete(
         self, workspace: Workspace, *, force: bool = False, keep_branch: bool = False, wait: bool = False
@@ -133,7 +143,7 @@ class WorkspaceTools:
 
     async def port(self, workspace: Workspace) -> int | None:
         """Where its agent listens."""
-        return (await self.agents.process(workspace)).port
+        return await self.agents.port(workspace)
 
     async def session(self, workspace: Workspace) -> AgentSession | None:
         return await self.agents.session(workspace)

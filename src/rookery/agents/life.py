@@ -1,0 +1,113 @@
+"""One life of an agent's process: watched from when it listens until it ends, hangs, or has idled for long."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rookery.agents.client import AgentClient
+from rookery.agents.install import Installed
+from rookery.agents.process import AgentProcess
+from rookery.agents.supervision import Checks, Pace, Rest
+from rookery.agents.watcher import Watcher
+from rookery.agents.wired import Wired
+from rookery.system.clock import SYSTEM_CLOCK, Clock
+from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
+
+if TYPE_CHECKING:
+    from rookery.agents.status import SessionState
+
+_LONG = 3600.0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process that listens, and what it was started with. `notes` are what does not work in it."""
+
+    process: AgentProcess
+    client: AgentClient
+    wired: Wired
+    installed: Installed
+    notes: tuple[str, ...] = ()
+
+
+class Life:
+    """`changed` is called after every change of `sessions`, which is None until they are known."""
+
+    def __init__(
+        self,
+        started: Started,
+        changed: Callable[[], None],
+        rest: Rest,
+        *,
+        were_running: Collection[str] = (),
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.started = started
+        self.process, self.client = started.process, started.client
+        self.sessions: tuple[SessionState, ...] | None = None
+        self.watcher = Watcher(
+            started.client, self._watched, were_running=were_running, silence=pace.silence, clock=clock
+        )
+        self._were_running = frozenset(were_running)
+        self._changed, self._rest, self._pace, self._clock = changed, rest, pace, clock
+        self._trouble = asyncio.Event()
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The sessions that are in the middle of a turn, or were in the life before this one."""
+        return self._were_running if self.sessions is None else self.watcher.running
+
+    async def over(self) -> str | None:
+        """Watch it until it is to end; answers why, and None if it only may sleep."""
+        tasks = TaskSet(f"life of {self.process.pid}")
+        try:
+            self.watcher.start()
+            self._rest.used(self._clock.monotonic())
+            died = tasks.start(self._death(), "end")
+            hangs = tasks.start(self._hang(), "hang")
+            idle = tasks.start(self._idle(), "idle")
+            await asyncio.wait([died, hangs, idle], return_when=asyncio.FIRST_COMPLETED)
+            return next((one.result() for one in (died, hangs) if one.done()), None)
+        finally:
+            await tasks.close()
+
+    async def end(self) -> None:
+        """End what is left of it."""
+        await self.watcher.close()
+        await self.process.stop()
+
+    async def _death(self) -> str:
+        return (await self.process.ended()).reason or "OpenCode ended"
+
+    async def _hang(self) -> str:
+        checks = Checks()
+        while True:
+            await self._trouble.wait()
+            why = ""
+            try:
+                await self.client.health(self._pace.check)
+            except RookeryError as error:
+                why = error.message
+            if checks.hangs(not why):
+                return f"OpenCode hangs: {why}"
+            await asyncio.sleep(self._pace.between_checks)
+
+    async def _idle(self) -> None:
+        while True:
+            left = self._rest.left(self._clock.monotonic(), bool(self.running))
+            if left == 0:
+                return
+            await asyncio.sleep(left if left is not None else _LONG)
+
+    def _watched(self) -> None:
+        if self.watcher.trouble is not None:
+            # What is known may be old, but nothing else is.
+            self._trouble.set()
+            return
+        self._trouble.clear()
+        self.sessions = self.watcher.sessions
+        self._rest.used(self._clock.monotonic())
+        self._changed()

@@ -1,0 +1,121 @@
+"""The workspaces that have an agent: it comes and goes with them, unless somebody wants it otherwise."""
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from rookery.agents import first_prompt
+from rookery.agents.barrier import Barrier
+from rookery.agents.declined import Declined
+from rookery.agents.launching import Launcher
+from rookery.agents.supervision import Pace
+from rookery.agents.tenant import Tenant
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.workspaces.record import Workspace
+from rookery.workspaces.service import Workspaces
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Tenancy:
+    """Starts no agent before it is told to `begin_work`, and none by itself where they start on `use`."""
+
+    def __init__(
+        self,
+        workspaces: Workspaces,
+        launcher: Launcher,
+        declined: Declined,
+        events: Bus,
+        *,
+        start: Literal["open", "use"] = "open",
+        idle_seconds: float = 0.0,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+    ) -> None:
+        self.launcher = launcher
+        self.barrier = Barrier(workspaces)
+        self._workspaces, self._declined, self._events = workspaces, declined, events
+        self._by_itself, self._idle_seconds, self._pace = start == "open", idle_seconds, pace
+        self.tenants: dict[Path, Tenant] = {}
+        self._works = False
+
+    def begin_work(self) -> None:
+        """From now on agents may start."""
+        self._works = True
+
+    async def close(self) -> None:
+        """Stop all of them, side by side."""
+        self._works = False
+        await asyncio.gather(*(tenant.close() for tenant in self.tenants.values()))
+        self.tenants.clear()
+        await self.launcher.installations.close()
+
+    # ---- with its workspace
+
+    async def opened(self, workspace: Workspace) -> None:
+        if not self._works:
+            return
+        tenant = await self._tenant(workspace)
+        wanted = self._by_itself and not await self._declined.has(tenant.own)
+        if wanted or first_prompt.kept(tenant.own) is not None:
+            tenant.take_up()
+
+    async def closed(self, workspace: Workspace) -> bool:
+        tenant = self.tenants.pop(workspace.path, None)
+        self.barrier.forget(workspace.path)
+        return tenant is not None and await tenant.close()
+
+    def check(self, prompt: str | None) -> None:
+        first_prompt.check(prompt)
+        if prompt is not None and not self._works:
+            raise RookeryError("agent-unavailable", "there is no agent to give a prompt to", "leave it out")
+
+    async def begin(self, workspace: Workspace, prompt: str | None) -> None:
+        if not self._works:
+            return
+        tenant = await self._tenant(workspace)
+        if prompt is not None:
+            first_prompt.keep(tenant.own, prompt)
+        if prompt is not None or self._by_itself:
+            tenant.take_up()
+
+    async def prompted(self, workspace: Workspace) -> None:
+        tenant = self.tenants.get(workspace.path)
+        if tenant is None or workspace.code == "needs-approval":
+            return
+        await tenant.taken_up()
+        tenant.require_sent(f"{workspace.name} is made, but its prompt was not sent: ")
+
+    async def decline(self, workspace: Workspace) -> None:
+        await self._declined.add((await self._workspaces.finding.there(workspace)).own)
+        await self.closed(workspace)
+
+    async def wanted(self, workspace: Workspace) -> Tenant:
+        """For whatever needs an agent: from now on one may run again."""
+        if not self._works:
+            raise RookeryError("agent-unavailable", f"no agent runs in {workspace.name}", "use it without one")
+        if not workspace.open:
+            workspace = await self._workspaces.open(workspace)
+        tenant = await self._tenant(workspace)
+        await self._declined.drop(tenant.own)
+        return tenant
+
+    async def _tenant(self, workspace: Workspace) -> Tenant:
+        found = await self._workspaces.finding.there(workspace)
+        if found.workspace.state == "deleting":
+            raise RookeryError(
+                "invalid-input", f"{workspace.name} is being deleted", "rookery ws restore brings it back"
+            )
+        if (tenant := self.tenants.get(found.workspace.path)) is None:
+            tenant = self.tenants[found.workspace.path] = Tenant(
+                msgspec.structs.replace(found.workspace, state="ready", error=None, code=None),
+                found.own,
+                launcher=self.launcher,
+                barrier=self.barrier,
+                events=self._events,
+                idle_seconds=self._idle_seconds,
+                pace=self._pace,
+            )
+        return tenant
