@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from rookery.agents.environment import (
+    GUARD,
+    GUARD_VARIABLE,
     Wiring,
     agent_environment,
     data_file,
@@ -68,8 +70,12 @@ def test_without_a_gateway_port_there_are_no_wires_to_it_and_a_warning() -> None
 
 @requirement("agent.config.project")
 def test_the_repositorys_own_config_is_off_until_it_is_approved() -> None:
-    assert agent_environment(USER, wiring())["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
-    assert "OPENCODE_DISABLE_PROJECT_CONFIG" not in agent_environment(USER, wiring(project_config=True))
+    found = agent_environment(USER, wiring())
+    assert found["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
+    assert found[GUARD_VARIABLE] == str(GUARD)
+    assert GUARD.is_file()
+    approved = agent_environment(USER, wiring(project_config=True))
+    assert not {"OPENCODE_DISABLE_PROJECT_CONFIG", GUARD_VARIABLE} & set(approved)
 
 
 def test_ripgrep_is_on_path_after_the_users_own() -> None:

@@ -50,4 +50,5 @@ def test_d15_the_announcement_is_heard_once_however_it_arrives(size: int, tmp_pa
     for start in range(0, len(text), size):
         sink.write(text[start : start + size])
     assert heard == [14001]
+    assert not sink.guarded
     assert (tmp_path / "agent.log").read_bytes() == text

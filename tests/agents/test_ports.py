@@ -32,7 +32,7 @@ async def test_the_port_that_it_fell_back_on_is_the_one_that_it_keeps(state: Pat
     async with opened(store_file(state)) as store:
         ports = AgentPorts(store)
         before = await ports.of(one)
-        others = await ports.others(one)
+        others = await ports.others()
         assert len(set(others) - {before}) == 3
         await ports.keep(one, others[0])
         assert await ports.of(one) == others[0]
@@ -46,14 +46,14 @@ async def test_a_port_is_free_again_when_its_workspace_is_gone(state: Path, tmp_
         kept = await ports.of(two)
         one.rmdir()
         await ports.forget_gone()
-        assert first in await ports.others(two, 1000)
+        assert first in await ports.others(1000)
         assert await ports.of(two) == kept
 
 
 async def test_d15_a_port_that_something_listens_on_is_not_given(state: Path, tmp_path: Path) -> None:
     async with opened(store_file(state)) as store:
         ports = AgentPorts(store)
-        (next_free,) = await ports.others(tmp_path, 1)
+        (next_free,) = await ports.others(1)
         with socket.create_server(("127.0.0.1", next_free)):
             assert is_taken(next_free)
             assert await ports.of(own(tmp_path / "one")) != next_free

@@ -138,6 +138,8 @@ async def test_d15_a_killed_agent_tells_why_it_ended_and_its_sessions_are_there_
         os.kill(agent.pid, signal.SIGKILL)
         ended = await asyncio.wait_for(agent.ended(), 30)
         assert (ended.code, ended.expected) == (-9, False)
+        await agent.stop()
+        assert await agent.ended() == ended
         assert ended.reason.startswith("OpenCode was ended by SIGKILL\n")
         assert "level=INFO" in ended.reason
         assert "opencode server listening" in agent.log.path.read_text()

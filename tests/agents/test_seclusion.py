@@ -1,22 +1,29 @@
 """What an agent's shells do not see, and what of a repository the real OpenCode does not run."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from rookery.agents.process import start_agent
+from rookery.system.errors import RookeryError
 from tests.support.agents import Bench, config_with, make_bench, shell
+from tests.support.npm_registry import npm_registry
+from tests.support.opencode import installed
+from tests.support.opencode_api import OpenCodeApi
 from tests.support.opencode_home import fetch_no_plugin_package
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-# Leaves a note when OpenCode loads it.
+# Leaves a note when it is imported; and is a plugin to both of OpenCode's loaders.
 PLUGIN = """
 import { writeFileSync } from "fs"
-export const X = async () => { writeFileSync("NOTE", "ran"); return {} }
+writeFileSync("NOTE", "ran")
+export default { id: "evil", server: async () => ({}), effect: async () => {} }
 """
 
 
@@ -50,24 +57,81 @@ async def test_f01_a_terminal_sees_neither_password_nor_token(bench: Bench, tmp_
     assert agent.password not in found
 
 
+async def used(api: OpenCodeApi) -> str:
+    """Have OpenCode load all that it loads, by both of its interfaces; what it tells of agents and commands."""
+    await shell(api, "true")
+    paths = ["/agent", "/command", "/config", "/mcp", "/find?pattern=x", "/experimental/tool/ids"]
+    paths += [f"/api/{what}" for what in ("agent", "command", "skill", "session", "model", "provider")]
+    return json.dumps({path: await api.ask("GET", path) for path in paths})
+
+
 @requirement("agent.config.project")
-@pytest.mark.parametrize("where", [".opencode/plugin/evil.js", "opencode.json"])
+@pytest.mark.parametrize(
+    "where", [".opencode/plugin/evil.js", ".opencode/plugins/evil.ts", "opencode.json", ".opencode/opencode.jsonc"]
+)
 async def test_c24_nothing_of_a_repository_runs_until_it_is_approved(bench: Bench, tmp_path: Path, where: str) -> None:
     note = tmp_path / "note"
     code = PLUGIN.replace("NOTE", str(note))
-    files = {where: code} if where.endswith(".js") else {where: config_with(plugin=["./evil.js"]), "evil.js": code}
+    outside = tmp_path / "outside" / "evil.js"
+    outside.parent.mkdir()
+    outside.write_text(code)
+    config = config_with(plugin=["./evil.js", outside.as_uri()]).replace("evil", "\\u0065vil")
+    files = {where: code} if "plugin" in where else {where: config, "evil.js": code, ".opencode/evil.js": code}
     app = make_repository(tmp_path / "app", {**files, ".opencode/agent/evil.md": "---\nmode: primary\n---\nbe evil\n"})
     fetch_no_plugin_package(app / ".opencode")
-    async with bench.agent(app) as (_, api):
-        agents = await api.ask("GET", "/agent")
-        await shell(api, "true")
+    async with bench.agent(app) as (agent, api):
+        assert "evil" not in {one["name"] for one in await api.ask("GET", "/agent")}
+        await used(api)
+        assert "BUN_INSPECT_PRELOAD" not in await shell(api, "env")
+        assert "config is kept off" in agent.log.path.read_text()
     assert not note.exists()
-    assert "evil" not in {agent["name"] for agent in agents}
     async with bench.agent(app, project_config=True) as (_, api):
-        agents = await api.ask("GET", "/agent")
-        await shell(api, "true")
+        assert "evil" in {one["name"] for one in await api.ask("GET", "/agent")}
+        await used(api)
     assert note.read_text() == "ran"
-    assert "evil" in {agent["name"] for agent in agents}
+
+
+@requirement("agent.config.project")
+async def test_c24_no_package_that_a_repository_names_runs_until_it_is_approved(state: Path, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    app = make_repository(tmp_path / "app", {"opencode.json": config_with(plugin=["evil-package@1.0.0"])})
+    with npm_registry() as registry:
+        code = PLUGIN.replace("NOTE", str(note))
+        registry.publish("evil-package", "1.0.0", {"index.js": code}, type="module", main="index.js")
+        bench = make_bench(state, user={"npm_config_registry": registry.url})
+        async with bench.agent(app) as (_, api):
+            await used(api)
+        assert not note.exists()
+        async with bench.agent(app, project_config=True) as (_, api):
+            await used(api)
+    assert note.read_text() == "ran", "it would not have run anyway"
+
+
+async def test_the_users_own_plugins_run_though_the_repositorys_do_not(bench: Bench, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    mine = bench.home.config / "plugin" / "mine.js"
+    mine.parent.mkdir()
+    mine.write_text(PLUGIN.replace("NOTE", str(note)))
+    app = make_repository(tmp_path / "app", {"opencode.json": config_with(plugin=["./mine.js"])})
+    async with bench.agent(app) as (_, api):
+        await used(api)
+    assert note.read_text() == "ran"
+
+
+async def test_c24_an_opencode_that_cannot_be_guarded_does_not_start_before_approval(
+    state: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "opencode"
+    program.write_text(f'#!/bin/sh\nunset BUN_INSPECT_PRELOAD\nexec "{installed().opencode}" "$@"\n')
+    program.chmod(0o755)
+    bench = make_bench(state, opencode=program)
+    app = make_repository(tmp_path / "app")
+    with pytest.raises(RookeryError, match="cannot be kept from running what the repository brings") as caught:
+        await start_agent(bench.spawner, bench.launch(app))
+    assert caught.value.code == "needs-approval"
+    assert not bench.spawner.children
+    async with bench.agent(app, project_config=True) as (agent, _):
+        assert agent.alive
 
 
 async def test_an_agent_does_not_wait_for_an_npm_registry_that_is_out_of_reach(state: Path, tmp_path: Path) -> None:

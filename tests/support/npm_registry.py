@@ -23,11 +23,10 @@ class Registry:
     wrong: bool = False
     packages: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
 
-    def publish(self, name: str, version: str, files: Mapping[str, str]) -> None:
-        self.packages[name] = (
-            version,
-            _tarball({"package.json": json.dumps({"name": name, "version": version}), **files}),
-        )
+    def publish(self, name: str, version: str, files: Mapping[str, str], **more: str) -> None:
+        """`more` goes into its package.json."""
+        about = json.dumps({"name": name, "version": version, **more})
+        self.packages[name] = (version, _tarball({"package.json": about, **files}))
 
     def tarballs(self) -> list[str]:
         return [path for path in self.asked if path.endswith(".tgz")]

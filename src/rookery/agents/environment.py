@@ -18,6 +18,10 @@ from rookery.system.ids import new_id
 from rookery.system.processes import MARKER
 from rookery.system.spawn import Spawner
 
+# Loaded by OpenCode's runtime before OpenCode itself. A variable of OpenCode's own would not keep all of it off.
+GUARD = Path(__file__).parent / "plugin" / "guard.js"
+GUARD_VARIABLE = "BUN_INSPECT_PRELOAD"
+
 EnvFrom = Literal["daemon", "login-shell"]
 
 # OpenCode's default; said all the same, since the user may have another one for servers of their own.
@@ -31,7 +35,7 @@ _NOT_INHERITED = frozenset(
 _WIRED = frozenset(
     {f"{house}_{what}" for house in ("ROOKERY", "CODEHYDRA") for what in ("MCP_PORT", "WORKSPACE_PATH")}
     | {f"OPENCODE_{what}" for what in ("CONFIG", "CONFIG_CONTENT", "DISABLE_AUTOUPDATE", "DISABLE_PROJECT_CONFIG")}
-    | {"ROOKERY_WORKSPACE_HEADER", "OPENCODE_SERVER_USERNAME"}
+    | {"ROOKERY_WORKSPACE_HEADER", "OPENCODE_SERVER_USERNAME", GUARD_VARIABLE}
 )
 _LOGIN_SECONDS = 20.0
 _TELL = "import json, os, sys; sys.stdout.write(sys.argv[1] + json.dumps(dict(os.environ)))"
@@ -75,7 +79,7 @@ def agent_environment(user: Mapping[str, str], wiring: Wiring) -> dict[str, str]
     if wiring.ripgrep is not None:
         found["PATH"] = os.pathsep.join(part for part in (found.get("PATH"), str(wiring.ripgrep.parent)) if part)
     if not wiring.project_config:
-        found["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+        found |= {"OPENCODE_DISABLE_PROJECT_CONFIG": "1", GUARD_VARIABLE: str(GUARD)}
     return found
 
 

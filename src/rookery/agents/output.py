@@ -13,6 +13,7 @@ logger = logging.getLogger("rookery.agents")
 _LARGEST = 2_000_000
 _LAST_BYTES = 8_192
 _LONGEST_LINE = 65_536
+_GUARDED = b"rookery: the repository's own OpenCode config is kept off"
 _LISTENING = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
 
 
@@ -51,9 +52,13 @@ class AgentLog:
 
 
 class Announcement:
-    """A sink that looks for the line with which OpenCode says where it listens, and passes everything on."""
+    """A sink that looks for the line with which OpenCode says where it listens, and passes everything on.
+
+    `guarded` tells whether our guard has said that it is there; it does so before all else.
+    """
 
     def __init__(self, log: AgentLog, listens: Callable[[int], None]) -> None:
+        self.guarded = False
         self._log = log
         self._listens = listens
         self._line = b""
@@ -65,6 +70,7 @@ class Announcement:
             return
         *lines, self._line = (self._line + data)[-_LONGEST_LINE:].split(b"\n")
         for line in lines:
+            self.guarded = self.guarded or line == _GUARDED
             if not self._found and (found := _LISTENING.match(line)):
                 self._found = True
                 self._listens(int(found[1]))

@@ -30,7 +30,7 @@ class AgentPorts:
     async def release(self, own: Path) -> None:
         await self._store.write(lambda db: db.execute("DELETE FROM agent_ports WHERE workspace = ?", (str(own),)))
 
-    async def others(self, own: Path, count: int = 3) -> list[int]:
+    async def others(self, count: int = 3) -> list[int]:
         """Ports to fall back on, free now and nobody's."""
         taken = set((await self._given()).values())
         found: list[int] = []
@@ -55,7 +55,7 @@ class AgentPorts:
 
     async def _new(self, own: Path) -> int:
         while True:
-            found = await self.others(own, 1)
+            found = await self.others(1)
             if not found:
                 raise RookeryError("agent-unavailable", f"no port from {_FIRST} to {_LAST} is free", "close workspaces")
             (port,) = found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.agents.environment import data_file
+from rookery.agents.environment import GUARD, GUARD_VARIABLE, data_file
 from rookery.agents.first_start import first_start_alone
 from rookery.agents.output import AgentLog, Announcement
 from rookery.agents.ports import is_taken
@@ -77,7 +77,7 @@ class AgentProcess:
 
     async def stop(self) -> None:
         """End it and all that it started."""
-        self._stopping = True
+        self._stopping = self._stopping or self.alive
         await self._child.stop()
 
 
@@ -112,16 +112,19 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
         if not listens.done():
             listens.set_result(port)
 
+    said = Announcement(log, found)
     child = await spawner.start(
         [str(launch.opencode), "serve", "--hostname", "127.0.0.1", "--port", str(port), "--print-logs"],
         name=launch.name,
         cwd=launch.folder,
         env=launch.environment,
-        stdout=Announcement(log, found),
+        stdout=said,
         stderr=log,
     )
     try:
         agent = AgentProcess(child, await _port(child, listens, launch, log), launch, log)
+        if launch.environment.get(GUARD_VARIABLE) == str(GUARD) and not said.guarded:
+            raise _unguarded()
         await _check_password(agent)
     except BaseException:
         await child.stop()
@@ -147,6 +150,14 @@ async def _port(child: Child, listens: asyncio.Future[int], launch: Launch, log:
         return listens.result()
     assert child.returncode is not None
     raise RookeryError("agent-unavailable", _why(child.returncode, log), f"see its log: {launch.log}")
+
+
+def _unguarded() -> RookeryError:
+    return RookeryError(
+        "needs-approval",
+        "this OpenCode cannot be kept from running what the repository brings along, which is not approved",
+        "run `rookery guard approve`, or use the version of OpenCode that Rookery pins",
+    )
 
 
 async def _check_password(agent: AgentProcess) -> None:

@@ -94,8 +94,8 @@ class _Look:
 
     def config(self, path: Path, read: ReadJson) -> None:
         """A config, and the files of the checkout that it names: its plugins and commands among them."""
-        data = self._read(path, LARGEST_CONFIG)
-        self._keep(path, _WRITTEN_IN.sub(b"{", data, count=1))
+        data = _WRITTEN_IN.sub(b"{", self._read(path, LARGEST_CONFIG), count=1)
+        self._keep(path, data)
         try:
             text = data.decode()
             value = read(text)
