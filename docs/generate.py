@@ -175,7 +175,7 @@ def inputs(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def answers(definition: dict[str, Any]) -> Iterator[str]:
-    schema = definition["outputSchema"]
+    schema, _ = definition["outputSchema"]["anyOf"]
     members = ", ".join(f"`{name}`" for name in schema.get("properties", {}))
     yield f"- answers {members or 'an object'}"
 

@@ -17,6 +17,8 @@ from rookery.wire.provider import Call, Changes, InputNeeded
 
 logger = logging.getLogger("rookery.toolsets")
 
+_ERROR = {"required": ["error"], "properties": {"error": {"type": "object", "required": ["code", "message"]}}}
+
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """A tool that takes no arguments."""
@@ -40,7 +42,7 @@ class Tool:
             "name": self.name,
             "description": self.description,
             "inputSchema": _schema(self.takes),
-            "outputSchema": _object(_whole(_schema(self.gives))),
+            "outputSchema": _or_error(_object(_whole(_schema(self.gives)))),
             "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
@@ -113,6 +115,11 @@ def _object(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") == "object":
         return schema
     return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+
+
+def _or_error(schema: dict[str, Any]) -> dict[str, Any]:
+    """Either the answer or an error of ours: clients check failures too, and hide those that do not fit."""
+    return {"type": "object", "anyOf": [schema, _ERROR]}
 
 
 def _schema(kind: Any) -> dict[str, Any]:
