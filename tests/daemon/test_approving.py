@@ -69,6 +69,21 @@ def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prep
 
 
 @requirement("guard.approve.repo")
+def test_what_a_setup_command_makes_and_git_ignores_does_not_ask_for_its_approval_again(
+    house: House, tmp_path: Path
+) -> None:
+    command = "mkdir -p .venv/bin; echo 'echo ran >> log' > .venv/bin/tool; sh .venv/bin/tool"
+    setup = {".rookery/config.toml": f'[workspace]\nsetup = "{command}"\n', ".gitignore": ".venv\nlog\n"}
+    checkout = app(tmp_path / "app", setup)
+    approve("setup", checkout)
+    made = run("create", "task", cwd=checkout)
+    assert made.returncode == 0, made.stderr
+    again = run("prepare", "task", cwd=checkout)
+    assert again.returncode == 0, again.stderr
+    assert (Path(made.stdout.strip()) / "log").read_text() == "ran\nran\n"
+
+
+@requirement("guard.approve.repo")
 def test_c10_another_script_behind_the_same_command_waits_again_and_only_where_it_is(
     house: House, tmp_path: Path
 ) -> None:

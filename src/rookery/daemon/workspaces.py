@@ -39,7 +39,7 @@ class WorkspacesService:
         approvals: Approvals,
     ) -> None:
         self._approvals = approvals
-        git = Git(spawner)
+        self._git = git = Git(spawner)
         self.workspaces = Workspaces(
             state,
             store,
@@ -65,25 +65,31 @@ class WorkspacesService:
     async def waiting(self) -> list[Subject]:
         """What repositories want to run, for the user to look at: setup commands, and programs of git's config."""
         # One after the other: many at once would take the threads that others need.
-        return [await subject_of(asked) for asked in await self.workspaces.asked()]
+        return [await self._subject(asked) for asked in await self.workspaces.asked()]
 
     async def _approved(self, asked: Asked) -> bool:
-        return await self._approvals.state(await subject_of(asked)) == "approved"
+        return await self._approvals.state(await self._subject(asked)) == "approved"
 
+    async def _subject(self, asked: Asked) -> Subject:
+        """What a repository wants to run, as something to approve: its words, and the files that they name."""
+        folder = Path(asked.folder)
+        argv = ["/bin/sh", "-c", asked.content]
+        files: dict[str, str] = {}
+        problem = ""
+        try:
+            named = await asyncio.to_thread(files_named, argv, folder, folder, os.environ.get("PATH", ""))
+            ignored = await self._ignored(folder, named)
+            files = await asyncio.to_thread(fingerprints, [one for one in named if str(one) not in ignored], folder)
+        except RookeryError as error:
+            problem = error.message
+        place = os.path.realpath(asked.place)
+        return Subject(asked.kind, place, asked.name, asked.content, files, asked.source, problem, asked.folder)
 
-async def subject_of(asked: Asked) -> Subject:
-    """What a repository wants to run, as something to approve: its words, and the files that they name."""
-    folder = Path(asked.folder)
-
-    def look() -> dict[str, str]:
-        named = files_named(["/bin/sh", "-c", asked.content], folder, folder, os.environ.get("PATH", ""))
-        return fingerprints(named, folder)
-
-    files: dict[str, str] = {}
-    problem = ""
-    try:
-        files = await asyncio.to_thread(look)
-    except RookeryError as error:
-        problem = error.message
-    place = os.path.realpath(asked.place)
-    return Subject(asked.kind, place, asked.name, asked.content, files, asked.source, problem, asked.folder)
+    async def _ignored(self, folder: Path, named: Sequence[Path]) -> frozenset[str]:
+        """What git ignores never came with the repository: most often the command itself has made it."""
+        if not named:
+            return frozenset()
+        ran = await self._git.run(
+            folder, "check-ignore", "-z", "--stdin", input=b"".join(os.fsencode(one) + b"\0" for one in named)
+        )
+        return frozenset(map(os.fsdecode, ran.stdout.split(b"\0"))) if ran.returncode == 0 else frozenset()
