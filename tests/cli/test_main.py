@@ -191,6 +191,8 @@ def test_a_reader_that_goes_away_is_no_error(house: House) -> None:
             "-c",
             f"'{ROOKERY}' status --json | true; '{ROOKERY}' config show | head -n 1; '{ROOKERY}' doctor | true",
         ],
+        # Nobody listens there.
+        env=os.environ | {"npm_config_registry": "http://127.0.0.1:9"},
         capture_output=True,
         text=True,
         timeout=60,

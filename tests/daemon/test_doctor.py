@@ -10,12 +10,14 @@ import pytest
 from tests.support.house import House, rookery
 from tests.support.requirements import requirement
 
-PROGRAMS = ["python", "git", "node", "npm", "opencode", "ripgrep", "just"]
+PROGRAMS = ["python", "git", "node", "npm", "opencode", "ripgrep", "models", "just"]
+# Nobody listens there.
+NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9"}
 EXPECTED = [*PROGRAMS, "state", "store", "daemon", "ports", "disk", "inotify"]
 
 
 def checks(**env: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    done = rookery("doctor", "--json", env=env)
+    done = rookery("doctor", "--json", env=NO_REGISTRY | env)
     rows = json.loads(done.stdout)["checks"]
     return done.returncode, {row["id"]: row for row in rows}
 
@@ -41,7 +43,7 @@ def test_what_is_missing_is_told_with_a_remedy(tmp_path: Path) -> None:
     assert code == 1
     assert found["git"]["status"] == "failed"
     assert found["git"]["remedy"] == "install git"
-    for tool in ("node", "npm", "opencode", "ripgrep", "just"):
+    for tool in ("node", "npm", "opencode", "ripgrep", "models", "just"):
         assert found[tool]["status"] == "warning"
         assert found[tool]["remedy"]
 
@@ -102,14 +104,14 @@ def test_what_would_keep_a_start_from_working_is_told(state: Path) -> None:
 
 
 def test_people_see_one_line_a_check() -> None:
-    shown = rookery("doctor").stdout.splitlines()
+    shown = rookery("doctor", env=NO_REGISTRY).stdout.splitlines()
     assert len(shown) == len(EXPECTED) + 3
     assert shown[0].startswith("✓ python")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_unicode_is_no_reason_to_fail(encoding: str) -> None:
-    done = rookery("doctor", env={"PYTHONIOENCODING": encoding})
+    done = rookery("doctor", env=NO_REGISTRY | {"PYTHONIOENCODING": encoding})
     assert done.returncode == 0, done.stderr
 
 
@@ -128,7 +130,7 @@ def test_what_is_wrong_in_the_files_that_define_servers_is_told_with_file_and_li
     code, found = checks()
     assert code == 1
     assert found["servers"]["status"] == "failed"
-    done = rookery("doctor")
+    done = rookery("doctor", env=NO_REGISTRY)
     told = [line for line in done.stdout.splitlines() if "servers" in line and str(file) in line]
     assert [line[0] for line in told] == ["!", "✗"]
     assert f"{file}:2" in told[0] and 'did you mean "environment"?' in told[0]

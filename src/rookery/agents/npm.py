@@ -22,6 +22,7 @@ _INSTALL = (
     "--fetch-retry-mintimeout=1000",
     "--fetch-retry-maxtimeout=5000",
 )
+_PING = ("--fetch-retries=0", "--fetch-timeout=10000", "--no-update-notifier", "--logs-max=0", "--loglevel=error")
 _FETCHED = re.compile(r"http fetch GET 200 \S*/(?P<name>[^/\s]+\.tgz)\b.*?(?P<ms>\d+)ms")
 _CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 _NETWORK = frozenset({"ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT"})
@@ -54,11 +55,22 @@ def fetched(line: str) -> str | None:
     return f"fetched {found['name']} in {int(found['ms']) / 1000:.1f} s" if found else None
 
 
+def ping_command(npm: Sequence[str], folder: Path) -> list[str]:
+    """Asks the registry for nothing but an answer; what npm keeps of that, it keeps in `folder`."""
+    return [*npm, "ping", *_PING, "--cache", str(folder)]
+
+
+def unreachable(output: str) -> str:
+    """The code with which npm says that nobody answers at its registry, if it does."""
+    code = found[1] if (found := _CODE.search(output)) else ""
+    return code if code in _NETWORK else ""
+
+
 def failure(output: str, packages: Mapping[str, str]) -> RookeryError:
     """What npm's last words come to."""
     code = found[1] if (found := _CODE.search(output)) else ""
     names = ", ".join(f"{name}@{version}" for name, version in packages.items())
-    if code in _NETWORK:
+    if unreachable(output):
         told = f"the npm registry cannot be reached ({code})"
         return RookeryError(
             "agent-unavailable", told, f"check the network and `npm config get registry`; or {_USE_YOUR_OWN}"

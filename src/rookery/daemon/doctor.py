@@ -7,13 +7,14 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import rookery
 from rookery.cli import link, output
 from rookery.daemon import layers
+from rookery.daemon.doctor_agents import agent_checks
 from rookery.daemon.programs import Check, Programs
 from rookery.system import places
 from rookery.system.lock import FileLock, is_held
@@ -44,18 +45,20 @@ async def all_checks() -> list[Check]:
     """Programs side by side, since each starts a process; the rest are a few looks at files."""
     state = places.state_folder()
     programs = Programs()
-    waiting: list[Awaitable[Check]] = [
+    layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
+    version, env_from = layered.values["agents.version"], layered.values["agents.env_from"]
+    git, node, agents, just = await asyncio.gather(
         programs.git(),
         programs.node(),
-        programs.tool("npm", "npm", needed_for="OpenCode is installed with it"),
-        programs.tool("opencode", "opencode", needed_for="agents", remedy="npm install -g opencode-ai"),
-        programs.tool("ripgrep", "rg", needed_for="searching in agents", remedy="install ripgrep"),
+        agent_checks(programs, state, version, env_from),
         programs.tool("just", "just", needed_for="just tasks", remedy="pip install rust-just"),
-    ]
-    found = list(await asyncio.gather(*waiting))
+    )
     return [
         check_python(),
-        *found,
+        git,
+        node,
+        *agents,
+        just,
         check_state(state),
         check_store(state),
         check_daemon(state),
@@ -63,7 +66,7 @@ async def all_checks() -> list[Check]:
         check_disk(state),
         check_inotify(),
         *check_modes(state),
-        *check_config(),
+        *check_config(layered),
         *check_servers(),
     ]
 
@@ -172,8 +175,7 @@ def check_modes(state: Path) -> Iterator[Check]:
     yield Check("modes", "ok", "secret files are yours alone")
 
 
-def check_config() -> Iterator[Check]:
-    layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
+def check_config(layered: layers.Layered) -> Iterator[Check]:
     for problem in layered.problems:
         yield Check(
             "config", "failed" if problem.fatal else "warning", f"{problem.source}: {problem.message}", problem.remedy

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,16 +30,19 @@ class Programs:
     """What other programs say of their version."""
 
     def __init__(self) -> None:
-        self._spawner = Spawner(new_id())
+        self.spawner = Spawner(new_id())
 
     async def version(self, program: str) -> tuple[str, tuple[int, ...]] | None:
         """The first line of `--version` and the numbers in it; None if the program is not there."""
         path = shutil.which(program)
-        if path is None:
-            return None
+        return await self.said([path]) if path is not None else None
+
+    async def said(self, command: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+        """The first line that a command answers to `--version`, and the numbers in it."""
+        name = Path(command[-1]).name
         try:
-            ran = await self._spawner.run(
-                [path, "--version"], name=program, cwd=Path("/"), env=environment.allowed(), timeout=20
+            ran = await self.spawner.run(
+                [*command, "--version"], name=name, cwd=Path("/"), env=environment.allowed(), timeout=20
             )
         except RookeryError as error:
             return error.message, ()

@@ -1,0 +1,160 @@
+"""`rookery agent`, with the real daemon, the real OpenCode and the scripted model."""
+
+import asyncio
+import json
+import os
+import shlex
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import click
+import psutil
+import pytest
+
+from rookery.cli.agent import COMMANDS, agent as group
+from tests.support.e2e import LIMIT, Colony, a_colony
+from tests.support.house import ROOKERY, House, rookery
+from tests.support.person import at_a_terminal
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+from tests.support.ws import app, made
+
+pytestmark = [pytest.mark.anyio, requirement("agent.cli.verbs"), pytest.mark.timeout(300)]
+
+SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
+LISTENING = "opencode server listening"
+
+
+def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
+    for name, (_, text) in COMMANDS.items():
+        command = group.get_command(click.Context(group), name)
+        assert command is not None and command.help is not None
+        assert command.help.partition("\n")[0] == text
+
+
+async def answers(colony: Colony, *words: str, cwd: Path, code: int = 0) -> str:
+    """What the command says on stdout; that it ends with `code` is seen to."""
+    done = await colony.cli("agent", *words, cwd=cwd)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+async def test_an_agent_is_started_shown_followed_restarted_on_its_port_and_stopped(tmp_path: Path) -> None:
+    checkout = make_repository(tmp_path / "app")
+    async with a_colony(SCRIPT, checkout) as colony:
+        folder = Path((await colony.create("fix"))["path"])
+        done = await colony.cli("agent", "start", "fix", cwd=checkout)
+        assert done.returncode == 0 and "OpenCode starts ..." in done.stderr, done.stderr
+        shown = json.loads(await answers(colony, "show", "--json", cwd=folder))
+        port, pid = shown["port"], shown["pid"]
+        assert done.stdout == f"the agent of fix is running on port {port}\n"
+
+        listed = json.loads(await answers(colony, "list", "--json", cwd=checkout))
+        found = [(each["name"], each["state"], each["port"]) for each in listed]
+        assert found == [("@main", "stopped", None), ("fix", "running", port)]
+        table = (await answers(colony, "list", cwd=checkout)).splitlines()
+        assert table[0].split() == ["NAME", "STATE", "DOES", "PORT", "PID", "NEEDS", "YOU"]
+        assert table[2].split() == ["fix", "running", str(port), str(pid)]
+
+        async with following(colony, "fix", cwd=checkout) as lines:
+            assert LISTENING in await until(lines, LISTENING)
+            told = await answers(colony, "restart", cwd=folder)
+            assert told == f"the agent of fix is running on port {port}\n"
+            assert LISTENING in await until(lines, LISTENING)
+        now = await answers(colony, "show", "fix", cwd=checkout)
+        assert f"  port   {port}\n" in now and f"  pid    {pid}" not in now
+
+        assert await answers(colony, "resume", "fix", cwd=checkout) == "nothing was cut off in fix\n"
+        assert await answers(colony, "stop", "fix", cwd=checkout) == "the agent of fix is stopped\n"
+        kept = json.loads(await answers(colony, "logs", "fix", "--json", cwd=checkout))
+        assert len([line for line in kept["lines"] if LISTENING in line]) == 2
+        assert (await answers(colony, "logs", "fix", "-n", "1", cwd=checkout)).count("\n") == 1
+
+
+@asynccontextmanager
+async def following(colony: Colony, name: str, cwd: Path) -> AsyncGenerator[asyncio.StreamReader]:
+    """What `rookery agent logs -f` prints, until the end of the block."""
+    command = [str(ROOKERY), "agent", "logs", "-f", "-n", "10000", name]
+    child = await asyncio.create_subprocess_exec(
+        *command, env=os.environ | dict(colony.env), cwd=cwd, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    try:
+        yield child.stdout
+    finally:
+        child.kill()
+        await child.wait()
+
+
+async def until(lines: asyncio.StreamReader, wanted: str) -> str:
+    async with asyncio.timeout(LIMIT):
+        while line := (await lines.readline()).decode():
+            if wanted in line:
+                return line
+    raise AssertionError(f"it ended without {wanted!r}")
+
+
+@requirement("agent.crash.interrupted")
+async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_interface(tmp_path: Path) -> None:
+    # A repository's plugins for the interface are code that nobody has approved.
+    spy = f'import {{ writeFileSync }} from "fs"; writeFileSync({json.dumps(str(tmp_path / "ran"))}, "");'
+    files = {"tui.json": '{"plugin": ["./spy.js"]}', "spy.js": spy + " export default { id: 'spy', tui() {} };"}
+    checkout = make_repository(tmp_path / "app", files)
+    script = {
+        "turn": [
+            {"when": "hello", "step": [{"say": "Never said.", "hold": "for ever"}]},
+            {"when": "cut off", "step": [{"say": "On I go."}]},
+        ]
+    }
+    async with a_colony(script, checkout) as colony:
+        one = await colony.create("fix", prompt="hello")
+        await colony.asked(lambda record: record.turn == 1)
+        await colony.until(one, lambda now: now["status"]["agent"]["type"] == "busy")
+        await answers(colony, "restart", "fix", cwd=checkout)
+        await colony.until(one, lambda now: "interrupted" in [each["reason"] for each in now["attention"]])
+        assert "rookery agent resume" in await answers(colony, "list", cwd=checkout)
+        assert await answers(colony, "resume", "fix", cwd=checkout) == "took up 1 session in fix\n"
+        await colony.asked(lambda record: record.turn == 2 and record.ended == "answered")
+        await colony.until(one, lambda now: not now["attention"])
+
+        assert await asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), colony.env) == 0
+        assert not (tmp_path / "ran").exists()
+        assert (await colony.show(one))["agent"]["state"] == "running"
+
+
+def looked_at(wanted: str, folder: Path, env: Mapping[str, str], *words: str) -> int:
+    """Attaches until `wanted` is on the screen, looks for the password, and leaves with the interface's own key."""
+    command = f'stty rows 40 cols 120; exec "$0" agent attach {shlex.join(words)}'
+    with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=folder, env=env) as person:
+        person.reads(wanted, LIMIT)
+        here = [each for each in psutil.process_iter() if in_session(each.pid, person.shell)]
+        [interface] = [each for each in here if "attach" in each.cmdline()]
+        password = interface.environ()["OPENCODE_SERVER_PASSWORD"]
+        assert len(password) > 20 and not [each for each in here if password in " ".join(each.cmdline())]
+        person.types("\x03")
+        return person.ends()
+
+
+def in_session(pid: int, leader: int) -> bool:
+    with suppress(ProcessLookupError):
+        return os.getsid(pid) == leader
+    return False
+
+
+def test_without_a_daemon_or_a_workspace_that_is_said(tmp_path: Path) -> None:
+    done = rookery("agent", "list", "--no-start")
+    assert done.returncode == 5 and "rookery up -d" in done.stderr
+
+
+def test_one_that_does_not_run_is_told_as_it_is(house: House, tmp_path: Path) -> None:
+    checkout = app(tmp_path / "app")
+    made("fix", cwd=checkout)
+    shown = rookery("agent", "show", "fix", cwd=checkout)
+    assert (shown.returncode, shown.stdout) == (0, "fix\n  state  stopped\n")
+    missing = rookery("agent", "show", "fox", cwd=checkout)
+    assert missing.returncode == 3 and "did you mean fix?" in missing.stderr
+    empty = rookery("agent", "logs", "fix", cwd=checkout)
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "it has printed nothing yet\n")
+    nobody = rookery("agent", "attach", "fix", cwd=checkout)
+    assert nobody.returncode == 2 and "terminal" in nobody.stderr
