@@ -40,8 +40,10 @@ class Colony:
 
     async def rest(self, method: str, path: str, body: Any = None) -> Any:
         """A request of the owner's; that it succeeds is seen to."""
-        url, headers = self.house.runtime["url"] + path, {"Authorization": f"Bearer {self.house.token}"}
-        async with self._session.request(method, url, json=body, headers=headers) as answer:
+        url = self.house.runtime["url"] + path
+        headers = {"Authorization": f"Bearer {self.house.token}", "Content-Type": "application/json"}
+        data = json.dumps(body) if body is not None else None
+        async with self._session.request(method, url, data=data, headers=headers) as answer:
             text = await answer.text()
             assert answer.status < 400, f"{method} {path}: {answer.status} {text}"
             return json.loads(text)

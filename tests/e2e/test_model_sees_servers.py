@@ -1,0 +1,97 @@
+"""A server that a repository brings along: off until its user approves it, then the model's under its own name."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.e2e import Colony, Shown, a_colony
+from tests.support.person import at_a_terminal
+from tests.support.requirements import requirement
+from tests.support.workspaces import git, make_repository
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+# Says what it was given, where it runs, and who started it.
+SERVER = """
+import json, os, sys
+tool = {"name": "say", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    answer = {"error": {"code": -32601, "message": "no such method"}}
+    if asked["method"] == "initialize":
+        about = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "small", "version": "1"}}
+        answer = {"result": about | {"capabilities": {"tools": {}}}}
+    elif asked["method"] == "tools/list":
+        answer = {"result": {"tools": [tool]}}
+    elif asked["method"] == "tools/call":
+        said = {"text": asked["params"]["arguments"]["text"], "folder": os.getcwd(), "parent": os.getppid()}
+        answer = {"result": {"content": [{"type": "text", "text": json.dumps(said)}]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"]} | answer), flush=True)
+"""
+FILES = {
+    "server.py": SERVER,
+    ".dispatch/mcp.json": json.dumps({"servers": {"echo": {"command": sys.executable, "args": ["server.py"]}}}),
+}
+EARLY = [{"say": "I have no such tool.", "expect_no_tools": ["echo_say"]}]
+LATE = [
+    {"call": "echo_say", "with": {"text": "a heron"}, "expect_tools": ["echo_say"]},
+    {"say": "It said: {{result}}", "hold": "the test has looked"},
+]
+SCRIPT = {
+    "conversation": [
+        {"when": "too early", "turn": [{"step": EARLY}]},
+        {"when": "heron", "turn": [{"step": LATE}]},
+    ]
+}
+
+
+@requirement("hub.live.model", "agent.servers.redirected", "agent.config.merged")
+async def test_d16_the_model_sees_an_approved_server_under_its_own_name_and_opencode_starts_none(
+    tmp_path: Path,
+) -> None:
+    app = make_repository(tmp_path / "app", FILES)
+    async with a_colony(SCRIPT, app) as colony:
+        early = await colony.create("early", "You are too early.")
+        answered = await colony.asked(lambda one: one.kind == "step" and one.ended)
+        assert answered.problem is None and "rookery_workspace_get_status" in answered.tools
+
+        await asyncio.to_thread(approve, colony, app)
+        await colony.until(early, lambda one: one["agent"]["needs_restart"])
+        late = await colony.create("late", "Tell of the heron.")
+        told = await colony.asked(lambda one: one.conversation == 2 and one.step == 2)
+        assert colony.model.requests.unforeseen == []
+        said = json.loads(told.results[0])
+        assert (said["text"], said["folder"]) == ("a heron", late["path"])
+
+        shown = await colony.show(late)
+        daemon, agent = psutil.Process(colony.house.pid), psutil.Process(shown["agent"]["pid"])
+        assert said["parent"] == daemon.pid
+        assert [server_of(one) for one in daemon.children() if server_of(one)] == [late["path"]]
+        assert not [one for one in agent.children(recursive=True) if server_of(one)]
+        for one in (early, late):
+            assert git(Path(one["path"]), "status", "--porcelain", "--ignored") == ""
+        colony.model.release("the test has looked")
+        await colony.until(late, is_idle)
+
+
+def approve(colony: Colony, app: Path) -> None:
+    with at_a_terminal("guard", "approve", "echo", cwd=app, env=colony.env) as person:
+        person.reads("[y/N] ")
+        person.types("y\n")
+        assert person.ends() == 0, person.text
+
+
+def server_of(process: psutil.Process) -> str | None:
+    """The folder that it serves in, if it is such a server."""
+    return process.cwd() if process.cmdline()[-1:] == ["server.py"] else None
+
+
+def is_idle(one: Shown) -> Any:
+    return one["status"]["agent"]["type"] == "idle"
