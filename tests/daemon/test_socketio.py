@@ -79,7 +79,7 @@ def test_the_official_javascript_client_is_served(house: House, tmp_path: Path, 
     told = extension(
         options | {"auth": {"workspacePath": str(place)}},
         ["api:workspace:getStatus"],
-        ["api:workspace:create", {"project": project_id(app), "name": "one", "wait": True}],
+        ["api:workspace:create", {"project": project_id(app), "name": "one", "agent": False, "wait": True}],
         ["api:workspace:getStatus", {}],
         ["api:workspace:setMetadata", {"key": "note", "value": "a"}],
         ["api:workspace:getMetadata"],

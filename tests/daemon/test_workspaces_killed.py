@@ -20,7 +20,7 @@ from tests.support.workspaces import branches, git, make_clone, make_repository
 
 JSON = {"Content-Type": "application/json"}
 # Each is a chain of lives: one of them sets right what the one before left, and is killed at something else.
-CHAINS = 3
+CHAINS = 4
 KINDS = (steps("create", "prepare"), steps("delete"), steps("restore"))
 
 
@@ -97,7 +97,7 @@ class Lives:
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             match kind:
                 case "create" | "prepare":
-                    self.ask("POST", "/api/workspaces", name=name, wait=True)
+                    self.ask("POST", "/api/workspaces", name=name, agent=False, wait=True)
                 case "delete":
                     self.ask("DELETE", f"/api/workspaces/{self.project}/{name}", force=True, wait=True)
                 case _:
@@ -198,7 +198,7 @@ def test_e08_twenty_at_once_from_a_remote_tracking_branch_are_twenty_good_ones(t
     head = git(app, "rev-parse", "origin/main")
 
     def make(number: int) -> dict[str, Any]:
-        return lives.ask("POST", "/api/workspaces", name=f"task-{number}", base="origin/main", wait=True)
+        return lives.ask("POST", "/api/workspaces", name=f"task-{number}", base="origin/main", agent=False, wait=True)
 
     with ThreadPoolExecutor(20) as pool:
         made = list(pool.map(make, range(20)))
