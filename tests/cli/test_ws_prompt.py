@@ -38,7 +38,7 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         held = await colony.cli("ws", "create", "other", "--prompt", "hello", cwd=checkout)
         assert held.returncode == 3, held.stderr
         assert "other is made, but its agent did not get the prompt" in held.stderr
-        assert "auth login" in held.stderr and "rookery agent restart other" in held.stderr
+        assert "rookery agent login" in held.stderr and "rookery agent restart other" in held.stderr
         needy = json.loads((await colony.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
         assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("other", "prompt-not-sent")]
 

@@ -55,7 +55,7 @@ async def require_provider(client: AgentClient) -> None:
         raise RookeryError(
             "agent-unavailable",
             "OpenCode has no model provider that can be used",
-            "sign in to one: opencode auth login",
+            "sign in to one: rookery agent login (opencode auth login)",
         )
 
 
