@@ -78,7 +78,7 @@ async def test_what_is_known_of_an_agent_is_answered(state: Path) -> None:
         told = await room.call("workspace_get_status")
         assert told["agent"] == {"type": "mixed", "counts": {"idle": 1, "busy": 2, "total": 3}}
         (listed,) = await room.call("workspace_list")
-        assert listed["agent"] == {"state": "running", "port": 14001, "pid": 4711, "error": None}
+        assert listed["agent"].items() >= {"state": "running", "port": 14001, "pid": 4711, "error": None}.items()
 
 
 async def test_a_prompt_goes_to_the_agent_of_the_new_workspace(state: Path) -> None:
