@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal
 
 from rookery.agents.life import Life, Started
@@ -82,6 +82,15 @@ class WorkspaceAgent:
         if isinstance(found, RookeryError):
             raise RookeryError(found.code, found.message, found.remedy)
         return found
+
+    @contextlib.asynccontextmanager
+    async def used(self) -> AsyncGenerator[Life]:
+        """The same, kept awake until the end of the block."""
+        self._rest.enter()
+        try:
+            yield await self.up()
+        finally:
+            self._rest.leave(self._clock.monotonic())
 
     async def stop(self) -> bool:
         """End it; whether there was anything to end."""

@@ -97,7 +97,9 @@ class Life:
 
     async def _idle(self) -> None:
         while True:
-            left = self._rest.left(self._clock.monotonic(), bool(self.running))
+            # Until its sessions are known it may well be busy.
+            busy = self.sessions is None or bool(self.running)
+            left = self._rest.left(self._clock.monotonic(), busy)
             if left == 0:
                 return
             await asyncio.sleep(left if left is not None else _LONG)

@@ -38,11 +38,13 @@ class AgentService(Tenancy):
 
     async def session(self, workspace: Workspace) -> AgentSession | None:
         """That of the first prompt, else the one that was used last."""
-        if (life := await self._running(workspace)) is None:
+        if await self._running(workspace) is None:
             return None
-        first = self.tenants[workspace.path].session
-        found = [first] if first is not None else [one.id for one in await life.client.sessions()]
-        return AgentSession(life.process.port, found[0]) if found else None
+        tenant = self.tenants[workspace.path]
+        async with tenant.agent.used() as life:
+            first = tenant.session
+            found = [first] if first is not None else [one.id for one in await life.client.sessions()]
+            return AgentSession(life.process.port, found[0]) if found else None
 
     def log(self, workspace: Workspace) -> Path:
         return log_of(self.launcher.state, workspace)
@@ -69,11 +71,11 @@ class AgentService(Tenancy):
     async def resume(self, workspace: Workspace) -> list[str]:
         """Take up every turn that was cut off, and the first prompt if it could not be sent; answers the sessions."""
         tenant = await self.wanted(workspace)
-        life = await tenant.agent.up()
-        await _known(life)
-        cut_off = [one.id for one in life.watcher.sessions if one.state == "interrupted"]
-        for session in cut_off:
-            await life.watcher.resume(session)
+        async with tenant.agent.used() as life:
+            await _known(life)
+            cut_off = [one.id for one in life.watcher.sessions if one.state == "interrupted"]
+            for session in cut_off:
+                await life.watcher.resume(session)
         if tenant.unsent is not None:
             tenant.take_up()
             await tenant.taken_up()

@@ -68,6 +68,15 @@ class Rest:
     def __init__(self, seconds: float, now: float) -> None:
         self._seconds = seconds
         self._used = now
+        self._users = 0
+
+    def enter(self) -> None:
+        """Somebody needs it until they leave."""
+        self._users += 1
+
+    def leave(self, now: float) -> None:
+        self._users -= 1
+        self._used = now
 
     def used(self, now: float) -> None:
         """Something needed it, or something in it changed."""
@@ -77,6 +86,6 @@ class Rest:
         """Seconds until it may sleep, 0 if it may now; None if it never may."""
         if not self._seconds:
             return None
-        if busy:
+        if busy or self._users:
             self._used = now
         return max(self._used + self._seconds - now, 0.0)

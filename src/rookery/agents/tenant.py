@@ -112,8 +112,8 @@ class Tenant:
             return
         self.unsent = None
         try:
-            life = await self.agent.up()
-            self.session = await first_prompt.send(life.client, workspace, self.own, prompt)
+            async with self.agent.used() as life:
+                self.session = await first_prompt.send(life.client, workspace, self.own, prompt)
             first_prompt.forget(self.own)
             self._publish("agent.prompted", session=self.session, error=None)
         except RookeryError as error:
