@@ -211,6 +211,16 @@ async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era
             assert len(names) == 1 and told(await other.call(names[0]))["tool"] == "delete_one"
 
 
+async def test_a_denied_tool_with_an_output_schema_answers_nothing_that_the_schema_would_hide() -> None:
+    def servers(theatre: Theatre) -> Message:
+        return {"a": theatre.server("a", Play(tools=[tool("read", outputSchema={"type": "object"})]))}
+
+    async with a_gateway(servers, permission={"*": "ask"}) as gateway:
+        denied = await (await gateway.caller()).call("a__read")
+        assert denied["result"]["isError"] is True and "needs the user's consent" in words(denied)
+        assert "structuredContent" not in denied["result"]
+
+
 @requirement("guard.policy.rules")
 async def test_a_project_may_tighten_and_never_loosen() -> None:
     folder = checkout()

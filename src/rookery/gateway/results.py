@@ -15,13 +15,14 @@ def failed(code: str, message: str) -> Mapping[str, Any]:
     return failed_by(RookeryError(code, message))
 
 
-def failed_by(error: RookeryError) -> Mapping[str, Any]:
-    """The same for an error of ours: as text with its remedy, and as the object that every face answers."""
-    return {
-        "content": [{"type": "text", "text": words_of(error)}],
-        "structuredContent": {"error": error.as_dict()},
-        "isError": True,
-    }
+def failed_by(error: RookeryError, *, structured: bool = True) -> Mapping[str, Any]:
+    """The same for an error of ours: as text with its remedy, and as the object that every face answers.
+
+    A tool's own output schema may have no room for that. Clients check failures against it too, and hide all of one
+    that does not fit, so it is not `structured` then.
+    """
+    told = {"structuredContent": {"error": error.as_dict()}} if structured else {}
+    return {"content": [{"type": "text", "text": words_of(error)}], **told, "isError": True}
 
 
 def words_of(error: RookeryError) -> str:

@@ -16,8 +16,9 @@ from rookery.gateway.rules import ALLOWED, Rules, Verdict
 logger = logging.getLogger("rookery.gateway")
 
 
-class _Schema(msgspec.Struct):
+class _Schemas(msgspec.Struct):
     inputSchema: Any = None
+    outputSchema: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class Target:
     def name(self) -> str:
         """What its own provider calls it."""
         return self.entry.name
+
+    @property
+    def tells_errors(self) -> bool:
+        """Whether its structured content may be an error of ours; those of other tools have a form of their own."""
+        return self.member.ours or msgspec.json.decode(self.entry.raw, type=_Schemas).outputSchema is None
 
 
 @dataclass
@@ -60,7 +66,7 @@ class Table:
             target = self.tools.get(tool)
             if target is None:
                 return None
-            found = msgspec.json.decode(target.entry.raw, type=_Schema).inputSchema
+            found = msgspec.json.decode(target.entry.raw, type=_Schemas).inputSchema
             self._schemas[tool] = found if isinstance(found, dict) else None
         return self._schemas[tool]
 

@@ -101,12 +101,13 @@ class View:
         server = target.member.name
         if target.verdict.action != "allow":
             CALLS.add(server, "denied")
-            return results.failed("tool-denied", target.verdict.why)
+            error = RookeryError("tool-denied", target.verdict.why)
+            return results.failed_by(error, structured=target.tells_errors)
         try:
             result = await (self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name))
         except RookeryError as error:
             CALLS.add(server, error.code)
-            return results.failed_by(error)
+            return results.failed_by(error, structured=target.tells_errors)
         except WireError:
             CALLS.add(server, "error")
             raise
