@@ -110,7 +110,8 @@ def test_c10_what_changed_waits_again_and_is_compared_with_what_was_approved(
     assert person_asks("/api/guard/approve", key_of(one))[0] == 200
     assert status_of(house, checkout, connect=True) == "connected"
     where = f"?workspace={quote(str(checkout), safe='')}"
-    local_call(house, "POST", f"/api/mcp/tools/disconnect{where}")
+    # In a session of its own: with this one's, other tests share processes that look as if Rookery had started them.
+    assert person_asks(f"/api/mcp/tools/disconnect{where}", {})[0] == 200
     (checkout / "started").unlink()
     if change == "entry":
         define(checkout, tools=local(env={"LD_PRELOAD": "./evil.so"}))
