@@ -13,11 +13,12 @@ import psutil
 import pytest
 
 from rookery.cli.agent import COMMANDS, agent as group
+from tests.support.agents import config_with
 from tests.support.e2e import LIMIT, Colony, a_colony
 from tests.support.house import ROOKERY, House, rookery
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces import git, make_repository
 from tests.support.ws import app, made
 
 pytestmark = [pytest.mark.anyio, requirement("agent.cli.verbs"), pytest.mark.timeout(300)]
@@ -97,9 +98,11 @@ async def until(lines: asyncio.StreamReader, wanted: str) -> str:
 
 @requirement("agent.crash.interrupted")
 async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_interface(tmp_path: Path) -> None:
-    # A repository's plugins for the interface are code that nobody has approved.
+    # A repository's plugins for the interface are code that nobody has approved. A theme in this file is something
+    # that the interface would move to another one.
     spy = f'import {{ writeFileSync }} from "fs"; writeFileSync({json.dumps(str(tmp_path / "ran"))}, "");'
     files = {"tui.json": '{"plugin": ["./spy.js"]}', "spy.js": spy + " export default { id: 'spy', tui() {} };"}
+    files["opencode.json"] = config_with(theme="nord")
     checkout = make_repository(tmp_path / "app", files)
     script = {
         "turn": [
@@ -120,7 +123,10 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
 
         assert await asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), colony.env) == 0
         assert not (tmp_path / "ran").exists()
+        assert git(Path(one["path"]), "status", "--porcelain") == ""
         assert (await colony.show(one))["agent"]["state"] == "running"
+        code, told = await asyncio.to_thread(refused, checkout, colony.env, "fix", "--session", "ses_ofanother")
+        assert code == 3 and "ses_ofanother" in told
 
 
 def looked_at(wanted: str, folder: Path, env: Mapping[str, str], *words: str) -> int:
@@ -134,6 +140,11 @@ def looked_at(wanted: str, folder: Path, env: Mapping[str, str], *words: str) ->
         assert len(password) > 20 and not [each for each in here if password in " ".join(each.cmdline())]
         person.types("\x03")
         return person.ends()
+
+
+def refused(folder: Path, env: Mapping[str, str], *words: str) -> tuple[int, str]:
+    with at_a_terminal("agent", "attach", *words, cwd=folder, env=env) as person:
+        return person.ends(), person.text
 
 
 def in_session(pid: int, leader: int) -> bool:

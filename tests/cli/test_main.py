@@ -81,7 +81,8 @@ def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...],
     if path[0] not in ("project", "config"):
         assert "Examples:" in done.stdout
     # What a program that is run answers is its own.
-    answers = path not in {("completion",), ("config", "set"), ("ws", "exec")}
+    theirs = {("ws", "exec"), ("agent", "attach"), ("agent", "login")}
+    answers = path not in {("completion",), ("config", "set"), *theirs}
     assert answers == any("--json" in parameter.opts for parameter in command.params)
 
 

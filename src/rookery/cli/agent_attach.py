@@ -22,7 +22,10 @@ Examples:
   rookery agent attach --session ses_1a2b3c
 """
 
-# Of a repository OpenCode's TUI would load themes, keys and plugins, which are code; nobody has approved those.
+# From the folder that it is started in, OpenCode's interface loads themes, keys and plugins, which are code that nobody
+# has approved; and it rewrites an `opencode.json` there that has settings of older versions in it. So it is started far
+# from the workspace. The agent knows its folder by itself.
+_FOLDER = "/"
 _OURS = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
@@ -46,11 +49,8 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
     one = known.one(name)
     with telling(known, one):
         told: dict[str, Any] = json.loads(known.ask_of(one, "agent", "attach", session=session))
-    _become([told["opencode"], *_words(told, None if new else told["session"])], _environment(told["password"]))
-
-
-def _words(told: dict[str, Any], session: str | None) -> list[str]:
-    return ["attach", told["url"], "--dir", told["directory"], *(["--session", session] if session else [])]
+    words = ["--session", told["session"]] if told["session"] and not new else []
+    _become([told["opencode"], "attach", told["url"], *words], _environment(told["password"]))
 
 
 def _environment(password: str) -> dict[str, str]:
@@ -65,6 +65,7 @@ def _become(command: list[str], environment: dict[str, str]) -> None:
     # Python ignores it, and what is ignored stays so in the program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
+        os.chdir(_FOLDER)
         os.execve(command[0], command, environment)  # noqa: S606 - the OpenCode that the agent runs
     except OSError as error:
         told = f"{command[0]} cannot be run: {error.strerror}"
