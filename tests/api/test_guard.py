@@ -74,6 +74,7 @@ def key_of(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def person_asks(path: str, body: object) -> tuple[int, Any]:
+    """Asks from a session of its own: in that of the tests there are others that look as if Rookery started them."""
     argv = [sys.executable, "-c", ASK, "POST", path, json.dumps(body)]
     with at_a_terminal(argv=argv) as person:
         assert person.ends() == 0, person.text
@@ -83,7 +84,7 @@ def person_asks(path: str, body: object) -> tuple[int, Any]:
 def status_of(house: House, checkout: Path, *, connect: bool = False) -> str:
     where = f"?workspace={quote(str(checkout), safe='')}"
     if connect:
-        local_call(house, "POST", f"/api/mcp/tools/connect{where}")
+        person_asks(f"/api/mcp/tools/connect{where}", {})
     return local_call(house, "GET", f"/api/mcp{where}").json()["tools"]["status"]
 
 
@@ -110,7 +111,6 @@ def test_c10_what_changed_waits_again_and_is_compared_with_what_was_approved(
     assert person_asks("/api/guard/approve", key_of(one))[0] == 200
     assert status_of(house, checkout, connect=True) == "connected"
     where = f"?workspace={quote(str(checkout), safe='')}"
-    # In a session of its own: with this one's, other tests share processes that look as if Rookery had started them.
     assert person_asks(f"/api/mcp/tools/disconnect{where}", {})[0] == 200
     (checkout / "started").unlink()
     if change == "entry":
@@ -201,7 +201,7 @@ def test_c23_a_server_that_was_started_cannot_approve_another(house: House, tmp_
     define(made, victim=local(), spoof=local(args=["spoof.py"], env=environment))
     spoof = wait_until_waiting(house, "spoof")
     assert person_asks("/api/guard/approve", key_of(spoof))[0] == 200
-    local_call(house, "POST", f"/api/mcp/spoof/connect?workspace={quote(str(made), safe='')}")
+    person_asks(f"/api/mcp/spoof/connect?workspace={quote(str(made), safe='')}", {})
     told = (made / "told").read_text()
     assert told.count('[403, {"error": {"code": "approval-refused"') == 2, told
     assert [one["name"] for one in waiting(house)] == ["victim"]
