@@ -153,6 +153,21 @@ def in_session(pid: int, leader: int) -> bool:
     return False
 
 
+@requirement("agent.sleep.wake")
+async def test_one_that_sleeps_is_shown_so_and_woken_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOKERY_AGENTS_IDLE_SECONDS", "1")
+    checkout = make_repository(tmp_path / "app")
+    async with a_colony(SCRIPT, checkout) as colony:
+        one = await colony.create("fix")
+        await answers(colony, "start", "fix", cwd=checkout)
+        await colony.until(one, lambda now: now["agent"]["state"] == "asleep")
+        shown = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
+        assert shown[2].split() == ["fix", "fix", "ready", "asleep"]
+        assert (await answers(colony, "start", "fix", cwd=checkout)).startswith("the agent of fix is ")
+
+
 def test_without_a_daemon_or_a_workspace_that_is_said(tmp_path: Path) -> None:
     done = rookery("agent", "list", "--no-start")
     assert done.returncode == 5 and "rookery up -d" in done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rookery.cli.agent_telling import telling
+from rookery.cli.agent_telling import PATIENT, telling
 from rookery.cli.failure import Failure
 from rookery.cli.ws_names import NAME, Known
 
@@ -45,7 +45,7 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
         raise click.UsageError("--new opens no session: leave --session out")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this is for a terminal; for programs there is the HTTP interface")
-    known = Known(no_start, project)
+    known = Known(no_start, project, PATIENT)
     one = known.one(name)
     with telling(known, one):
         told: dict[str, Any] = json.loads(known.ask_of(one, "agent", "attach", session=session))

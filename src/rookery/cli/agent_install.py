@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from rookery.cli import link, output
-from rookery.cli.agent_telling import telling
+from rookery.cli import output
+from rookery.cli.agent_telling import PATIENT, telling
 from rookery.cli.failure import Failure
 from rookery.cli.visible import visible
 from rookery.cli.ws_names import Known
@@ -24,9 +24,6 @@ Examples:
   rookery agent login anthropic
 """
 
-# 180 MB come over the network, and the daemon ends what takes longer.
-_PATIENT = 1900.0
-
 
 @click.command(epilog=_INSTALL)
 @click.option("--force", is_flag=True, help="Bring it anew, even if it is here.")
@@ -39,7 +36,7 @@ def install(force: bool, as_json: bool, no_start: bool) -> None:
     agents.version pins. The first agent does the same by itself. With agents.version = "path" those on PATH are used,
     and this only checks them.
     """
-    data = _installed(Known(no_start), force=force, silent=as_json)
+    data = _installed(Known(no_start, seconds=PATIENT), force=force, silent=as_json)
     if as_json:
         output.answer_json(data)
         return
@@ -63,7 +60,7 @@ def login(provider: str | None, no_start: bool) -> None:
     from rookery.system.errors import RookeryError
     from rookery.system.foreground import run_in_foreground
 
-    opencode: str = json.loads(_installed(Known(no_start)))["opencode"]
+    opencode: str = json.loads(_installed(Known(no_start, seconds=PATIENT)))["opencode"]
     words = ["--provider", provider] if provider else []
     try:
         code = run_in_foreground([opencode, "auth", "login", *words], os.environ["HOME"], os.environ)
@@ -76,5 +73,4 @@ def login(provider: str | None, no_start: bool) -> None:
 
 def _installed(known: Known, *, force: bool = False, silent: bool = False) -> bytes:
     with telling(known, silent=silent):
-        body = {"force": force}
-        return link.call("POST", "/api/agents/install", body, start=known.start, seconds=_PATIENT)
+        return known.ask("POST", "/api/agents/install", {"force": force})

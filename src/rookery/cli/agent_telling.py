@@ -9,6 +9,9 @@ from rookery.cli.failure import Failure
 from rookery.cli.ws_names import Known, Record
 from rookery.cli.ws_watch import Narration, Watch
 
+# A start may bring OpenCode first, 180 MB over the network; the daemon ends what takes longer.
+PATIENT = 1900.0
+
 
 @contextmanager
 def telling(known: Known, one: Record | None = None, *, silent: bool = False) -> Generator[None]:

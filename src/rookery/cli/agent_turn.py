@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.agent_telling import telling
+from rookery.cli.agent_telling import PATIENT, telling
 from rookery.cli.visible import visible
 from rookery.cli.ws_names import NAME, Known, common
 
@@ -19,7 +19,7 @@ def start(name: str | None, project: str | None, as_json: bool, no_start: bool) 
 
     Returns when it listens. The workspace is opened if it is closed, and OpenCode is brought if it is not here.
     """
-    _turn("start", name, Known(no_start, project), as_json)
+    _turn("start", name, Known(no_start, project, PATIENT), as_json)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery agent stop fix-login\n")
@@ -30,7 +30,7 @@ def stop(name: str | None, project: str | None, as_json: bool, no_start: bool) -
 
     A turn that runs is cut off. The workspace stays open, and so does its MCP endpoint.
     """
-    _turn("stop", name, Known(no_start, project), as_json)
+    _turn("stop", name, Known(no_start, project, PATIENT), as_json)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery agent restart fix-login\n")
@@ -42,7 +42,7 @@ def restart(name: str | None, project: str | None, as_json: bool, no_start: bool
     For after a change of its config, servers or logins. A turn that runs is cut off; `rookery agent resume` takes it
     up again.
     """
-    _turn("restart", name, Known(no_start, project), as_json)
+    _turn("restart", name, Known(no_start, project, PATIENT), as_json)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery ws list --attention\n  rookery agent resume fix-login\n")
@@ -54,7 +54,7 @@ def resume(name: str | None, project: str | None, as_json: bool, no_start: bool)
     Each session that is shown as interrupted is told to go on from where it was. A first prompt that could not be sent
     is sent.
     """
-    _turn("resume", name, Known(no_start, project), as_json)
+    _turn("resume", name, Known(no_start, project, PATIENT), as_json)
 
 
 def _turn(verb: str, name: str | None, known: Known, as_json: bool) -> None:

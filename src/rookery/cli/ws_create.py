@@ -70,6 +70,10 @@ def create(
                 _wait(known, watch, made, narration)
                 if prompt is not None:
                     wait_for_prompt(watch, made, narration)
+        except Failure as failure:
+            if prompt is not None and failure.code == "setup-failed":
+                failure.remedy += "; its agent gets the prompt all the same, with the end of that log"
+            raise
         finally:
             narration.end()
     _answer(known, made, as_json)

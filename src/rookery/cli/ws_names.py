@@ -20,14 +20,15 @@ PATIENT = 600.0
 class Known:
     """What the daemon knows, of one project or of all."""
 
-    def __init__(self, no_start: bool, project: str | None = None) -> None:
+    def __init__(self, no_start: bool, project: str | None = None, seconds: float = PATIENT) -> None:
         self.project = project
         self.start = not no_start
+        self.seconds = seconds
 
     def ask(self, method: str, route: str, /, body: object = None, **query: str | None) -> bytes:
         chosen = [f"{key}={quoted(value)}" for key, value in query.items() if value is not None]
         asked = f"{route}?{'&'.join(chosen)}" if chosen else route
-        return link.call(method, asked, body, start=self.start, seconds=PATIENT)
+        return link.call(method, asked, body, start=self.start, seconds=self.seconds)
 
     def ask_of(self, one: Record, *rest: str, method: str = "GET", body: object = None, **query: str | None) -> bytes:
         """One call about one workspace."""
