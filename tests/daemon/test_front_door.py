@@ -8,27 +8,31 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
+from unittest.mock import Mock
 
 import psutil
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
-from rookery.api.app import Routes
+from rookery.api import app as api
 from tests.support.driven import house_of
 from tests.support.house import House, kill, quiet_port, rookery, up
 from tests.support.requirements import requirement
 
+# The routes are made for a house that is not needed before one of them is called.
+APP = cast(Starlette, api.build(cast(api.House, Mock())))
 ROUTES = [
-    ("GET", "/api/health"),
-    ("GET", "/api/status"),
-    ("GET", "/api/events"),
-    ("GET", "/api/logs"),
-    ("GET", "/api/projects"),
-    ("POST", "/api/projects"),
-    ("POST", "/api/daemon/reload"),
-    ("POST", "/api/daemon/stop"),
-    ("GET", "/metrics"),
+    *(
+        (method, re.sub(r"{\w+}", "x", route.path))
+        for route in APP.routes
+        if isinstance(route, Route)
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ),
     ("GET", "/"),
     ("POST", "/mcp"),
+    ("POST", "/w/x/y/mcp"),
     ("GET", "/no/such/route"),
 ]
 JSON = {"Content-Type": "application/json"}
@@ -42,9 +46,9 @@ sys.stdout.buffer.write(client.recv(100))
 """
 
 
-def test_every_route_is_in_the_list_that_is_attacked(house: House) -> None:
-    handlers = [name for name in vars(Routes) if not name.startswith("_")]
-    assert len([path for _, path in ROUTES if path.startswith(("/api", "/metrics"))]) == len(handlers)
+def test_the_routes_that_are_attacked_are_those_of_the_app() -> None:
+    assert {("GET", "/api/status"), ("POST", "/api/daemon/stop"), ("DELETE", "/api/workspaces/x/x")} <= set(ROUTES)
+    assert len(ROUTES) > 40
 
 
 @requirement("house.auth.cross-site")
