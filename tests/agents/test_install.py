@@ -112,6 +112,22 @@ async def test_a_program_that_lost_its_end_in_a_power_cut_is_brought_anew(state:
     assert (await installer(state, registry).install()).opencode.read_text() == program(PINNED)
 
 
+async def test_what_is_brought_again_takes_the_place_of_the_old_one_only_when_it_is_whole(
+    state: Path, registry: Registry
+) -> None:
+    found = await installer(state, registry).install()
+    assert found.ripgrep is not None
+    found.ripgrep.write_text("damaged!")
+    registry.publish(OPENCODE, PINNED, {"bin/opencode": program("2.0.0")})
+    with pytest.raises(RookeryError, match="instead of"):
+        await installer(state, registry).install(again=True)
+    assert found.opencode.read_text() == program(PINNED)
+    registry.publish(OPENCODE, PINNED, {"bin/opencode": program(PINNED)})
+    assert await installer(state, registry).install(again=True) == found
+    assert found.ripgrep.read_text() == program("ripgrep")
+    assert releases(state) == [f"{OPENCODE}-{PINNED}"]
+
+
 async def test_what_is_not_what_the_registry_says_is_refused(state: Path, registry: Registry) -> None:
     registry.wrong = True
     with pytest.raises(RookeryError, match="EINTEGRITY"):

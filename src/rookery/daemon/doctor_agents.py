@@ -39,10 +39,10 @@ class AgentChecks:
             found = await Installer(self._state, self._programs.spawner, self._environment).find(self._version)
         except RookeryError as error:
             told = Check("opencode", "failed", error.message, error.remedy)
-            return told, Check("ripgrep", "warning", "comes with OpenCode", error.remedy)
+            return told, Check("ripgrep", "warning", "it comes with OpenCode", error.remedy)
         if found is None:
             told = f"OpenCode {self._version} is not installed yet; the first agent brings it"
-            return Check("opencode", "warning", told, _INSTALL), Check("ripgrep", "warning", "comes with it", _INSTALL)
+            return Check("opencode", "warning", told, _INSTALL), Check("ripgrep", "warning", "it comes along", _INSTALL)
         opencode = Check("opencode", "ok", f"{found.version} at {found.opencode}")
         return opencode, Check("ripgrep", "ok", str(found.ripgrep))
 
@@ -96,7 +96,7 @@ class AgentChecks:
     def _models(self) -> Check:
         found = logins(self._environment, read_jsonc)
         if not found:
-            told = "no model provider is signed in, so agents have at most what OpenCode offers for nothing"
+            told = "no model provider is signed in, so agents have at most what OpenCode offers for free"
             return Check("models", "warning", told, _LOGIN)
         return Check("models", "ok", ", ".join(f"{one.provider} ({one.by})" for one in found))
 
