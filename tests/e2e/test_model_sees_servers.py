@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -93,5 +92,5 @@ def server_of(process: psutil.Process) -> str | None:
     return process.cwd() if process.cmdline()[-1:] == ["server.py"] else None
 
 
-def is_idle(one: Shown) -> Any:
+def is_idle(one: Shown) -> bool:
     return one["status"]["agent"]["type"] == "idle"
