@@ -1,4 +1,4 @@
-"""`python -P -m rookery.daemon serve|doctor|config|model`: what the command line hands over to."""
+"""`python -P -m rookery.daemon serve|doctor|config|model|client|bridge`: what the command line hands over to."""
 
 import argparse
 import os
@@ -29,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
     model.add_argument("--log", type=Path)
     model.add_argument("--check", action="store_true")
     model.add_argument("--json", action="store_true")
+    bridge = commands.add_parser("bridge")
+    bridge.add_argument("--workspace")
+    bridge.add_argument("--of")
+    bridge.add_argument("--no-start", action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
         from rookery.daemon.options import Options
@@ -52,6 +56,10 @@ def main(argv: list[str] | None = None) -> int:
         from rookery.daemon.model import ServeOptions, run_model
 
         return run_model(ServeOptions(given.script, given.port, given.log, given.check, given.json))
+    if given.command == "bridge":
+        from rookery.daemon.bridge import run_bridge
+
+        return run_bridge(given.workspace, given.of, start=not given.no_start)
     from rookery.daemon.configure import run_config
 
     return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)

@@ -7,6 +7,7 @@ import stat
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from rookery.wire.connection import Peer
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError, one_line
@@ -43,14 +44,27 @@ async def serve_lines(
 
 
 async def serve_stdio(service: Service) -> None:
-    """Serve on this process's stdin and stdout. What anybody prints from now on goes to stderr."""
-    incoming, outgoing = _take_over()
-    reader = await _open_in(incoming)
-    out = await _open_out(outgoing, reader)
+    """Serve on this process's stdin and stdout."""
+    reader, out = await open_stdio()
     try:
         await serve_lines(service, reader, out.write)
     finally:
         await out.close()
+
+
+class Out(Protocol):
+    """Where lines are written to. A reader that has gone is a ConnectionError, or an end of what is read."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def open_stdio() -> tuple[asyncio.StreamReader, Out]:
+    """This process's stdin and stdout, for messages alone. What anybody prints from now on goes to stderr."""
+    incoming, outgoing = _take_over()
+    reader = await _open_in(incoming)
+    return reader, await _open_out(outgoing, reader)
 
 
 def _take_over() -> tuple[int, int]:

@@ -1,0 +1,28 @@
+"""`rookery bridge`."""
+
+import click
+
+from rookery.cli.handover import hand_over
+from rookery.cli.ws_names import complete
+
+_EPILOG = """\b
+Nothing but messages goes to stdout. The daemon is started if none runs; if it is restarted, the bridge signs in to it
+again by itself, and what was under way is answered with an error. Config for a client: rookery client print CLIENT
+
+\b
+Examples:
+  rookery bridge
+  rookery bridge --workspace fix-login
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--workspace", metavar="NAME", shell_complete=complete, help="What this workspace sees; else everything.")
+@click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
+@click.option("--no-start", is_flag=True, help="Answer requests with an error instead of starting the daemon.")
+def bridge(workspace: str | None, project: str | None, no_start: bool) -> None:
+    """MCP over stdin and stdout, for clients that speak only that."""
+    words = [f"--workspace={workspace}"] if workspace is not None else []
+    words += [f"--of={project}"] if project is not None else []
+    words += ["--no-start"] if no_start else []
+    hand_over("bridge", *words)
