@@ -17,9 +17,12 @@ from tests.support.workspaces import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
+# Not in git; brought along, and there before the agent reads its first prompt.
+FILES = {".gitignore": ".env\n", ".keepfiles": ".env\n"}
 SCRIPT = {
     "step": [
-        {"call": "write", "with": {"filePath": "login.txt", "content": "works"}, "expect": "Fix the login"},
+        {"call": "bash", "with": {"command": "cat .env", "description": "Looks"}, "expect": "Fix the login"},
+        {"call": "write", "with": {"filePath": "login.txt", "content": "works"}, "expect": "KEY=a secret"},
         {"say": "The login works again."},
     ]
 }
@@ -52,13 +55,14 @@ class User:
 
 @requirement("ws.create.barrier", "ws.delete.restore", "agent.cli.verbs")
 async def test_a_prompt_a_look_at_the_agent_and_a_workspace_that_is_deleted_and_comes_back(tmp_path: Path) -> None:
-    app = make_repository(tmp_path / "app")
+    app = make_repository(tmp_path / "app", FILES)
+    (app / ".env").write_text("KEY=a secret")
     async with scripted_model(SCRIPT) as model:
         user = User(app, await asyncio.to_thread(offline_environment, model.url))
         try:
             place = Path(await user.runs("ws", "create", "fix-login", "--prompt", "Fix the login, please."))
             async with asyncio.timeout(LIMIT):
-                await model.requests.wait_for(lambda one: one.step == 2 and one.ended == "answered")
+                await model.requests.wait_for(lambda one: one.step == 3 and one.ended == "answered")
             assert (place / "login.txt").read_text() == "works"
             assert model.requests.unforeseen == []
 
@@ -75,6 +79,7 @@ async def test_a_prompt_a_look_at_the_agent_and_a_workspace_that_is_deleted_and_
 
             assert Path(await user.runs("ws", "restore", "fix-login")) == place
             assert (place / "login.txt").read_text() == "works"
+            assert (place / ".env").read_text() == "KEY=a secret"
             assert git(place, "branch", "--show-current") == "fix-login"
             await user.runs("agent", "start", "fix-login")
             assert await asyncio.to_thread(user.looks, "The login works again.") == 0
