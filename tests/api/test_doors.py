@@ -182,8 +182,13 @@ async def test_a_client_of_the_first_transport_is_served_the_view_that_it_opened
     folder = checkout()
     tool = "one_echo" if query else "one__echo"
     async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
-        for path in (f"/sse{query}", view_of(folder).replace("/mcp", "/sse") + query):
-            async with Client(sse_client(gateway.url(path)), mode="legacy") as client:
+        for view in (f"/mcp{query}", view_of(folder) + query):
+            # That the list has grown is told before the client comes: this one fails if it is told while it leaves.
+            first = await gateway.caller(view)
+            await first.listen()
+            await first.tools()
+            await first.hears("notifications/tools/list_changed")
+            async with Client(sse_client(gateway.url(view.replace("/mcp", "/sse"))), mode="legacy") as client:
                 assert tool in [each.name for each in (await client.list_tools()).tools]
                 found = await client.call_tool(tool, {"a": 1})
                 assert not found.is_error

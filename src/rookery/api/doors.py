@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +17,7 @@ from rookery.gateway.member import Member
 from rookery.gateway.nowhere import Nowhere
 from rookery.gateway.rules import Judge
 from rookery.gateway.view import View
+from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.fleet import Fleet
@@ -34,6 +35,8 @@ _MOST_ENDPOINTS = 1000
 _MOST_CHOICES = 500
 # How long calls may go on in a workspace that is closed; a deletion that its own client waits for is one of them.
 _DRAIN_SECONDS = 60.0
+# How long a choice is taken for what it was without a look at the folder.
+LOOK_SECONDS = 0.5
 
 Made = tuple[Endpoint, View | Nowhere]
 
@@ -49,13 +52,22 @@ class Rooms:
     info: dict[str, Any]
 
 
-class _Known(NamedTuple):
+@dataclass(slots=True)
+class _Known:
     """What was chosen before. It holds while the folder is the same worktree, by its link to the repository."""
 
     endpoint: Endpoint
     path: bytes
     link: Path | None
     mark: tuple[int, ...] | None
+    looked: float = 0.0
+
+    def holds(self) -> bool:
+        """Looked at now and then only: a worktree that goes by our hands is forgotten at once."""
+        if self.link is None or (now := SYSTEM_CLOCK.monotonic()) < self.looked + LOOK_SECONDS:
+            return True
+        self.looked = now
+        return _mark_of(self.link) == self.mark
 
 
 class Doors:
@@ -77,7 +89,7 @@ class Doors:
         headers = Head.of(scope["headers"]).all(HEADER)
         chosen = (raw, scope["query_string"], scope["state"]["principal"].workspace, *headers)
         known = self._chosen.get(chosen)
-        if known is None or (known.link is not None and _mark_of(known.link) != known.mark):
+        if known is None or not known.holds():
             beside, _, end = raw.decode("latin-1").rpartition("/")
             if end not in _ENDS or (beside and not beside.startswith("/w/")):
                 await self._rest(scope, receive, send)

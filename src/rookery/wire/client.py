@@ -123,7 +123,7 @@ class Client(Requester):
                 listener=listener,
                 capabilities=capabilities,
             )
-            if not rounds or not self.modern or b"input_required" not in bytes(result):
+            if not rounds or not self.modern or bytes(result).find(b"input_required") < 0:
                 return result
             members = object_of(result, "result")
             if members.get("resultType") != Raw(b'"input_required"'):

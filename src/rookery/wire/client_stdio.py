@@ -96,7 +96,7 @@ class StdioChannel:
             framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
         else:
             # What was relayed as it came may have line breaks between its parts.
-            framed = (one_line(message) if b"\n" in message or b"\r" in message else message) + b"\n"
+            framed = one_line(message) + b"\n"
         return None if self._outbox.post(framed, at_once=at_once) else self._post_later(self._outbox, framed)
 
     async def _post_later(self, outbox: Outbox, framed: bytes) -> None:

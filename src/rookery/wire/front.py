@@ -63,6 +63,9 @@ class Front(asyncio.Protocol):
         self._seconds: float | None = None
         self._feed: Callable[[bytes], None] | None = None
         self._known: Repeated | None = None
+        # Waited for by a task that has nothing to do.
+        self._free: asyncio.Future[Exchange] | None = None
+        self._ended = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._stall: asyncio.TimerHandle | None = None
@@ -76,6 +79,10 @@ class Front(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.forget(self)
+        self._ended = True
+        if self._free is not None:
+            self._free.cancel()
+            self._free = None
         self._moved = False
         self._deadline.cancel()
         if self._stall is not None:
@@ -310,7 +317,20 @@ class Front(asyncio.Protocol):
                 self._enter("idle", self.limits.keep_alive_seconds)
 
     def _start(self, exchange: Exchange) -> None:
-        self.door.tasks.start(exchange.run(self.door.app), exchange.scope["path"])
+        if self._free is None:
+            self.door.tasks.start(self._serve(exchange), exchange.scope["path"])
+        else:
+            free, self._free = self._free, None
+            free.set_result(exchange)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Run one exchange after another in the same task: a new one for each would cost more than most of them do."""
+        while True:
+            await exchange.run(self.door.app)
+            if self._free is not None or self._ended or cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+                return
+            self._free = self._loop.create_future()
+            exchange = await self._free
 
     # ---- slow readers
 

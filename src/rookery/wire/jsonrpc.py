@@ -81,7 +81,7 @@ def decode(data: bytes) -> list[Message]:
     batch = data.lstrip()[:1] == b"["
     if not data.isascii():
         _check_text(data)
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+    if len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(data)
     try:
         if not batch:
@@ -122,8 +122,7 @@ def _check_text(data: bytes) -> None:
 
 def _check_depth(data: bytes) -> None:
     """Refuse what is nested so deep that a parser behind us may not survive it."""
-    depth = 0
-    quoted = escaped = False
+    depth, quoted, escaped = 0, False, False
     for byte in data:
         if escaped:
             escaped = False
@@ -183,7 +182,9 @@ def text_of(params: Params, name: str) -> str:
 
 def one_line(message: bytes) -> bytes:
     """The same message for a wire that frames by lines: a line break in JSON never stands inside a string."""
-    return message.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in message or b"\r" in message else message
+    # Not with `in`, which tries first whether it is asked for a number.
+    broken = message.find(b"\n") >= 0 or message.find(b"\r") >= 0
+    return message.replace(b"\n", b" ").replace(b"\r", b" ") if broken else message
 
 
 def encode_result(id_: Id, result: bytes) -> bytes:
