@@ -9,6 +9,8 @@ from rookery.system.git_config import harmless, own_programs
 from rookery.system.spawn import Completed, Spawner
 
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "gc.auto=0")
+# What asks each submodule whether it has changed, by a git of its own that heeds the config there.
+_LOOKING_INTO_SUBMODULES = ("diff", "diff-files", "status")
 _SECONDS = 30.0
 
 
@@ -32,7 +34,7 @@ class Git:
         """
         env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | (_signed_in() if write else {"GIT_OPTIONAL_LOCKS": "0"})
         if not trusted:
-            env |= await harmless(folder, self._bare)
+            env |= await harmless(folder, self._bare, submodules=args[0] in _LOOKING_INTO_SUBMODULES)
         # The folder is not git's to choose: GIT_DIR and its like are not in the allow-list.
         return await self._bare(folder, *args, env=env, timeout=timeout, input=input)
 
