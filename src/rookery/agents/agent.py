@@ -112,7 +112,8 @@ class WorkspaceAgent:
                 self._become("restarting")
                 self.start()
                 return True
-            self._resolve(RookeryError("agent-unavailable", f"the agent of {self.name} was stopped", _START))
+            told = f"the agent of {self.name} was stopped"
+            self._resolve(RookeryError("agent-unavailable", told, "start it: rookery agent start"))
             self._become("stopped")
             return was != "stopped"
 
@@ -196,6 +197,3 @@ class WorkspaceAgent:
         if self._outcome is None or self._outcome.done():
             self._outcome = asyncio.get_running_loop().create_future()
             self._wanted.clear()
-
-
-_START = "start it: rookery agent start"

@@ -13,6 +13,7 @@ from rookery.agents.installing import Tell
 from rookery.agents.launching import Launcher
 from rookery.agents.life import Life, Started
 from rookery.agents.needs import needs_of
+from rookery.agents.project_config import KIND
 from rookery.agents.supervision import Pace
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
@@ -76,7 +77,7 @@ class Tenant:
         waits = life.started.wired.waits if life is not None else ""
         needs = list(needs_of(agent.sessions))
         if waits:
-            needs.append(Need("needs-approval", f"{waits}: rookery guard approve"))
+            needs.append(Need("needs-approval", f"{waits}: rookery guard approve {KIND}"))
         if self.unsent is not None and agent.error is None:
             told = f"{self.unsent.message}; {self.unsent.remedy}" if self.unsent.remedy else self.unsent.message
             needs.append(Need("prompt-not-sent", f"the first prompt was not sent: {told}"))
