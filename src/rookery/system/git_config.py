@@ -69,7 +69,7 @@ async def _checkouts_in(folder: Path, git: Callable[..., Awaitable[Completed]], 
     """The submodules that git looks into on its way, and theirs: each has a config of its own, which counts there."""
     if not _has_submodules(folder):
         return []
-    listed = await git(folder, "ls-files", "--stage", "-z")
+    listed = await git(folder, "ls-files", "--stage", "-z", limit=_LARGEST_INDEX)
     if listed.returncode != 0 or listed.cut or depth > _DEEPEST:
         raise RookeryError("git-failed", f"the submodules of {folder} cannot be told", "mend its index")
     found: list[Path] = []
