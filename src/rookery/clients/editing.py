@@ -14,7 +14,7 @@ from rookery.system.errors import RookeryError
 from rookery.upstreams.jsonc import BOM, Array, JsoncError, Object, line_of, parse, plain
 from rookery.upstreams.splice import insert_member, remove_member, replace_value
 
-_MEND = "mend the file first; it was not touched"
+_MEND = "mend the file, which was not touched, or add by hand what `rookery client print` shows"
 
 
 def snippet(client: Client, name: str, entry: Entry) -> str:
