@@ -1,6 +1,7 @@
 """One workspace and its agent: it waits for the preparation, gets the first prompt, and tells what became of it."""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from rookery.workspaces.agent import Agent, AgentStatus, Need
 from rookery.workspaces.record import Workspace, as_text
 
 logger = logging.getLogger("rookery.agents")
+# How long a workspace waits for its running turns to end before their process does.
+_ENDING_SECONDS = 5.0
 
 
 class Tenant:
@@ -66,6 +69,17 @@ class Tenant:
         """Raise why the first prompt was not sent, after what is `said` of it."""
         if (error := self.unsent) is not None:
             raise RookeryError(error.code, f"{said}{error.message}", error.remedy)
+
+    async def end_turns(self) -> None:
+        """Have OpenCode write down that its turns were ended, and not cut off.
+
+        What it was answered before is written down too: an agent may have asked itself for the end of its workspace.
+        """
+        if (life := self.agent.life) is None:
+            return
+        with contextlib.suppress(RookeryError, TimeoutError):
+            async with asyncio.timeout(_ENDING_SECONDS):
+                await asyncio.gather(*map(life.client.abort, life.running))
 
     async def close(self) -> bool:
         """End it; whether there was anything to end."""
