@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "wire": {"system"},
     "gateway": {"system", "wire"},
     "upstreams": {"system", "wire", "gateway"},
+    "clients": {"system", "upstreams"},
     "guard": {"system", "wire", "gateway"},
     "workspaces": {"system"},
     "files": {"system"},

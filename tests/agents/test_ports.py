@@ -50,6 +50,14 @@ async def test_a_port_is_free_again_when_its_workspace_is_gone(state: Path, tmp_
         assert await ports.of(two) == kept
 
 
+async def test_rookerys_with_other_state_folders_give_out_other_ports(tmp_path: Path) -> None:
+    found: set[int] = set()
+    for name in ("one", "two", "three", "four"):
+        async with opened(store_file(own(tmp_path / name))) as store:
+            found |= set(await AgentPorts(store).others(1))
+    assert len(found) > 1
+
+
 async def test_d15_a_port_that_something_listens_on_is_not_given(state: Path, tmp_path: Path) -> None:
     async with opened(store_file(state)) as store:
         ports = AgentPorts(store)

@@ -1,5 +1,6 @@
 """Agents in the daemon, with the real OpenCode: they come and go with workspaces, and outlive what befalls them."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ from tests.support.agency import Agency, an_agency, environment_of
 from tests.support.house import alive
 from tests.support.requirements import requirement
 from tests.support.watched import steps
+from tests.support.wire import soon
 from tests.support.workspaces import make_repository
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 SCRIPT = steps(
     hello=[{"say": "hello yourself"}],
@@ -41,7 +43,6 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
         made = await agency.create("feature/one", prompt="run")
         agent = await agency.until_is(made, "running")
         assert agent.pid is not None and agent.error is None and agent.notes == ()
-        assert psutil.Process(agent.pid).create_time() >= config.stat().st_mtime
         assert psutil.Process(agent.pid).cwd() == str(made.path)
         assert await agency.tools.port(made) == agent.port
 
@@ -97,6 +98,7 @@ async def test_d15_an_agent_that_hangs_is_ended_and_back_on_its_port() -> None:
         made = await agency.create("one")
         await agency.until_is(made, "running")
         await back_after(agency, made, signal.SIGSTOP, "OpenCode hangs")
+        assert agency.told(made)[-3:] == ["running", "restarting", "running"]
 
 
 async def back_after(agency: Agency, made: Workspace, blow: signal.Signals, told: str) -> None:
@@ -150,15 +152,19 @@ async def test_agent_and_first_prompt_wait_for_the_setup_and_get_its_log_if_it_f
         assert (await agency.tools.get(made.project.id, "one")).state == "failed"
 
 
-@requirement("agent.config.no-port")
-async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not_work() -> None:
-    async with an_agency(SCRIPT, app(), model=False, gateway_port=False) as agency:
+@requirement("agent.config.no-port", "ws.daily.attention")
+async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not_work(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    os.mkfifo(heard)
+    notify = f'echo "$ROOKERY_WORKSPACE_NAME $ROOKERY_ATTENTION" > {heard}'
+    async with an_agency(SCRIPT, app(), model=False, gateway_port=False, notify=notify) as agency:
         with pytest.raises(RookeryError, match="one is made, but its prompt was not sent: OpenCode has no model") as no:
             await agency.create("one", prompt="hello")
         assert (no.value.code, no.value.remedy) == (
             "agent-unavailable",
             "sign in to one: rookery agent login (opencode auth login)",
         )
+        assert await soon(asyncio.to_thread(heard.read_text)) == "one prompt-not-sent\n"
         made = await agency.tools.get((await agency.tools.project(None)).id, "one")
         agent = await agency.until_is(made, "running")
         assert [one.reason for one in agent.attention] == ["prompt-not-sent"]

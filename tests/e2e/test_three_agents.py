@@ -11,7 +11,7 @@ import pytest
 
 from rookery.agents.ports import is_taken
 from rookery.testing.request_log import Record
-from tests.support.e2e import Colony, Shown, a_colony, is_ready
+from tests.support.e2e import Colony, Shown, a_colony, is_ready, place_of
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, git, make_repository
@@ -98,6 +98,12 @@ async def test_f06_three_agents_get_their_own_answers_and_one_deletes_its_worksp
         assert colony.model.requests.unforeseen == []
         assert config.read_bytes() == written
         assert {one["name"] for one in await colony.rest("GET", "/api/trash")} == set(COLOURS)
+
+        # The turn that deleted its own workspace was ended with it, which is not to be taken up again.
+        await colony.rest("POST", "/api/trash/red/restore")
+        await colony.rest("POST", f"{place_of(made['red'])}/agent/start")
+        back = await colony.until(made["red"], lambda one: one["status"]["agent"]["counts"]["total"])
+        assert (back["status"]["agent"]["type"], back["attention"]) == ("idle", [])
 
 
 async def step(colony: Colony, conversation: int, number: int) -> Record:

@@ -14,7 +14,7 @@ import pytest
 
 from rookery.agents.service import AgentService
 from rookery.agents.supervision import Pace
-from rookery.daemon.settings import Agents, Settings
+from rookery.daemon.settings import Agents, Notify, Settings
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.workspaces.agent import Agent
 from rookery.workspaces.record import Workspace
@@ -99,10 +99,11 @@ async def an_agency(
     gateway_port: bool = True,
     servers: Mapping[str, Any] | None = None,
     pace: Pace | None = None,
+    notify: str = "",
     **agents: Any,
 ) -> AsyncGenerator[Agency]:
     """At the end all agents are stopped. Without a `model` OpenCode has none; `agents` are settings."""
-    settings = Settings(agents=Agents(version="path", start="open", **agents))
+    settings = Settings(agents=Agents(version="path", **agents), notify=Notify(notify))
     async with scripted_model(script) as made:
         with pytest.MonkeyPatch.context() as patch:
             await asyncio.to_thread(_surround, patch, made.url if model else None)

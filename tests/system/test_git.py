@@ -101,3 +101,28 @@ async def test_neither_hook_nor_fsmonitor_of_a_repository_runs(git: Git, reposit
     await git.main_checkout(repository)
     await git.run(repository, "status", "--porcelain=v2")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", [("status", "--porcelain"), ("diff", "--ignore-submodules=none"), ("diff-files",)])
+async def test_nothing_that_the_config_of_a_submodule_names_runs_either(
+    git: Git, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    person = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always")
+    for name in ("outer", "middle", "inner"):
+        run("git", "init", "-q", "-b", "main", str(tmp_path / name))
+        (tmp_path / name / "file").write_text("one\n")
+        run("git", "-C", str(tmp_path / name), "add", "file")
+        run("git", "-C", str(tmp_path / name), *person, "commit", "-q", "-m", "one")
+    for name, inner in (("middle", "inner"), ("outer", "middle")):
+        run("git", "-C", str(tmp_path / name), *person, "submodule", "add", "-q", str(tmp_path / inner), "lib")
+        run("git", "-C", str(tmp_path / name), *person, "commit", "-q", "-m", "lib")
+    outer = tmp_path / "outer"
+    run("git", "-C", str(outer), *person, "submodule", "update", "-q", "--init", "--recursive")
+    for number, place in enumerate((outer / "lib", outer / "lib" / "lib")):
+        for key in ("clean", "process"):
+            run("git", "-C", str(place), "config", f"filter.evil{number}.{key}", f"touch {tmp_path}/ran-{number}; cat")
+        (place / ".gitattributes").write_text(f"* filter=evil{number}\n")
+        # Of the same size: git has to look at the content.
+        (place / "file").write_text("eno\n")
+    assert (await git.run(outer, *command)).stdout
+    assert not list(tmp_path.glob("ran-*"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import House
+from tests.support.house import House, rookery
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
@@ -24,3 +24,14 @@ def test_an_entry_that_leads_back_to_rookery_is_left_out_with_a_note(house: Hous
     assert house.http("GET", "/api/mcp").json().keys() == {"other", "away"}
     told = [one["message"] for one in house.http("GET", "/api/problems").json() if one["note"]]
     assert told == [f'the server "{name}" is Rookery itself, and left out' for name in ("rookery", "one")]
+
+
+def test_the_bridge_is_rookery_itself_too(house: House) -> None:
+    file = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
+    file.parent.mkdir(parents=True)
+    done = rookery("client", "install", "opencode", "--transport", "bridge")
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(file.read_text())
+    entries["mcp"]["other"] = {"type": "local", "command": ["/opt/rookery", "tools"], "enabled": False}
+    file.write_text(json.dumps(entries))
+    assert house.http("GET", "/api/mcp").json().keys() == {"other"}

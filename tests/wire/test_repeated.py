@@ -1,5 +1,6 @@
 """A head that comes again is known by its bytes, and nothing else changes by that."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from rookery.wire.front import Front
 from rookery.wire.gate import OWNER, Tokens, tcp_judge
 from rookery.wire.head import Head
 from rookery.wire.repeated import Repeated, learned
-from tests.support.wire import Client, echo, request, serving
+from tests.support.wire import Client, echo, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 
@@ -114,20 +115,20 @@ async def test_a_body_that_is_too_large_is_refused_however_often_its_head_was_he
 )
 def test_what_asks_for_more_than_to_be_read_is_parsed_each_time(method: str, header: str) -> None:
     data = request(method, "/a", header, body=_SIX)
-    assert learned(data, scope_of(data)) is None
+    assert learned(data, scope_of(data), len(data)) is None
 
 
 def test_a_request_is_learned_only_from_all_of_it_and_nothing_else() -> None:
     data = request("POST", "/a", body=_SIX)
-    assert learned(data, scope_of(data)) is not None
-    assert learned(data[:-1], scope_of(data)) is None
-    assert learned(data + b"G", scope_of(data)) is None
+    assert learned(data, scope_of(data), len(data)) is not None
+    assert learned(data[:-1], scope_of(data), len(data[:-1])) is None
+    assert learned(data + b"G", scope_of(data), len(data + b"G")) is None
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.integers(-3, 3))
 def test_only_a_whole_request_with_that_head_has_a_body(before: bytes, body: bytes, off: int) -> None:
     first = request("POST", "/a", body=b"{}")
-    known = learned(first, scope_of(first))
+    known = learned(first, scope_of(first), len(first))
     assert known is not None
     data = request("POST", "/a", body=body)
     assert known.body_of(data) == body
@@ -156,3 +157,26 @@ async def test_the_scope_of_a_repeated_request_is_its_own(repeats: list[bytes]) 
         for _ in range(3):
             await client.ask(request("POST", "/a", body=_SIX))
     assert seen == [0, 0, 0] and len(repeats) == 2
+
+
+async def test_the_end_of_a_request_is_not_taken_for_a_whole_one(
+    repeats: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands in a header, on its own it is what it says."""
+    begun, on_url = asyncio.Event(), Front.on_url
+
+    def noted(self: Front, url: bytes) -> None:
+        begun.set()
+        on_url(self, url)
+
+    monkeypatch.setattr(Front, "on_url", noted)
+    async with serving(echo) as site:
+        inner = request("POST", "/inner", "X-Tag: y", body=b"{}")
+        outer = request("POST", "/outer", "X-Tag: y", body=b"{}").partition(b"Content-Length")[0] + b"X-Inner: "
+        client = await site.client()
+        await client.send(outer)
+        await soon(begun.wait())
+        # The rest comes in a piece of its own, and looks like a request.
+        assert (await heard(client, inner))["path"] == "/outer"
+        assert (await heard(client, inner))["path"] == "/inner"
+    assert repeats == []

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Literal
 
-from rookery.agents.life import Life, Started
+from rookery.agents.life import Life, Outcome, Started, lived
 from rookery.agents.needs import ended
 from rookery.agents.status import SessionState, aggregate
 from rookery.agents.supervision import Pace, Rest, Restarts
@@ -48,7 +48,7 @@ class WorkspaceAgent:
         self._were_running: frozenset[str] = frozenset()
         self._run: asyncio.Task[None] | None = None
         # What comes of the start that is under way, or of the next one.
-        self._outcome: asyncio.Future[Life | RookeryError] | None = None
+        self._outcome: Outcome = asyncio.get_running_loop().create_future()
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._tasks = TaskSet(f"agent {name}")
@@ -77,11 +77,7 @@ class WorkspaceAgent:
         if self.life is not None:
             return self.life
         self._wanted.set()
-        assert self._outcome is not None
-        found = await asyncio.shield(self._outcome)
-        if isinstance(found, RookeryError):
-            raise RookeryError(found.code, found.message, found.remedy)
-        return found
+        return await lived(self._outcome)
 
     @contextlib.asynccontextmanager
     async def used(self) -> AsyncGenerator[Life]:
@@ -98,23 +94,29 @@ class WorkspaceAgent:
         return await asyncio.shield(self._tasks.start(self._end(), "stop"))
 
     async def restart(self) -> Life:
-        await asyncio.shield(self._tasks.start(self._end(again=True), "restart"))
-        return await self.up()
+        return await lived(await asyncio.shield(self._tasks.start(self._again(), "restart")))
 
-    async def _end(self, again: bool = False) -> bool:
+    async def _end(self) -> bool:
         async with self._turn:
             was = self.state
-            if self._run is not None:
-                self._run.cancel()
-                await asyncio.wait([self._run])
-                self._run = None
-            if again:
-                self._become("restarting")
-                self.start()
-                return True
-            self._resolve(RookeryError("agent-unavailable", f"the agent of {self.name} was stopped", _START))
+            await self._cut_off()
+            told = f"the agent of {self.name} was stopped"
+            self._resolve(RookeryError("agent-unavailable", told, "start it: rookery agent start"))
             self._become("stopped")
             return was != "stopped"
+
+    async def _again(self) -> Outcome:
+        async with self._turn:
+            await self._cut_off()
+            self._become("restarting")
+            self.start()
+            return self._outcome
+
+    async def _cut_off(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+            self._run = None
 
     # ---- its lives
 
@@ -189,13 +191,10 @@ class WorkspaceAgent:
         self._changed()
 
     def _resolve(self, outcome: Life | RookeryError) -> None:
-        if self._outcome is not None and not self._outcome.done():
+        if not self._outcome.done():
             self._outcome.set_result(outcome)
 
     def _await_outcome(self) -> None:
-        if self._outcome is None or self._outcome.done():
+        if self._outcome.done():
             self._outcome = asyncio.get_running_loop().create_future()
             self._wanted.clear()
-
-
-_START = "start it: rookery agent start"

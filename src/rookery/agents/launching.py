@@ -48,7 +48,8 @@ class Launcher:
         self.surroundings: Surroundings
         self.installations = installations
         self.state = state
-        self._spawner, self._workspaces, self._ports = spawner, workspaces, ports
+        self.ports = ports
+        self._spawner, self._workspaces = spawner, workspaces
         self._read, self._options = read, options
 
     async def start(self, workspace: Workspace, tell: Tell) -> Started:
@@ -69,14 +70,14 @@ class Launcher:
             version=installed.version,
             folder=found.workspace.path,
             environment={**await self._workspaces.environment(workspace), **agent_environment(user, wiring)},
-            ports=[await self._ports.of(found.own), *await self._ports.others()],
+            ports=[await self.ports.of(found.own), *await self.ports.others()],
             log=log_of(self.state, workspace),
             state=self.state,
             seconds=self._options.start_seconds,
         )
         process = await start_agent(self._spawner, launch)
         try:
-            await self._ports.keep(found.own, process.port)
+            await self.ports.keep(found.own, process.port)
         except BaseException:
             await process.stop()
             raise

@@ -113,3 +113,15 @@ class Life:
         self.sessions = self.watcher.sessions
         self._rest.used(self._clock.monotonic())
         self._changed()
+
+
+# What comes of a start.
+Outcome = asyncio.Future[Life | RookeryError]
+
+
+async def lived(outcome: Outcome) -> Life:
+    """The life that came of it; raises why none did. Whoever stops waiting does not end it for the others."""
+    found = await asyncio.shield(outcome)
+    if isinstance(found, RookeryError):
+        raise RookeryError(found.code, found.message, found.remedy)
+    return found

@@ -1,7 +1,10 @@
 """The port of each workspace's agent, the same one at every start."""
 
+import os
 import socket
+from itertools import chain
 from pathlib import Path
+from zlib import crc32
 
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
@@ -11,10 +14,15 @@ _FIRST, _LAST = 14_001, 19_999
 
 
 class AgentPorts:
-    """Workspaces are known by their own git folder."""
+    """Workspaces are known by their own git folder.
+
+    Each store looks from another port on. Otherwise every Rookery of this machine would give out the same ones, and
+    take one that another's agent is about to come back to.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._begin = _FIRST + crc32(os.fsencode(store.path)) % (_LAST - _FIRST + 1)
 
     async def of(self, own: Path) -> int:
         """The port that the workspace had last, or else one that is free now and no other workspace's."""
@@ -34,7 +42,7 @@ class AgentPorts:
         """Ports to fall back on, free now and nobody's."""
         taken = set((await self._given()).values())
         found: list[int] = []
-        for port in range(_FIRST, _LAST + 1):
+        for port in chain(range(self._begin, _LAST + 1), range(_FIRST, self._begin)):
             if len(found) == count:
                 break
             if port not in taken and not is_taken(port):

@@ -96,8 +96,9 @@ class AgentService(Tenancy):
             tenant.outdated = now != life.started.wired
             tenant.tell()
 
-    def running(self) -> list[Workspace]:
-        return [one.workspace for one in self.tenants.values() if one.agent.life is not None]
+    def workspaces(self) -> list[Workspace]:
+        """Those that have an agent, whatever it does."""
+        return [one.workspace for one in self.tenants.values()]
 
     async def _running(self, workspace: Workspace) -> Life | None:
         """Its process; one that sleeps is woken."""

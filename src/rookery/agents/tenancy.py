@@ -65,7 +65,10 @@ class Tenancy:
     async def closed(self, workspace: Workspace) -> bool:
         tenant = self.tenants.pop(workspace.path, None)
         self.barrier.forget(workspace.path)
-        return tenant is not None and await tenant.close()
+        if tenant is None:
+            return False
+        await tenant.end_turns()
+        return await tenant.close()
 
     def check(self, prompt: str | None) -> None:
         first_prompt.check(prompt)

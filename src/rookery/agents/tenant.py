@@ -1,6 +1,7 @@
 """One workspace and its agent: it waits for the preparation, gets the first prompt, and tells what became of it."""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rookery.agents.installing import Tell
 from rookery.agents.launching import Launcher
 from rookery.agents.life import Life, Started
 from rookery.agents.needs import needs_of
+from rookery.agents.project_config import KIND
 from rookery.agents.supervision import Pace
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
@@ -21,6 +23,8 @@ from rookery.workspaces.agent import Agent, AgentStatus, Need
 from rookery.workspaces.record import Workspace, as_text
 
 logger = logging.getLogger("rookery.agents")
+# How long a workspace waits for its running turns to end before their process does.
+_ENDING_SECONDS = 5.0
 
 
 class Tenant:
@@ -66,6 +70,17 @@ class Tenant:
         if (error := self.unsent) is not None:
             raise RookeryError(error.code, f"{said}{error.message}", error.remedy)
 
+    async def end_turns(self) -> None:
+        """Have OpenCode write down that its turns were ended, and not cut off.
+
+        What it was answered before is written down too: an agent may have asked itself for the end of its workspace.
+        """
+        if (life := self.agent.life) is None:
+            return
+        with contextlib.suppress(RookeryError, TimeoutError):
+            async with asyncio.timeout(_ENDING_SECONDS):
+                await asyncio.gather(*map(life.client.abort, life.running))
+
     async def close(self) -> bool:
         """End it; whether there was anything to end."""
         await self._tasks.close()
@@ -76,7 +91,7 @@ class Tenant:
         waits = life.started.wired.waits if life is not None else ""
         needs = list(needs_of(agent.sessions))
         if waits:
-            needs.append(Need("needs-approval", f"{waits}: rookery guard approve"))
+            needs.append(Need("needs-approval", f"{waits}: rookery guard approve {KIND}"))
         if self.unsent is not None and agent.error is None:
             told = f"{self.unsent.message}; {self.unsent.remedy}" if self.unsent.remedy else self.unsent.message
             needs.append(Need("prompt-not-sent", f"the first prompt was not sent: {told}"))

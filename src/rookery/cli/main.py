@@ -20,6 +20,7 @@ COMMANDS = {
     "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
+    "client": ("rookery.cli.client", "Configs for the programs that connect to Rookery."),
     "bridge": ("rookery.cli.bridge", "MCP over stdin and stdout, for clients that speak only that."),
     "model": ("rookery.cli.model", "The scripted model: plays a script, so that agents run offline."),
     "config": ("rookery.cli.handover", "Show and change settings."),

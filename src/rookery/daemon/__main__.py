@@ -33,6 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     bridge.add_argument("--workspace")
     bridge.add_argument("--of")
     bridge.add_argument("--no-start", action="store_true")
+    client = commands.add_parser("client")
+    for valued in ("--client", "--name", "--scope", "--workspace", "--of", "--transport"):
+        client.add_argument(valued)
+    for flag in ("--write", "--show-file", "--json", "--no-start"):
+        client.add_argument(flag, action="store_true")
     given = parser.parse_args(argv)
     if given.command == "serve":
         from rookery.daemon.options import Options
@@ -60,6 +65,23 @@ def main(argv: list[str] | None = None) -> int:
         from rookery.daemon.bridge import run_bridge
 
         return run_bridge(given.workspace, given.of, start=not given.no_start)
+    if given.command == "client":
+        from rookery.daemon.clients import ClientOptions, run_client
+
+        return run_client(
+            ClientOptions(
+                client=given.client,
+                name=given.name,
+                workspace=given.workspace,
+                project=given.of,
+                transport=given.transport,
+                scope=given.scope,
+                write=given.write,
+                show_file=given.show_file,
+                as_json=given.json,
+                start=not given.no_start,
+            )
+        )
     from rookery.daemon.configure import run_config
 
     return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)

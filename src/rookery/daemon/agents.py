@@ -63,22 +63,22 @@ class AgentsService:
 
     async def start(self) -> None:
         write_config(self._state)
+        await self.agents.launcher.ports.forget_gone()
         self._tasks.start(follow(self._events, self._heard), "events")
         self.agents.begin_work()
 
     async def stop(self) -> None:
+        for path in list(self._unlisten):
+            self._forget(path)
         await self._tasks.close()
         await self.agents.close()
-        for stop in self._unlisten.values():
-            stop()
 
     async def wired(self, workspace: Workspace) -> Wired:
         """What its agent is to be started with, as that is now."""
         # So that it is known which project the folder belongs to.
         await self._gateway.lookup.named(workspace.project.id, workspace.name)
         fleet = await self._gateway.hub.fleet(workspace.path)
-        if stop := self._unlisten.pop(workspace.path, None):
-            stop()
+        self._forget(workspace.path)
         self._unlisten[workspace.path] = fleet.listen(lambda: self._look_again(workspace.path), lambda session: None)
         slots = list(fleet.slots())
         served = [one.definition for one in slots if one.held_back is None and not one.waits]
@@ -93,16 +93,24 @@ class AgentsService:
 
     async def decided(self, key: Key) -> None:
         """Something of a project was approved, or is no longer: what runs there is told so."""
-        for workspace in self.agents.running():
+        for workspace in self.agents.workspaces():
             if workspace.project.path == key.place:
                 await self.agents.look_again(workspace.path)
+
+    def _forget(self, path: Path) -> None:
+        """No longer hear of what changes around this workspace."""
+        if stop := self._unlisten.pop(path, None):
+            stop()
 
     def _look_again(self, path: Path) -> None:
         self._tasks.start(self.agents.look_again(path), f"look again at {path.name}")
 
     async def _heard(self, event: Event) -> None:
         self.agents.barrier.heard(event)
-        if event.type == "project.removed":
-            for workspace in self.agents.running():
+        if event.type == "workspace.closed":
+            self._forget(Path(event.data["path"]))
+        elif event.type == "project.removed":
+            for workspace in self.agents.workspaces():
                 if workspace.project.path == event.data["project"]["path"]:
+                    self._forget(workspace.path)
                     await self.agents.closed(workspace)

@@ -111,10 +111,11 @@ class Relay:
 
     async def _hear(self, line: ClientConnection) -> None:
         with contextlib.suppress(ConnectionError):
-            async for frame in line:
-                with contextlib.suppress(WireError):
-                    await self.tell(self._bridge.from_daemon(frame.encode() if isinstance(frame, str) else frame))
-                self._answered.set()
+            with contextlib.suppress(ConnectionClosed):
+                async for frame in line:
+                    with contextlib.suppress(WireError):
+                        await self.tell(self._bridge.from_daemon(frame.encode() if isinstance(frame, str) else frame))
+                    self._answered.set()
             self._line = None
             await self.tell(self._bridge.lost())
             # A client that waits for its handshake says nothing that would bring us to try again.

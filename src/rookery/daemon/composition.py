@@ -61,7 +61,7 @@ class Composition:
         self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         self.projects.adding = self.configs.approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        self.upkeep = UpkeepService(settings, self.workspaces.tools, spawner, events)
+        self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()
         given = self.workspaces.workspaces.tokens
         given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))

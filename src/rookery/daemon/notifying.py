@@ -13,28 +13,30 @@ from rookery.system.errors import RookeryError
 from rookery.system.processes import MARKER
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
-from rookery.workspaces.attention import attention_of
+from rookery.workspaces.agent import Agent
+from rookery.workspaces.attention import attention_of, attention_of_agent
 from rookery.workspaces.projects import Project
 from rookery.workspaces.record import Workspace
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.workspaces.service import Workspaces
 
 logger = logging.getLogger("rookery.daemon")
 
 _SECONDS = 60.0
 _SHOWN = 500
-_EVENTS = ("workspace.", "agent.state")
+_WORKSPACE, _AGENT = "workspace.", "agent.state"
 # Of a deletion or restoring, on its way or at its end, of which nothing is left to do for the user.
 _PROGRESS = "progress"
 
-Name = tuple[str, str]
+# Of a workspace, or of its agent: project, name, and which of the two.
+Name = tuple[str, str, str]
 
 
 class Notifier:
     """Knows what each workspace needs its user for already, so that it is told once."""
 
-    def __init__(self, command: str, tools: WorkspaceTools, spawner: Spawner) -> None:
+    def __init__(self, command: str, workspaces: Workspaces, spawner: Spawner) -> None:
         self.command = command
-        self._workspaces, self._agents, self._spawner = tools.workspaces, tools.agents, spawner
+        self._workspaces, self._spawner = workspaces, spawner
         self._needs: dict[Name, frozenset[str]] = {}
         self._tasks = TaskSet("notify")
 
@@ -42,7 +44,7 @@ class Notifier:
         """What is so when the daemon starts was so before, and is not told again."""
         if self.command:
             every = await self._workspaces.list()
-            self._needs = {(one.project.id, one.name): _reasons(attention_of(one)) for one in every}
+            self._needs = {(one.project.id, one.name, _WORKSPACE): _reasons(attention_of(one)) for one in every}
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -51,13 +53,15 @@ class Notifier:
         """Each event tells how a workspace is then; what it is by now may have come and gone again."""
         told = event.data
         if event.type == "workspace.deleted":
-            self._needs.pop((told["project"], told["name"]), None)
-        elif event.type.startswith(_EVENTS) and _PROGRESS not in told:
-            self._consider(told)
+            for kind in (_WORKSPACE, _AGENT):
+                self._needs.pop((told["project"], told["name"], kind), None)
+        elif event.type == _AGENT:
+            self._consider(told, _AGENT, attention_of_agent(msgspec.convert(told["agent"], Agent)))
+        elif event.type.startswith(_WORKSPACE) and _PROGRESS not in told:
+            self._consider(told, _WORKSPACE, attention_of(_workspace_of(told)))
 
-    def _consider(self, told: Mapping[str, Any]) -> None:
-        name: Name = (told["project"], told["name"])
-        needs = attention_of(_workspace_of(told))
+    def _consider(self, told: Mapping[str, Any], kind: str, needs: Sequence[dict[str, str]]) -> None:
+        name: Name = (told["project"], told["name"], kind)
         before, self._needs[name] = self._needs.get(name, frozenset[str]()), _reasons(needs)
         if new := [one for one in needs if one["reason"] not in before]:
             self._tasks.start(self._tell({**told, "attention": new}), told["name"])

@@ -13,7 +13,6 @@ from rookery.system.errors import RookeryError
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 from rookery.workspaces.service import Workspaces
-from rookery.workspaces.tools import WorkspaceTools
 
 logger = logging.getLogger("rookery.daemon")
 
@@ -51,10 +50,10 @@ class UpkeepService:
     name = "upkeep"
     needs: Sequence[str] = ("agents",)
 
-    def __init__(self, settings: Settings, tools: WorkspaceTools, spawner: Spawner, events: Bus) -> None:
-        self._workspaces, self._events = tools.workspaces, events
-        self._notifier = Notifier(settings.notify.command, tools, spawner)
-        self._emptying = Emptying(tools.workspaces)
+    def __init__(self, settings: Settings, workspaces: Workspaces, spawner: Spawner, events: Bus) -> None:
+        self._workspaces, self._events = workspaces, events
+        self._notifier = Notifier(settings.notify.command, workspaces, spawner)
+        self._emptying = Emptying(workspaces)
         self._tasks = TaskSet("upkeep")
 
     async def start(self) -> None:

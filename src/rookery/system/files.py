@@ -7,6 +7,7 @@ import secrets
 import stat
 from pathlib import Path, PurePath
 
+from rookery.system.beneath import FILE, Beneath
 from rookery.system.errors import RookeryError
 
 # A pipe without a writer must not hold us up.
@@ -72,17 +73,16 @@ def read_beneath(folder: Path, relative: PurePath, limit: int) -> bytes:
     """
     if relative.is_absolute() or not relative.parts or ".." in relative.parts:
         raise OSError(errno.EACCES, "not in the folder", str(relative))
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for part in relative.parts:
-        try:
-            inner = os.open(part, _READING | os.O_NOFOLLOW, dir_fd=handle)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise OSError(errno.ELOOP, f"{part} is a symbolic link", str(folder / relative)) from None
-            raise
-        finally:
-            os.close(handle)
-        handle = inner
+    start = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The walk and not the kernel, because it can say which part is a link.
+        handle = Beneath(start, by_kernel=False).open_linkless(relative.parts, FILE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, error.strerror, str(folder / relative)) from None
+        raise
+    finally:
+        os.close(start)
     return _read_plain(handle, folder / relative, limit)
 
 

@@ -9,7 +9,11 @@ from rookery.system.git_config import harmless, own_programs
 from rookery.system.spawn import Completed, Spawner
 
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "-c", "gc.auto=0")
+# What asks each submodule whether it has changed, by a git of its own that heeds the config there.
+_LOOKING_INTO_SUBMODULES = ("diff", "diff-files", "status")
 _SECONDS = 30.0
+# How much of what git prints is kept.
+_BYTES = 10_000_000
 
 
 class Git:
@@ -24,6 +28,7 @@ class Git:
         write: bool = False,
         trusted: bool = False,
         input: bytes | None = None,
+        limit: int = _BYTES,
     ) -> Completed:
         """Run git in `folder`, whatever GIT_* this process carries; the caller judges the return code.
 
@@ -32,9 +37,9 @@ class Git:
         """
         env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | (_signed_in() if write else {"GIT_OPTIONAL_LOCKS": "0"})
         if not trusted:
-            env |= await harmless(folder, self._bare)
+            env |= await harmless(folder, self._bare, submodules=args[0] in _LOOKING_INTO_SUBMODULES)
         # The folder is not git's to choose: GIT_DIR and its like are not in the allow-list.
-        return await self._bare(folder, *args, env=env, timeout=timeout, input=input)
+        return await self._bare(folder, *args, env=env, timeout=timeout, input=input, limit=limit)
 
     async def told(self, folder: Path, *args: str) -> bytes:
         """What git prints, without its last line's end; an error if it fails."""
@@ -54,6 +59,7 @@ class Git:
         env: dict[str, str] | None = None,
         timeout: float = _SECONDS,
         input: bytes | None = None,
+        limit: int = _BYTES,
     ) -> Completed:
         return await self._spawner.run(
             ["git", *_QUIET, *args],
@@ -62,6 +68,7 @@ class Git:
             env=environment.allowed(env),
             timeout=timeout,
             input=input,
+            limit=limit,
         )
 
     async def main_checkout(self, folder: Path) -> Path:

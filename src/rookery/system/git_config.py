@@ -20,6 +20,8 @@ _SUSPECT = re.compile(
     re.IGNORECASE,
 )
 _LARGEST = 4 * 2**20
+_LARGEST_INDEX = 256 * 2**20
+_DEEPEST = 20
 _ALONE = {
     "diff.external": "",
     "core.sshcommand": "ssh",
@@ -46,9 +48,13 @@ _BY_NAME = {
 }
 
 
-async def harmless(folder: Path, git: Callable[..., Awaitable[Completed]]) -> dict[str, str]:
-    """The environment in which git runs no program that the repository of `folder` names."""
+async def harmless(
+    folder: Path, git: Callable[..., Awaitable[Completed]], *, submodules: bool = False
+) -> dict[str, str]:
+    """The environment in which git runs no program that the repository of `folder` names, or one of its submodules."""
     named = await own_programs(folder, git)
+    for place in await _checkouts_in(folder, git) if submodules else []:
+        named += await own_programs(place, git)
     found = {key: instead for key, _, instead in named if instead is not None}
     env = {"GIT_CONFIG_COUNT": str(len(found))} if found else {}
     if len(found) < len({key for key, _, _ in named}):
@@ -57,6 +63,34 @@ async def harmless(folder: Path, git: Callable[..., Awaitable[Completed]]) -> di
     for number, (key, instead) in enumerate(found.items()):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": instead}
     return env
+
+
+async def _checkouts_in(folder: Path, git: Callable[..., Awaitable[Completed]], depth: int = 0) -> list[Path]:
+    """The submodules that git looks into on its way, and theirs: each has a config of its own, which counts there."""
+    if not _has_submodules(folder):
+        return []
+    listed = await git(folder, "ls-files", "--stage", "-z", limit=_LARGEST_INDEX)
+    if listed.returncode != 0 or listed.cut or depth > _DEEPEST:
+        raise RookeryError("git-failed", f"the submodules of {folder} cannot be told", "mend its index")
+    found: list[Path] = []
+    for entry in listed.stdout.split(b"\0"):
+        place = folder / os.fsdecode(entry.partition(b"\t")[2])
+        if entry.startswith(b"160000 ") and os.path.lexists(place / ".git"):
+            found += [place, *await _checkouts_in(place, git, depth + 1)]
+    return found
+
+
+def _has_submodules(folder: Path) -> bool:
+    """Whether the index may have an entry of that mode; where that cannot be told, yes."""
+    own = _git_folder(folder)
+    if own is None:
+        return True
+    try:
+        return b"\0\0\xe0\0" in read_plain(own / "index", _LARGEST_INDEX) or any(own.glob("sharedindex.*"))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 async def own_programs(folder: Path, git: Callable[..., Awaitable[Completed]]) -> list[tuple[str, str, str | None]]:

@@ -1,5 +1,6 @@
 """Rookery is no server of its own: its clients keep its address in the very files that it reads servers from."""
 
+from pathlib import PurePath
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,7 +13,7 @@ _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 
 def without_ourselves(found: Found, port: int | None) -> Found:
     """What was found, without those that lead back here: each of them would wait for itself."""
-    ours = [one for one in found.servers if port is not None and _leads_to(one, port)]
+    ours = [one for one in found.servers if _is_bridge(one) or (port is not None and _leads_to(one, port))]
     if not ours:
         return found
     notes = [
@@ -26,3 +27,9 @@ def without_ourselves(found: Found, port: int | None) -> Found:
 def _leads_to(definition: Definition, port: int) -> bool:
     parts = urlsplit(definition.url)
     return parts.hostname in _HERE and parts.port == port
+
+
+def _is_bridge(definition: Definition) -> bool:
+    """`rookery bridge`, by whichever path."""
+    program, *words = definition.command or ("",)
+    return PurePath(program).name == "rookery" and words[:1] == ["bridge"]

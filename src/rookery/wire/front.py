@@ -133,7 +133,7 @@ class Front(asyncio.Protocol):
         if self._bare_bytes > self.limits.header_bytes and not self._deaf:
             self.refuse(self.limits.too_large_head())
         elif self._phase == "answer" and self._reading is not None and len(self._queue) == 1:
-            self._known = learned(data, self._reading.scope)
+            self._known = learned(data, self._reading.scope, self._head_bytes)
 
     def _repeat(self, known: Repeated, body: bytes) -> None:
         """A request as before, with another body: all that the parser would find is known."""

@@ -47,9 +47,14 @@ class Repeated:
         return {**self._scope, "headers": self.head, "state": state}
 
 
-def learned(data: bytes, scope: Scope) -> Repeated | None:
-    """To know it again: `data` was one whole request, and this was made of it. None for what is too special."""
+def learned(data: bytes, scope: Scope, size: int) -> Repeated | None:
+    """To know it again: `data` was one whole request, and this was made of it. None for what is too special.
+
+    `size` is how much came since the request began: if that is more, `data` is the end of one, whatever it looks like.
+    """
     head: Head = scope["headers"]
+    if size != len(data):
+        return None
     if scope["method"] != "POST" or scope["http_version"] != "1.1" or b"content-type" not in head.names:
         return None
     if any(name in head.names for name in _SPECIAL):

@@ -16,6 +16,11 @@ def attention_of(
     return [{"reason": reason, "text": text} for reason, text in _needs(workspace, status, agent)]
 
 
+def attention_of_agent(agent: Agent) -> list[dict[str, str]]:
+    """The part of it that is its agent's."""
+    return [{"reason": reason, "text": text} for reason, text in _needs_of(agent)]
+
+
 def _needs(workspace: Workspace, status: Status | None, agent: Agent | None) -> Iterator[tuple[str, str]]:
     if workspace.state == "missing":
         yield "missing", workspace.error or "its folder is missing"
@@ -26,8 +31,13 @@ def _needs(workspace: Workspace, status: Status | None, agent: Agent | None) -> 
         more = len(status.conflicts) - _SHOWN
         others = f" and {more} more" if more > 0 else ""
         yield "conflicts", f"it conflicts with {status.base}: {', '.join(status.conflicts[:_SHOWN])}{others}"
-    if agent is not None and agent.error is not None:
+    if agent is not None:
+        yield from _needs_of(agent)
+
+
+def _needs_of(agent: Agent) -> Iterator[tuple[str, str]]:
+    if agent.error is not None:
         # The rest are the last lines of its log.
         yield "agent-failed", agent.error.partition("\n")[0]
-    for need in agent.attention if agent is not None else ():
+    for need in agent.attention:
         yield need.reason, need.text

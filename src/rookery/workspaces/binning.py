@@ -1,12 +1,14 @@
 """The steps by which a worktree goes into the trash. Each leaves it whole, and can be done again after a crash."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from rookery.system.errors import RookeryError
 from rookery.system.files import remove
 from rookery.system.git import Git, failed
 from rookery.workspaces.holding import hold
@@ -16,6 +18,8 @@ from rookery.workspaces.moving import move_folder
 from rookery.workspaces.steps import step
 from rookery.workspaces.trash import Trash, Trashed
 from rookery.workspaces.worktrees import Worktree, named_git_folder
+
+logger = logging.getLogger("rookery.workspaces")
 
 # As the reason of a lock: what is locked, git does not prune while it is half-way.
 LOCKED = b"Rookery moves it to or from the trash\n"
@@ -29,7 +33,7 @@ class Binning:
 
     def is_moved(self, one: Trashed) -> bool:
         """Whether the trash has it: from then on there is only forward."""
-        return self._trash.folder_of(one).exists() or self._trash.git_folder_of(one).exists()
+        return any(map(os.path.lexists, (self._trash.folder_of(one), self._trash.git_folder_of(one))))
 
     async def carry_out(self, intent: Deleting, at: Callable[[str], None]) -> None:
         one, path, own = intent.trashed, Path(intent.trashed.path), Path(intent.trashed.own)
@@ -55,10 +59,15 @@ class Binning:
         await step("delete.branch")
 
     async def take_back(self, one: Trashed) -> None:
-        """Undo what was done before the move."""
+        """Undo what was done before the move; refs that cannot be dropped now are left to the emptying of the trash."""
         unlock(Path(one.own))
-        await self._drop_refs(one)
-        self._trash.forget(one)
+        try:
+            await self._drop_refs(one)
+        except RookeryError as error:
+            logger.warning("what was kept of %s stays for a while: %s", one.name, error.message)
+            self._trash.write(msgspec.structs.replace(one, purging=True))
+        else:
+            self._trash.forget(one)
 
     async def _keep(self, one: Trashed, own: Path) -> None:
         """Refs on all that would go with the branch, the index and the reflog."""

@@ -68,7 +68,12 @@ class Deletions:
         """Finish what an earlier daemon was at."""
         for intent in self.intents.all():
             logger.warning("the deletion of %s was cut off, and goes on", intent.trashed.name)
-            ended = await self._begin(intent)
+            try:
+                ended = await self._begin(intent)
+            except Exception:
+                # The others are to be finished all the same, and the daemon to start.
+                logger.exception("%s is not deleted", intent.trashed.name)
+                continue
             if ended.error is not None:
                 logger.error("%s is not deleted: %s", intent.trashed.name, ended.error.message)
 
@@ -100,9 +105,12 @@ class Deletions:
 
     async def _gave_up(self, intent: Deleting, error: RookeryError | OSError) -> RookeryError:
         if not self._binning.is_moved(intent.trashed):
-            async with self._locks.writing(intent.trashed.project.path):
-                await self._binning.take_back(intent.trashed)
-            self.intents.strike_out(intent)
+            try:
+                async with self._locks.writing(intent.trashed.project.path):
+                    await self._binning.take_back(intent.trashed)
+                self.intents.strike_out(intent)
+            except OSError:
+                logger.exception("the deletion of %s could not be taken back", intent.trashed.name)
         return error if isinstance(error, RookeryError) else _failed(error)
 
     async def _clear(self, intent: Deleting, progress: Progress) -> Deleting:

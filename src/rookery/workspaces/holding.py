@@ -17,6 +17,8 @@ from rookery.workspaces.worktrees import Worktree
 
 _OBJECT = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 _LARGEST = 16 * 2**20
+# Of the files of an index, which may be very many.
+_LARGEST_LIST = 256 * 2**20
 # Where git keeps commits of an operation that is under way, and of the past.
 _FOLDERS = ("", "logs", "rebase-merge", "rebase-apply", "sequencer")
 _NO_COMMITS = {"index", "commondir", "gitdir", "locked"}
@@ -71,7 +73,7 @@ async def _existing(git: Git, checkout: Path, names: set[str]) -> list[str]:
 
 async def _staged(git: Git, checkout: Path, own: Path) -> Sequence[bytes]:
     """Every file of the index. Not of the worktree's folder, which may be missing."""
-    ran = await git.run(checkout, f"--git-dir={os.fspath(own)}", "ls-files", "--stage", "-z")
+    ran = await git.run(checkout, f"--git-dir={os.fspath(own)}", "ls-files", "--stage", "-z", limit=_LARGEST_LIST)
     if ran.returncode != 0 or ran.cut:
         raise RookeryError("git-failed", f"the index in {own} cannot be read, and so not be kept", "mend or remove it")
     entries = [entry.split(b"\t", 1)[0].split(b" ") for entry in ran.stdout.split(b"\0") if entry]

@@ -22,7 +22,7 @@ def move_folder(source: Path, to: Path, copying: Callable[[], None], *, copied: 
     an earlier process. So calling this again finishes what was cut off. A source that is there together with its
     target, although nothing was copied, is not what was moved, and is left alone.
     """
-    if to.exists():
+    if os.path.lexists(to):
         if copied and os.path.lexists(source):
             _finish_copy(source, to)
         return
@@ -50,21 +50,33 @@ def move_folder(source: Path, to: Path, copying: Callable[[], None], *, copied: 
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder that may be gone already, also what is write-protected in it."""
+    """Remove a folder that may be gone already, also what is protected in it; of a link, nothing but the link."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
     if not os.path.lexists(folder):
         return
     try:
         shutil.rmtree(folder)
     except PermissionError:
-        for place in (folder, *(path for path, _ in _walk(folder) if not path.is_symlink() and path.is_dir())):
-            with contextlib.suppress(OSError):
-                place.chmod(0o700)
+        _open_up(folder)
         shutil.rmtree(folder)
+
+
+def _open_up(folder: Path) -> None:
+    """Each folder before it is looked into, which its mode may forbid."""
+    waiting = [folder]
+    while waiting:
+        with contextlib.suppress(OSError):
+            (place := waiting.pop()).chmod(0o700)
+            waiting += [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
 
 
 def size_of(folder: Path) -> int:
     """The bytes of all files in a folder, as the disk has them."""
-    return sum(found.st_blocks * 512 for _, found in _walk(folder)) if folder.is_dir() else 0
+    if folder.is_symlink() or not folder.is_dir():
+        return 0
+    return sum(found.st_blocks * 512 for _, found in _walk(folder, all_of_it=False))
 
 
 def _finish_copy(source: Path, to: Path) -> None:
@@ -119,15 +131,19 @@ def _same(path: Path, target: Path) -> bool:
     return (one.st_mode, one.st_size, one.st_mtime_ns) == (other.st_mode, other.st_size, other.st_mtime_ns)
 
 
-def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything in a folder, folders before what is in them; links are not followed."""
+def _walk(folder: Path, *, all_of_it: bool = True) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything in a folder, folders before what is in them; links are not followed.
+
+    Unless it must be `all_of_it`, what cannot be read, or goes meanwhile, is left out.
+    """
     waiting = [folder]
     while waiting:
-        for entry in os.scandir(waiting.pop()):
-            path = Path(entry.path)
-            yield path, entry.stat(follow_symlinks=False)
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(path)
+        with contextlib.nullcontext() if all_of_it else contextlib.suppress(OSError):
+            for entry in os.scandir(waiting.pop()):
+                path = Path(entry.path)
+                yield path, entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(path)
 
 
 def _cannot(source: Path, error: OSError) -> RookeryError:

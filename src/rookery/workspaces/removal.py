@@ -58,21 +58,18 @@ class Removals:
     async def restore(self, wanted: str, project: str | None = None, to: Path | None = None) -> Progress:
         """Bring back what has this id in the trash, or the newest of that name."""
         one = self.trash.get(wanted, project)
-        if one.id in self._busy():
+        if one.id in [intent.trashed.id for intent in self._deletions.intents.all()]:
             raise RookeryError("invalid-input", f"{one.name} is still on its way", "try again in a moment")
         return await self._restorations.restore(one, to)
 
     async def empty_trash(self) -> list[Trashed]:
         """Purge what is too old or too much."""
-        return await self.trash.empty(days=self._days, limit=self._limit, busy=self._busy())
+        return await self.trash.empty(days=self._days, limit=self._limit, busy=self._busy)
 
     async def purge(self, wanted: str | None = None, project: str | None = None) -> list[Trashed]:
         """Purge one entry, or all of them (of a project), whatever their age."""
         named = [self.trash.get(wanted, project)] if wanted is not None else self.trash.all()
-        gone = [one for one in named if one.id not in self._busy() and project in (None, one.project.id)]
-        for one in gone:
-            await self.trash.purge(one)
-        return gone
+        return [one for one in named if project in (None, one.project.id) and await self.trash.purge(one, self._busy)]
 
     def _busy(self) -> list[str]:
         under_way = (*self._deletions.intents.all(), *self._restorations.intents.all())

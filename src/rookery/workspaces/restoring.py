@@ -33,13 +33,16 @@ class Restorations:
     async def restore(self, one: Trashed, to: Path | None = None) -> Progress:
         """To its old place, or another; refused if place, name or branch are taken by now."""
         async with self._locks.writing(one.project.path):
-            intent = await self._plan(one, to or Path(one.path))
-            try:
-                self.intents.write(intent)
-            except OSError as error:
-                raise RookeryError("restore-failed", f"nothing was restored: {error.strerror}") from error
+            # One that failed half-way goes on where it was.
+            intent = next((other for other in self.intents.all() if other.trashed.id == one.id), None)
+            if intent is None:
+                intent = await self._plan(one, _spelt_out(to) if to is not None else Path(one.path))
+                try:
+                    self.intents.write(intent)
+                except OSError as error:
+                    raise RookeryError("restore-failed", f"nothing was restored: {error.strerror}") from error
             await step("restore.intended")
-            progress = await self._carry_out(intent)
+            progress = await self._carried_out(intent)
         await self._clean_up(intent)
         progress.finished()
         return progress
@@ -50,20 +53,36 @@ class Restorations:
             logger.warning("the restoring of %s was cut off, and goes on", intent.trashed.name)
             try:
                 async with self._locks.writing(intent.trashed.project.path):
-                    progress = await self._carry_out(intent)
+                    progress = await self._carried_out(intent)
                 await self._clean_up(intent)
             except RookeryError as error:
                 logger.error("%s is not restored: %s", intent.trashed.name, error.message)
             else:
                 progress.finished()
 
+    async def _carried_out(self, intent: Restoring) -> Progress:
+        """If nothing was moved yet when it fails, it may be tried anew; else only be gone on with."""
+        progress = Progress(self._events, intent.trashed, "restoring")
+        try:
+            await self._carry_out(intent, progress)
+        except (RookeryError, OSError) as error:
+            if self._trash.git_folder_of(intent.trashed).is_dir() and not Path(intent.own).exists():
+                self.intents.strike_out(intent)
+            progress.failed(error if isinstance(error, RookeryError) else _failed(error))
+            raise progress.error or error from error
+        return progress
+
     async def _plan(self, one: Trashed, path: Path) -> Restoring:
         common = common_folder(Path(one.project.path))
         if common is None:
             raise RookeryError("project-not-found", f"{one.project.path} is no repository any more")
-        if one.purging or not self._trash.git_folder_of(one).is_dir():
+        now = self._trash.now(one)
+        if now is None or now.purging or not self._trash.git_folder_of(one).is_dir():
             raise RookeryError("workspace-not-found", f"{one.name} is not whole in the trash any more")
         _refuse_taken(one, path, await find_workspaces(self._git, self._state, one.project))
+        for kept in (common, self._trash.folder_of(one).parent.resolve()):
+            if path.is_relative_to(kept):
+                raise RookeryError("invalid-input", f"{path} lies in {kept}", "choose another place")
         own = _free(common / "worktrees" / Path(one.own).name)
         moved = (str(path), str(own)) != (one.path, one.own)
         if moved and (self._trash.git_folder_of(one) / "modules").exists():
@@ -82,9 +101,10 @@ class Restorations:
             remedy = f"rename it first: git branch -m {branch} another-name"
             raise RookeryError("invalid-input", f"there is another branch {branch} by now", remedy)
 
-    async def _carry_out(self, intent: Restoring) -> Progress:
+    async def _carry_out(self, intent: Restoring, progress: Progress) -> None:
         one, path, own = intent.trashed, Path(intent.path), Path(intent.own)
-        checkout, progress = Path(one.project.path), Progress(self._events, one, "restoring")
+        checkout = Path(one.project.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         progress.at("branch")
         if one.branch is not None and one.head is not None:
             await self._bring_branch_back(checkout, one, f"refs/heads/{one.branch}", one.head)
@@ -97,14 +117,12 @@ class Restorations:
         intent = await self._move(intent, kept, own)
         await step("restore.registered")
         progress.at("move")
-        path.parent.mkdir(parents=True, exist_ok=True)
         intent = await self._move(intent, self._trash.folder_of(one), path)
         await step("restore.moved")
         await self._join(path, own)
         await step("restore.joined")
         unlock(own)
         await step("restore.unlocked")
-        return progress
 
     async def _bring_branch_back(self, checkout: Path, one: Trashed, ref: str, head: str) -> None:
         """Never over one that is there: after a crash somebody may have worked on."""
@@ -158,6 +176,17 @@ def _refuse_taken(one: Trashed, path: Path, found: Sequence[Found]) -> None:
             raise RookeryError("invalid-input", f"the branch {one.branch} is checked out at {other.workspace.path}")
         if other.workspace.path == path or (not other.workspace.main and (path.is_relative_to(other.workspace.path))):
             raise RookeryError("invalid-input", f"{path} lies in {other.workspace.path}", "choose another place")
+
+
+def _spelt_out(to: Path) -> Path:
+    """As git spells it, which finds nothing by way of links or `..`."""
+    if to.name in ("", ".."):
+        raise RookeryError("invalid-input", f"{to} does not name a new folder", "name one that does not exist yet")
+    return to.parent.resolve() / to.name
+
+
+def _failed(error: OSError) -> RookeryError:
+    return RookeryError("restore-failed", f"it is not restored: {error.strerror or error}", "mend that, and try again")
 
 
 def _free(own: Path) -> Path:

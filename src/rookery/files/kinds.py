@@ -1,0 +1,65 @@
+"""What a file is, told by its first bytes: text and its encoding, an image, or neither."""
+
+import codecs
+from dataclasses import dataclass
+
+# As many bytes as a judgement is based on.
+HEAD = 8192
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    # Before the marks of UTF-16, with which these begin.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_IMAGES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+# What text does not have in it; tabs, line ends, form feeds and escapes are in many a file.
+_ODD = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`encoding` is None for what is no text."""
+
+    media_type: str
+    encoding: str | None = None
+
+    @property
+    def is_image(self) -> bool:
+        return self.media_type.startswith("image/")
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a line's end is more than one byte."""
+        return self.encoding in ("utf-16", "utf-32")
+
+
+def kind_of(head: bytes) -> Kind:
+    """The kind of a file that begins with `head`, which may end in the middle of a character."""
+    for mark, media_type in _IMAGES:
+        if head.startswith(mark):
+            return Kind(media_type)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return Kind("image/webp")
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            return Kind("text/plain", encoding)
+    if len(head.translate(None, _ODD)) < len(head):
+        return Kind("application/octet-stream")
+    return Kind("text/plain", "utf-8" if is_utf8(head) else "iso-8859-1")
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether it is UTF-8, a character that is cut off at its end aside."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True

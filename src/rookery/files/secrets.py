@@ -1,0 +1,107 @@
+"""Which files are nobody's to read through a tool: `.git` in both forms, keys, credentials, and workspaces inside."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+from itertools import product
+
+# Source code is about credentials more often than it has some.
+_SOURCE = (
+    "c",
+    "cc",
+    "cpp",
+    "cs",
+    "go",
+    "h",
+    "java",
+    "js",
+    "jsx",
+    "kt",
+    "md",
+    "php",
+    "py",
+    "rb",
+    "rs",
+    "swift",
+    "ts",
+    "tsx",
+)
+
+FILES = (
+    *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd"),
+    *(".git-credentials", "credentials*", ".credentials*", "auth.json", "opencode.json", "opencode.jsonc"),
+    *("id_*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
+)
+ALLOWED = (
+    *(".env.example", ".env.sample", ".env.template", ".env.dist", "*.example.env", "*.pub"),
+    *(f"{stem}*.{suffix}" for stem, suffix in product(("credentials", "id_"), _SOURCE)),
+)
+FOLDERS = (".ssh", ".aws", ".gnupg")
+# Also under the short name that Windows gives it.
+_GIT = (".git", "git~1")
+
+
+@dataclass(frozen=True)
+class Denied:
+    """Patterns for the last name of a file, exceptions to them, and names of folders that are denied with all in them.
+
+    `workspaces` are the roots of others, as names from this root. `.git` is denied whatever is set.
+    """
+
+    files: tuple[str, ...] = FILES
+    allowed: tuple[str, ...] = ALLOWED
+    folders: tuple[str, ...] = FOLDERS
+    workspaces: tuple[tuple[str, ...], ...] = ()
+
+    def folder(self, names: Sequence[str]) -> str:
+        """Why nothing at or beneath these names may be seen, or nothing."""
+        found = _folded(names)
+        if any(name in _GIT for name in found):
+            return "it belongs to git"
+        if any(self._folders.fullmatch(name) for name in found):
+            return "it is kept for secrets"
+        if any(found[: len(inner)] == inner for inner in self._workspaces):
+            return "it belongs to another workspace"
+        return ""
+
+    def file(self, names: Sequence[str]) -> str:
+        """Why a file at these names may not be read, or nothing."""
+        name = "/".join(_folded(names[-1:]))
+        if self._files.fullmatch(name) and not self._allowed.fullmatch(name):
+            return "files of this name hold secrets"
+        return self.folder(names)
+
+    @cached_property
+    def _files(self) -> re.Pattern[str]:
+        return _pattern(self.files)
+
+    @cached_property
+    def _allowed(self) -> re.Pattern[str]:
+        return _pattern(self.allowed)
+
+    @cached_property
+    def _folders(self) -> re.Pattern[str]:
+        return _pattern(self.folders)
+
+    @cached_property
+    def _workspaces(self) -> list[list[str]]:
+        return [_folded(inner) for inner in self.workspaces if inner]
+
+
+def _folded(names: Sequence[str]) -> list[str]:
+    """The names as a file system that knows no case, and a reader that sees no difference, would take them."""
+    return [part for name in names for part in _fold(name).split("/")]
+
+
+def _fold(name: str) -> str:
+    if name.isascii():
+        return name.lower().rstrip(". ")
+    seen = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
+    return seen.casefold().rstrip(". ")
+
+
+def _pattern(patterns: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(translate(_fold(one)) for one in patterns) or r"(?!)")

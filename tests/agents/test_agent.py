@@ -1,0 +1,123 @@
+"""The agent of a workspace whose starts fail, hang or are cut off; tests with the real OpenCode are in tests/daemon."""
+
+import asyncio
+
+import pytest
+
+from rookery.agents.agent import Tell, WorkspaceAgent
+from rookery.agents.life import Started
+from rookery.agents.supervision import Pace
+from rookery.system.errors import RookeryError
+from tests.support.requirements import requirement
+from tests.support.wire import soon
+
+pytestmark = pytest.mark.anyio
+
+
+class Starts:
+    """Starts of OpenCode that do what a test says: wait until they are let go, and then fail."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.cut_off = 0
+        self.go = asyncio.Event()
+        self.states: list[str] = []
+        self.news = asyncio.Event()
+        self.agent = WorkspaceAgent("one", self._start, self._changed, pace=Pace(first_pause=3600.0))
+
+    async def _start(self, tell: Tell) -> Started:
+        self.begun += 1
+        tell(f"start {self.begun}")
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
+        if self.begun == 3:
+            raise ZeroDivisionError("a fault of ours")
+        raise RookeryError("agent-unavailable", f"start {self.begun} failed", "mend it")
+
+    def _changed(self) -> None:
+        if self.states[-1:] != [self.agent.state]:
+            self.states.append(self.agent.state)
+        self.news.set()
+
+    async def until(self, state: str) -> None:
+        async with asyncio.timeout(30):
+            while self.agent.state != state:
+                self.news.clear()
+                await self.news.wait()
+
+
+@requirement("agent.restart.policy")
+async def test_all_who_need_it_wait_for_one_start_and_hear_why_it_failed() -> None:
+    starts = Starts()
+    waiting = [asyncio.ensure_future(starts.agent.up()) for _ in range(3)]
+    await starts.until("starting")
+    await asyncio.sleep(0)
+    assert (starts.begun, starts.agent.detail) == (1, "start 1")
+    starts.go.set()
+    for one in waiting:
+        with pytest.raises(RookeryError, match="start 1 failed"):
+            await soon(one)
+    assert (starts.begun, starts.agent.state) == (1, "restarting")
+    assert starts.agent.error == "start 1 failed; mend it"
+    # It would be an hour until the next try; who needs it does not wait for that.
+    with pytest.raises(RookeryError, match="start 2 failed"):
+        await soon(starts.agent.up())
+    with pytest.raises(RookeryError, match="ZeroDivisionError: a fault of ours"):
+        await soon(starts.agent.up())
+    for _ in range(2):
+        with pytest.raises(RookeryError):
+            await soon(starts.agent.up())
+    assert (starts.begun, starts.agent.state) == (5, "failed")
+    assert await starts.agent.stop()
+    assert (starts.agent.state, starts.agent.error) == ("stopped", None)
+    assert not await starts.agent.stop()
+
+
+async def test_a_start_that_is_stopped_is_cut_off_and_who_waited_for_it_is_told() -> None:
+    starts = Starts()
+    waiting = asyncio.ensure_future(starts.agent.up())
+    await starts.until("starting")
+    assert await soon(starts.agent.stop())
+    with pytest.raises(RookeryError, match="the agent of one was stopped"):
+        await soon(waiting)
+    assert (starts.begun, starts.cut_off, starts.states) == (1, 1, ["starting", "stopped"])
+
+
+async def test_who_waits_while_it_is_restarted_waits_for_the_new_start() -> None:
+    starts = Starts()
+    waiting = asyncio.ensure_future(starts.agent.up())
+    await starts.until("starting")
+    again = asyncio.ensure_future(starts.agent.restart())
+    await starts.until("restarting")
+    starts.go.set()
+    for one in (waiting, again):
+        with pytest.raises(RookeryError, match="start 2 failed"):
+            await soon(one)
+    assert starts.cut_off == 1
+    await starts.agent.stop()
+
+
+async def test_a_caller_that_goes_away_leaves_nothing_half_done() -> None:
+    starts = Starts()
+    starts.agent.start()
+    await starts.until("starting")
+    again = asyncio.ensure_future(starts.agent.restart())
+    await asyncio.sleep(0)
+    again.cancel()
+    await starts.until("restarting")
+    starts.go.set()
+    with pytest.raises(RookeryError, match="start 2 failed"):
+        await soon(starts.agent.up())
+    await starts.agent.stop()
+
+
+async def test_it_tells_what_a_start_to_come_waits_for() -> None:
+    starts = Starts()
+    starts.agent.hold("the workspace is being prepared")
+    assert (starts.agent.state, starts.agent.detail) == ("starting", "the workspace is being prepared")
+    assert starts.begun == 0
+    assert await starts.agent.stop()
+    assert starts.agent.state == "stopped"

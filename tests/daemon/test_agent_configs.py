@@ -1,0 +1,86 @@
+"""What a repository brings along for OpenCode: it takes effect once its content is approved, and not before."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.agents.project_config import KIND
+from rookery.workspaces.record import Workspace
+from tests.support.agency import Agency, an_agency
+from tests.support.agents import config_with
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+from tests.support.workspaces import make_repository
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+# Leaves a note beside the folder that it runs in.
+PLUGIN = """
+import { writeFileSync } from "fs"
+export default async ({ directory }) => { writeFileSync(directory + ".note", "ran"); return {} }
+"""
+SCRIPT = steps(hello=[{"say": "hello yourself"}])
+OFF = "the repository's own OpenCode config is not approved, and has no effect"
+
+
+async def in_force(agency: Agency, workspace: Workspace) -> bool:
+    """Whether the repository's config is, in an agent that has loaded all that it loads."""
+    life = await agency.agents.up(workspace)
+    config = await life.client.config()
+    return config.get("username") == "heron"
+
+
+def note(workspace: Workspace) -> Path:
+    return workspace.path.with_name(f"{workspace.path.name}.note")
+
+
+@requirement("agent.config.project", "guard.approve.repo")
+async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_any_other_is_asked_about() -> None:
+    config = config_with(username="heron", plugin=["./note.js"])
+    app = make_repository(Path.home() / "src" / "app", {"opencode.json": config, "note.js": PLUGIN})
+    async with an_agency(SCRIPT, app, start="use") as agency:
+        configs = agency.gateway.parts.configs
+        same, other = await agency.create("same"), await agency.create("other")
+        assert await in_force(agency, same)
+        assert note(same).read_text() == "ran"
+        assert (await agency.agents.process(same)).notes == ()
+        await agency.agents.stop(same)
+
+        (other.path / "note.js").write_text(PLUGIN.replace("ran", "ran off with it"))
+        assert not await in_force(agency, other)
+        agent = await agency.agents.process(other)
+        assert (agent.state, agent.notes) == ("running", (OFF,))
+        assert [(one.reason, one.text) for one in agent.attention] == [
+            ("needs-approval", f"{OFF}: rookery guard approve {KIND}")
+        ]
+        assert not note(other).exists()
+
+        (subject,) = [one for one in await configs.waiting() if await agency.gateway.approvals.state(one) != "approved"]
+        assert (subject.kind, subject.place, subject.folder) == (KIND, str(app), str(other.path))
+        assert await agency.gateway.approvals.state(subject) == "changed"
+        await agency.gateway.approvals.approve(subject, subject.digest)
+        await agency.gateway.parts._decided(subject.key)
+        assert (await agency.agents.process(other)).needs_restart
+        assert not note(other).exists()
+
+        await agency.agents.restart(other)
+        assert await in_force(agency, other)
+        agent = await agency.agents.process(other)
+        assert (agent.needs_restart, agent.notes, agent.attention) == (False, (), ())
+        assert note(other).read_text() == "ran off with it"
+
+
+@requirement("agent.config.project")
+async def test_what_is_added_to_the_main_checkout_later_is_asked_about_too() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with an_agency(SCRIPT, app, start="use") as agency:
+        project = await agency.tools.project(None)
+        main = await agency.tools.get(project.id, "@main")
+        configs = agency.gateway.parts.configs
+        assert await configs.waits(main) == ""
+        (app / "opencode.json").write_text(config_with(username="heron"))
+        assert await configs.waits(main) == OFF
+        await agency.gateway.parts.projects.add(app)
+        assert await configs.waits(main) == OFF, "to add what is there already approves nothing"
+        (app / "opencode.json").write_text("{")
+        assert "and cannot be approved: opencode.json cannot be read" in await configs.waits(main)

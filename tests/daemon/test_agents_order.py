@@ -1,0 +1,39 @@
+"""Agents and the gateway in one life of the daemon: which comes first, and which goes first."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.e2e import a_colony, is_ready
+from tests.support.house import alive
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+from tests.support.workspaces import make_repository
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+@requirement("agent.order.start", "agent.order.stop", "agent.config.file")
+async def test_d07_the_gateway_is_there_before_the_first_agent_and_until_the_last_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOKERY_LOG_LEVEL", "debug")
+    script = steps(work=[{"say": "never", "hold": "for ever"}])
+    async with a_colony(script, make_repository(tmp_path / "app")) as colony:
+        busy = await colony.create("busy", "work")
+        await colony.until(busy, lambda one: one["status"]["agent"]["type"] == "busy")
+        config = colony.house.state / "opencode" / "rookery-mcp.json"
+        written = config.stat().st_mtime
+        # In the next life the agent of what was open starts by itself, as soon as it may.
+        await colony.killed()
+        await colony.start_again()
+        shown = await colony.until(busy, is_ready)
+        assert written < config.stat().st_mtime
+    assert not alive(shown["agent"]["pid"])
+    told = [line["message"] for line in colony.house.log()]
+    second = told[[at for at, one in enumerate(told) if one.startswith("http is up")][1] :]
+    pid = shown["agent"]["pid"]
+    expected = [f"started agent busy (pid {pid})", f"agent busy (pid {pid}) ended with"]
+    expected += [f"{service} has stopped" for service in ("agents", "http", "gateway")]
+    order = [next(at for at, one in enumerate(second) if one.startswith(what)) for what in expected]
+    assert order == sorted(order)

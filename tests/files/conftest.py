@@ -1,0 +1,36 @@
+"""What the tests about files share: one tree of traps, and both ways to follow a path."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rookery.files.sandbox import Root
+from rookery.system import openat2
+from rookery.system.git import Git
+from rookery.system.spawn import Spawner
+from tests.support.trees import Tree, make_tree
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_tree(tmp_path)
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def by_kernel(request: pytest.FixtureRequest) -> bool:
+    if request.param == "openat2" and not openat2.available():
+        pytest.skip("this kernel has no openat2")
+    return request.param == "openat2"
+
+
+@pytest.fixture
+def root(tree: Tree, by_kernel: bool) -> Iterator[Root]:
+    with Root(tree.root, by_kernel=by_kernel) as made:
+        yield made
+
+
+@pytest.fixture
+def git() -> Git:
+    return Git(Spawner(uuid.uuid4().hex))

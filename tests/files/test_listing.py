@@ -1,0 +1,164 @@
+"""Listing: what git ignores, types and sizes, hidden files, depth, pages, and names of all kinds."""
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from rookery.files.ignoring import ignored_paths
+from rookery.files.listing import DEEPEST, LONGEST_PAGE
+from rookery.files.sandbox import Root
+from rookery.system.errors import RookeryError
+from tests.support.looks import entries_of, paths
+from tests.support.requirements import requirement
+from tests.support.trees import SECRET_NAME, Tree, open_descriptors
+
+
+@requirement("files.list.path", "files.list.options")
+def test_a_folder_is_listed_in_the_order_of_names_with_types_and_sizes(root: Root, tree: Tree) -> None:
+    tree.write("b/x", b"12345")
+    tree.write("b/a", b"")
+    tree.write("b/Z/deep")
+    tree.link("b/link", "x")
+    listed = entries_of(root, "b")
+    assert (listed.path, listed.next_cursor) == ("b", None)
+    assert [(entry.path, entry.type, entry.size) for entry in listed.entries] == [
+        ("b/Z", "folder", None),
+        ("b/a", "file", 0),
+        ("b/link", "link", None),
+        ("b/x", "file", 5),
+    ]
+
+
+@requirement("files.list.path")
+@pytest.mark.parametrize("depth", [1, 5])
+def test_what_git_ignores_is_left_out_and_what_is_tracked_is_not(root: Root, tree: Tree, depth: int) -> None:
+    tree.write(".gitignore", b"*.log\nbuild/\n!kept.log\n/only-top\n")
+    tree.write("sub/.gitignore", b"own\n")
+    tree.write(".git/info/exclude", b"excluded\n")
+    for name in ("x.log", "kept.log", "build/deep/x", "only-top", "excluded", "sub/own", "sub/only-top", "logs/a.log"):
+        tree.write(name)
+    tree.write("tracked.log")
+    subprocess.run(["git", "-C", str(tree.root), "add", "-f", "tracked.log"], check=True, timeout=30)
+    top = [path for path in paths(entries_of(root, depth=depth)) if "/" not in path]
+    assert top == ["kept.log", "logs", "sub", "tracked.log"]
+    assert paths(entries_of(root, "sub", depth=depth)) == ["sub/only-top"]
+
+
+def test_a_folder_of_which_only_the_content_is_ignored_is_not_ignored_itself() -> None:
+    told = ["build/", "logs/", "logs/in/", "logs/in/a.log", "node_modules/", "src/z.log"]
+    assert list(ignored_paths(told)) == ["build", "logs/in/a.log", "node_modules", "src/z.log"]
+
+
+@requirement("files.list.options")
+def test_hidden_files_and_deeper_folders_are_listed_if_asked_for(root: Root, tree: Tree) -> None:
+    tree.write("a/.hidden/x")
+    tree.write("a/b/c")
+    assert paths(entries_of(root, "a")) == ["a/b"]
+    assert paths(entries_of(root, "a", hidden=True)) == ["a/.hidden", "a/b"]
+    assert paths(entries_of(root, "a", depth=2)) == ["a/b", "a/b/c"]
+    assert paths(entries_of(root, "a", depth=2, hidden=True)) == ["a/.hidden", "a/.hidden/x", "a/b", "a/b/c"]
+    assert paths(entries_of(root, hidden=True)) == [".git", "a"]
+
+
+@requirement("files.list.options")
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_p30_pages_give_each_entry_once_and_in_the_order_of_the_whole(
+    root: Root, tree: Tree, depth: int, limit: int
+) -> None:
+    tree.write(".gitignore", b"*.log\n")
+    for name in ("a/x", "a-b", "a/y/z", "a.b", "b.log", "c/d.log", "c/e", "f", "g/h/i"):
+        tree.write(name)
+    whole = entries_of(root, depth=depth)
+    assert whole.next_cursor is None
+    got: list[str] = []
+    cursor = None
+    for _ in range(len(whole.entries)):
+        page = entries_of(root, depth=depth, limit=limit, cursor=cursor)
+        assert 1 <= len(page.entries) <= limit
+        got += paths(page)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert cursor is None
+    assert got == paths(whole)
+    assert got == sorted(got, key=lambda path: path.split("/"))
+
+
+@requirement("files.list.options")
+def test_p30_a_page_goes_on_where_the_last_one_ended_although_that_entry_is_gone(root: Root, tree: Tree) -> None:
+    for name in ("a", "b/x", "c"):
+        tree.write(name)
+    page = entries_of(root, depth=2, limit=3)
+    assert paths(page) == ["a", "b", "b/x"]
+    (tree.root / "b" / "x").unlink()
+    (tree.root / "b").rmdir()
+    assert paths(entries_of(root, depth=2, cursor=page.next_cursor)) == ["c"]
+
+
+@requirement("files.sandbox.special")
+def test_p30_a_folder_of_many_entries_comes_in_pages(root: Root, tree: Tree) -> None:
+    tree.write(".gitignore", b"many/000*\n")
+    (tree.root / "many").mkdir()
+    for number in range(12_000):
+        os.close(os.open(tree.root / "many" / f"{number:05}", os.O_CREAT, 0o600))
+    first = entries_of(root, "many")
+    assert (len(first.entries), first.entries[0].path) == (1000, "many/00100")
+    assert entries_of(root, "many", cursor=first.next_cursor).entries[0].path == "many/01100"
+
+
+def test_p30_links_to_folders_are_told_and_not_entered(root: Root, tree: Tree) -> None:
+    tree.write("a/x")
+    tree.link("a/round", "..")
+    tree.link("a/out", "../../proj-evil")
+    listed = entries_of(root, depth=DEEPEST)
+    assert paths(listed) == ["a", "a/out", "a/round", "a/x"]
+    assert SECRET_NAME not in str(listed)
+
+
+def test_a_repository_inside_is_told_and_not_entered(root: Root, tree: Tree) -> None:
+    tree.write("inner/x")
+    subprocess.run(["git", "init", "-q", str(tree.root / "inner")], check=True, timeout=30)
+    tree.write("inner/.gitignore", b"own\n")
+    tree.write("inner/own")
+    assert paths(entries_of(root, depth=5)) == ["inner"]
+    assert paths(entries_of(root, "inner")) == ["inner/x"]
+
+
+def test_p14_names_that_are_no_text_or_have_odd_characters_are_listed(root: Root, tree: Tree) -> None:
+    for name in (b"\xff\xfe", b"new\nline", b"\x1b[31m", "ü".encode(), b":(glob)*", b"sp ace"):
+        os.close(os.open(os.fsencode(tree.root) + b"/" + name, os.O_CREAT, 0o600))
+    for depth in (1, 2):
+        assert paths(entries_of(root, depth=depth)) == [
+            *("\x1b[31m", ":(glob)*", "new\nline", "sp ace", "ü", "\\xff\\xfe"),
+        ]
+
+
+@requirement("files.list.options")
+def test_options_that_make_no_sense_are_told(root: Root) -> None:
+    senseless: tuple[dict[str, Any], ...] = (
+        {"depth": 0},
+        {"depth": DEEPEST + 1},
+        {"limit": 0},
+        {"limit": LONGEST_PAGE + 1},
+        {"cursor": "?"},
+    )
+    for options in senseless:
+        with pytest.raises(RookeryError) as caught:
+            entries_of(root, **options)
+        assert caught.value.code == "invalid-input"
+
+
+def test_a_listing_runs_nothing_of_the_repository_and_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+    mark = tree.outside / "ran"
+    script = tree.write(".git/hooks/monitor", f"#!/bin/sh\ntouch {mark}\n".encode())
+    script.chmod(0o700)
+    subprocess.run(["git", "-C", str(tree.root), "config", "core.fsmonitor", str(script)], check=True, timeout=30)
+    tree.write("a/b/x")
+    before = open_descriptors()
+    assert paths(entries_of(root)) == ["a"]
+    assert paths(entries_of(root, depth=3)) == ["a", "a/b", "a/b/x"]
+    assert not mark.exists()
+    assert open_descriptors() == before

@@ -1,0 +1,181 @@
+"""What is read from just's own listing of a justfile."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rookery.files.just import Just
+from rookery.files.just_arguments import Arguments, words_of
+from rookery.files.recipes import Justfile, read_dump
+from rookery.system.errors import RookeryError
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+JUSTFILE = """
+import 'more.just'
+mod docs 'docs/mod.just'
+
+# build it
+[group('dev')]
+build target='all' *flags: (_step target)
+  echo {{target}} {{quote(flags)}}
+
+_step name:
+  echo {{name}}
+
+[private]
+hidden:
+  true
+
+[confirm('wipe the disk?')]
+wipe:
+  true
+
+[confirm]
+all: wipe docs::serve
+  true
+
+safe name $shown:
+  echo {{quote(name)}} $shown
+
+[arg('level', long='level', help='how loud')]
+[arg('quick', long='quick', value='true')]
+tuned level quick='false' rest='':
+  echo {{level}} {{quick}} {{rest}}
+
+several +names:
+  echo {{names}}
+"""
+
+
+@pytest.fixture
+async def spawner() -> AsyncIterator[Spawner]:
+    made = Spawner(new_id())
+    yield made
+    await made.stop_all()
+
+
+def fill(folder: Path, text: str = JUSTFILE) -> Path:
+    (folder / "docs").mkdir(parents=True)
+    (folder / "justfile").write_text(text)
+    (folder / "more.just").write_text("imported:\n  true\n")
+    (folder / "docs/mod.just").write_text("[confirm('serve?')]\nserve:\n  true\n\n_inner:\n  true\n")
+    return folder
+
+
+@pytest.fixture
+async def justfile(spawner: Spawner, tmp_path: Path) -> Justfile:
+    return await Just(spawner).listed(fill(tmp_path / "w"))
+
+
+@requirement("just.list.tasks")
+async def test_public_recipes_are_listed_with_documentation_and_parameters(justfile: Justfile) -> None:
+    names = ["all", "build", "docs::serve", "imported", "safe", "several", "tuned", "wipe"]
+    assert list(justfile.recipes) == names
+    assert justfile.recipes["build"].described() == {
+        "name": "build",
+        "description": "build it",
+        "parameters": [
+            {"name": "target", "required": False, "default": "all"},
+            {"name": "flags", "required": False, "variadic": True},
+        ],
+        "groups": ["dev"],
+    }
+    level, quick, rest = justfile.recipes["tuned"].described()["parameters"]
+    assert level == {
+        "name": "level",
+        "required": True,
+        "option": "--level",
+        "switch": False,
+        "description": "how loud",
+    }
+    assert quick["switch"] and not quick["required"]
+    assert "option" not in rest
+
+
+async def test_a_recipe_is_confirmed_together_with_all_that_it_depends_on(justfile: Justfile) -> None:
+    asked = ("all: Run this recipe?", "wipe: wipe the disk?", "docs::serve: serve?")
+    assert justfile.recipes["all"].confirms == asked
+    assert justfile.recipes["build"].confirms == ()
+
+
+async def test_parameters_that_reach_a_shell_unquoted_are_known(justfile: Justfile) -> None:
+    assert justfile.recipes["build"].raw == {"target"}
+    assert justfile.recipes["safe"].raw == frozenset()
+    assert justfile.recipes["several"].raw == {"names"}
+
+
+async def test_the_same_justfile_has_the_same_fingerprint_wherever_it_lies(spawner: Spawner, tmp_path: Path) -> None:
+    here, there = fill(tmp_path / "here"), fill(tmp_path / "there")
+    just = Just(spawner)
+    first = await just.listed(here)
+    assert (await just.listed(there)).fingerprint == first.fingerprint
+    for file in ("more.just", "docs/mod.just"):
+        (there / file).write_text((there / file).read_text().replace("true", "false"))
+        changed = (await just.listed(there)).fingerprint
+        assert changed != first.fingerprint
+        (there / file).write_text((here / file).read_text())
+
+
+async def test_a_justfile_with_unstable_features_cannot_be_known_by_its_fingerprint(
+    spawner: Spawner, tmp_path: Path
+) -> None:
+    assert (await Just(spawner).listed(fill(tmp_path / "w"))).whole
+    (tmp_path / "w/docs/mod.just").write_text("set unstable\nserve:\n  true\n")
+    assert not (await Just(spawner).listed(tmp_path / "w")).whole
+
+
+def test_a_listing_that_is_none_is_told() -> None:
+    with pytest.raises(RookeryError, match="cannot be read"):
+        read_dump(b'{"recipes": 3}', Path("/"))
+
+
+@requirement("just.run.listed")
+@pytest.mark.parametrize(
+    ("recipe", "arguments", "words"),
+    [
+        ("build", [], []),
+        ("build", ["x"], ["x"]),
+        ("build", ["x", "-a", "--", "it's; $(b)"], ["x", "-a", "--", "it's; $(b)"]),
+        ("build", {"target": "x", "flags": ["-a", "-b"]}, ["x", "-a", "-b"]),
+        ("safe", ["$(rm)", "`rm`"], ["$(rm)", "`rm`"]),
+        ("several", ["a", "src/*.py", "k=v"], ["a", "src/*.py", "k=v"]),
+        ("tuned", {"level": "3", "quick": "true", "rest": "-x"}, ["--level=3", "--quick", "--", "-x"]),
+        ("tuned", {"level": "3", "quick": "false"}, ["--level=3", "--"]),
+    ],
+)
+async def test_arguments_that_fit_become_words(
+    justfile: Justfile, recipe: str, arguments: Arguments, words: list[str]
+) -> None:
+    assert words_of(justfile.recipes[recipe], arguments) == words
+
+
+@requirement("just.run.listed")
+@pytest.mark.parametrize(
+    ("recipe", "arguments", "why"),
+    [
+        ("wipe", ["build"], "more than it has parameters"),
+        ("safe", ["one"], "'shown' has no value"),
+        ("safe", {"name": ["a", "b"], "shown": "c"}, "takes one value"),
+        ("build", {"flags": "-a"}, "'target' before it has none"),
+        ("build", {"nothing": "a"}, "no parameter 'nothing'"),
+        ("several", [], "'names' has no value"),
+        ("several", ["a\nb"], "control characters"),
+        ("several", ["a"] * 300, "more than 256"),
+        ("tuned", ["3"], "give it by its name"),
+        ("tuned", {"level": "3", "quick": "yes"}, "'true' or 'false'"),
+        ("build", ["a; rm -rf ."], "that a shell acts upon"),
+        ("several", ["$(id)"], "that a shell acts upon"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused(
+    justfile: Justfile, recipe: str, arguments: Arguments, why: str
+) -> None:
+    with pytest.raises(RookeryError) as raised:
+        words_of(justfile.recipes[recipe], arguments)
+    assert raised.value.code == "invalid-input"
+    assert why in raised.value.message + raised.value.remedy
