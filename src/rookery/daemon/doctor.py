@@ -15,6 +15,7 @@ import rookery
 from rookery.cli import link, output
 from rookery.daemon import layers
 from rookery.daemon.doctor_agents import agent_checks
+from rookery.daemon.doctor_clients import app_port, client_checks
 from rookery.daemon.programs import Check, Programs
 from rookery.system import places
 from rookery.system.lock import FileLock, is_held
@@ -68,6 +69,7 @@ async def all_checks() -> list[Check]:
         *check_modes(state),
         *check_config(layered),
         *check_servers(),
+        *client_checks(app_port()),
     ]
 
 

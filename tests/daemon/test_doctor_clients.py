@@ -1,0 +1,53 @@
+"""The doctor re-reads the files in which clients keep Rookery."""
+
+import json
+import os
+from pathlib import Path
+
+from rookery.daemon.doctor_clients import client_checks
+from tests.support.house import House, rookery
+from tests.support.requirements import requirement
+
+INSTALLED = ("zed", "codex", "cursor", "vscode", "opencode")
+
+
+def rows(port: int | None, **env: str) -> dict[str, tuple[str, str]]:
+    return {one.id: (one.status, one.summary) for one in client_checks(port, {**os.environ, **env})}
+
+
+@requirement("client.real.connected")
+def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(house: House) -> None:
+    for one in INSTALLED:
+        assert rookery("client", "install", one, "--name", "rk").returncode == 0
+    told = json.loads(rookery("doctor", "--json").stdout)["checks"]
+    shown = {row["id"]: row["status"] for row in told if row["id"].startswith("client ")}
+    assert shown == {
+        "client cursor": "warning",
+        "client vscode": "ok",
+        "client codex": "warning",
+        "client zed": "ok",
+        "client opencode": "warning",
+    }
+    assert {status for status, _ in rows(house.port, ROOKERY_TOKEN="x").values()} == {"ok"}
+    assert "needs ROOKERY_TOKEN" in rows(house.port)["client codex"][1]
+    assert f"the daemon is at port {house.port + 1}" in rows(house.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
+
+
+def test_a_bridge_that_is_gone_and_a_broken_file_are_told() -> None:
+    zed = Path.home() / ".config" / "zed" / "settings.json"
+    zed.parent.mkdir(parents=True)
+    zed.write_text('{"context_servers": {"a": {"command": "/gone/rookery", "args": ["bridge"]}, "b": 1, "c": {}}}')
+    gemini = Path.home() / ".gemini" / "settings.json"
+    gemini.parent.mkdir()
+    gemini.write_text('{\n"mcpServers": {"x": \n')
+    found = rows(None)
+    assert found["client zed"] == ("warning", f"a in {zed} runs /gone/rookery, which is not there")
+    assert found["client gemini"][0] == "warning"
+    assert "line" in found["client gemini"][1]
+
+
+def test_files_without_rookery_have_no_row() -> None:
+    path = Path.home() / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{"mcpServers": {"db": {"url": "http://127.0.0.1:9000/mcp"}, "x": {"command": "y"}}}')
+    assert rows(1) == {}
