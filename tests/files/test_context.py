@@ -56,7 +56,6 @@ def keys(answer: Answer, *statuses: str) -> list[str]:
     return sorted(receipt.key for receipt in answer.receipts if receipt.status in statuses)
 
 
-@requirement("context.get.aggregate")
 async def test_context_has_tree_files_git_and_tasks(tmp_path: Path) -> None:
     files = {"AGENTS.md": "be kind\n", "src/a.py": "pass\n", "justfile": "# tests\ntest name='all':\n  true\n"}
     root = make_repository(tmp_path / "app", {**files, ".gitignore": "ignored\n"})
@@ -73,7 +72,6 @@ async def test_context_has_tree_files_git_and_tasks(tmp_path: Path) -> None:
     assert "secret" not in answer.text
 
 
-@requirement("context.get.aggregate")
 async def test_conflicts_are_told(tmp_path: Path) -> None:
     root = make_repository(tmp_path / "app")
     git(root, "checkout", "-q", "-b", "other")

@@ -92,6 +92,7 @@ async def test_a_justfile_above_the_workspace_is_none_of_it(just: Just, tmp_path
     assert list((await just.listed(inner)).recipes) == ["here"]
     (inner / ".justfile").write_text("here:\n  true\n")
     assert "several justfiles" in (await refused(just, inner, "here")).message
+    assert (await refused(just, inner / "gone", "here")).code == "workspace-not-found"
 
 
 async def test_p29_a_bad_justfile_is_told_without_quoting_files_from_elsewhere(just: Just, tmp_path: Path) -> None:

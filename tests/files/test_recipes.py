@@ -109,6 +109,16 @@ async def test_parameters_that_reach_a_shell_unquoted_are_known(justfile: Justfi
     assert justfile.recipes["several"].raw == {"names"}
 
 
+async def test_a_parameter_that_is_quoted_within_quotes_counts_as_unquoted(spawner: Spawner, tmp_path: Path) -> None:
+    twice = (
+        "double a b:\n  echo \"{{quote(a)}}\" {{quote(b)}}\nsingle a b:\n  echo '{{quote(a)}}'\n  echo {{quote(b)}}\n"
+    )
+    script = "script a b:\n  #!/bin/sh\n  echo {{quote(a)}} '\n  {{quote(b)}}'\n"
+    listed = await Just(spawner).listed(fill(tmp_path / "w", twice + script))
+    raw = {name: set(recipe.raw) for name, recipe in listed.recipes.items()}
+    assert raw == {"double": {"a"}, "single": {"a"}, "script": {"b"}}
+
+
 async def test_the_same_justfile_has_the_same_fingerprint_wherever_it_lies(spawner: Spawner, tmp_path: Path) -> None:
     here, there = fill(tmp_path / "here"), fill(tmp_path / "there")
     just = Just(spawner)

@@ -140,8 +140,11 @@ class Just:
 
 def find_justfile(root: Path) -> Path | None:
     """The justfile in the folder itself, by the names that just knows, in any case."""
-    with os.scandir(root) as entries:
-        found = sorted(entry.name for entry in entries if entry.name.casefold() in _NAMES and entry.is_file())
+    try:
+        with os.scandir(root) as entries:
+            found = sorted(entry.name for entry in entries if entry.name.casefold() in _NAMES and entry.is_file())
+    except OSError as error:
+        raise RookeryError("workspace-not-found", f"{root} cannot be looked into: {error.strerror}") from error
     if len(found) > 1:
         raise RookeryError("invalid-input", f"there are several justfiles: {', '.join(found)}", "keep one of them")
     return root / found[0] if found else None

@@ -11,7 +11,7 @@ class Printed:
     """A third of the room is for the head, since an error mostly stands at the end."""
 
     def __init__(self, limit: int) -> None:
-        self.last_line = ""
+        self._last = b""
         self._head = Capture(limit // 3)
         self._tail = Ring(limit - limit // 3)
 
@@ -20,13 +20,16 @@ class Printed:
         """How many bytes between head and tail were let go."""
         return self._tail.dropped
 
+    @property
+    def last_line(self) -> str:
+        return _text(self._last).rstrip().rpartition("\n")[2]
+
     def write(self, data: bytes) -> None:
         room = max(self._head.limit - len(self._head.data), 0)
         self._head.write(data[:room])
         self._tail.write(data[room:])
-        lines = data.rstrip().splitlines()
-        if lines:
-            self.last_line = _text(lines[-1][:_LONGEST_LINE]).strip() or self.last_line
+        # Not looked into: there may be a lot of it, and few ask.
+        self._last = data[-_LONGEST_LINE:] if not data.isspace() else self._last
 
     def text(self) -> str:
         head, tail = _text(bytes(self._head.data)), _text(bytes(self._tail))

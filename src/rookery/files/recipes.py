@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
+from rookery.files.just_quoting import variables, written
 from rookery.system.errors import RookeryError
 
 Kind = Literal["singular", "star", "plus"]
@@ -99,6 +100,7 @@ class _Recipe(msgspec.Struct):
     body: list[list[Any]] = []
     dependencies: list[_Dependency] = []
     doc: str | None = None
+    shebang: bool = False
 
 
 class _Module(msgspec.Struct):
@@ -162,27 +164,13 @@ def _confirms(recipe: _Recipe, every: dict[str, _Recipe], seen: set[str]) -> Ite
             yield from _confirms(found, every, seen)
 
 
-def _raw(recipe: _Recipe) -> Iterator[str]:
-    """Parameters whose value just writes into the text that a shell reads; what is passed on may be written there."""
-    names = {parameter.name for parameter in recipe.parameters}
-    texts = [part for line in recipe.body for part in line if not isinstance(part, str)]
-    texts += [[*dependency.arguments, [dependency.star]] for dependency in recipe.dependencies]
+def _raw(recipe: _Recipe) -> set[str]:
+    """Of the parameters those that may reach a shell as text; what is passed on may be written there."""
+    elsewhere = [[*dependency.arguments, [dependency.star]] for dependency in recipe.dependencies]
     # A default may be made of the parameters before it.
-    texts += [parameter.default for parameter in recipe.parameters if not isinstance(parameter.default, str)]
-    for text in texts:
-        yield from names.intersection(_variables(text))
-
-
-def _variables(expression: Any) -> Iterator[str]:
-    """The variables of an expression, but for those that are quoted."""
-    if not isinstance(expression, Sequence) or isinstance(expression, str):
-        return
-    parts = cast(Sequence[Any], expression)
-    if len(parts) == 2 and parts[0] == "variable" and isinstance(parts[1], str):
-        yield parts[1]
-    elif [*parts[:2]] != ["call", "quote"]:
-        for part in parts:
-            yield from _variables(part)
+    elsewhere += [[parameter.default] for parameter in recipe.parameters]
+    found = {*written(recipe.body, one_text=recipe.shebang), *variables(elsewhere)}
+    return found & {parameter.name for parameter in recipe.parameters}
 
 
 def _relative(value: Any, root: str) -> Any:
