@@ -36,6 +36,11 @@ class Redactor:
                 # Longest first, so that a secret which contains another one is struck out whole.
                 self._secrets = sorted({*self._secrets, secret}, key=len, reverse=True)
 
+    def forget(self, secret: str) -> None:
+        """One that is worth nothing any more: there may be very many of them in time."""
+        with self._lock:
+            self._secrets = [one for one in self._secrets if one != secret]
+
     def clean(self, text: str) -> str:
         for secret in self._secrets:
             if secret in text:

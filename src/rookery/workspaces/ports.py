@@ -27,6 +27,8 @@ class PortRanges:
                 return range(given[key], given[key] + COUNT)
             taken = set(given.values())
             first = next((one for one in range(_FIRST, _LAST, COUNT) if one not in taken and _are_free(one)), None)
+            if first is None and await self.forget_gone():
+                continue
             if first is None:
                 raise RookeryError("internal-error", "no ten ports in a row are free", "delete workspaces")
             # Someone else may have taken it meanwhile; then the loop looks again.
@@ -38,14 +40,15 @@ class PortRanges:
     async def release(self, own: Path) -> None:
         await self._store.write(lambda db: db.execute("DELETE FROM port_ranges WHERE workspace = ?", (str(own),)))
 
-    async def forget_gone(self) -> None:
-        """Give back the ranges of workspaces whose git folder is no more."""
+    async def forget_gone(self) -> bool:
+        """Give back the ranges of workspaces whose git folder is no more; whether there were any."""
         rows: list[tuple[str]] = await self._store.read(
             lambda db: db.execute("SELECT workspace FROM port_ranges").fetchall()
         )
-        for (key,) in rows:
-            if not Path(key).is_dir():
-                await self.release(Path(key))
+        gone = [Path(key) for (key,) in rows if not Path(key).is_dir()]
+        for own in gone:
+            await self.release(own)
+        return bool(gone)
 
 
 def _are_free(first: int) -> bool:

@@ -57,6 +57,7 @@ class WorkspaceTokens:
     async def _forget(self, own: Path) -> None:
         if (known := self._known.pop(own, None)) is not None:
             self.void(known[1], own)
+            REDACTOR.forget(known[1])
             await self._store.write(
                 lambda db: db.execute("DELETE FROM workspace_tokens WHERE workspace = ?", (str(own),))
             )
