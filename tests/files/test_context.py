@@ -3,18 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 
+from rookery.files import reading
 from rookery.files.context.engine import Answer, Context
 from rookery.files.context.gathering import Gatherer
 from rookery.files.context.section import Section, estimate
 from rookery.files.context.sources import gatherers_of
 from rookery.files.just import Just
+from rookery.files.reading import Content
+from rookery.files.sandbox import Root
 from rookery.system.errors import RookeryError
-from rookery.system.files import read_beneath
 from rookery.system.git import Git
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
@@ -24,32 +25,20 @@ from tests.support.workspaces import commit, git, make_repository
 pytestmark = pytest.mark.anyio
 
 
-@dataclass(frozen=True)
-class Content:
-    text: str
-    encoding: str | None
-    cut: str
-
-
 @contextlib.asynccontextmanager
 async def context_of(root: Path, *more: Gatherer) -> AsyncGenerator[Context]:
-    async def read(path: str, most: int) -> Content:
-        try:
-            data = read_beneath(root, PurePath(path), 100_000_000)
-        except FileNotFoundError:
-            raise RookeryError("file-not-found", "there is no such file") from None
-        except OSError as error:
-            raise RookeryError("path-outside-root", f"Path outside project root: {error.strerror}") from None
-        cut = f"only {most} of {len(data)} bytes are here" if len(data) > most else ""
-        return Content(data[:most].decode("utf-8", "replace"), None if b"\0" in data else "utf-8", cut)
-
     spawner = Spawner(new_id())
-    made = Context([*gatherers_of(root, Git(spawner), Just(spawner), read, seconds=60), *more])
-    try:
-        yield made
-    finally:
-        await made.close()
-        await spawner.stop_all()
+    with Root(root) as sandbox:
+
+        async def read(path: str, most: int) -> Content:
+            return await reading.read(sandbox, path, max_bytes=most)
+
+        made = Context([*gatherers_of(root, Git(spawner), Just(spawner), read, seconds=60), *more])
+        try:
+            yield made
+        finally:
+            await made.close()
+            await spawner.stop_all()
 
 
 def keys(answer: Answer, *statuses: str) -> list[str]:
@@ -91,6 +80,26 @@ async def test_a_repository_without_a_commit_has_a_context(tmp_path: Path) -> No
         answer = await context.get()
     assert keys(answer, "whole", "skipped") == ["git/status"]
     assert "No commits yet on main" in answer.text
+
+
+async def test_files_that_may_not_be_seen_are_told_of_without_their_content(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    (root / ".env").write_text("TOKEN=hunter2\n")
+    (root / "image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    async with context_of(root) as context:
+        answer = await context.get()
+    assert {"files/.env", "files/image"} <= set(keys(answer, "whole"))
+    assert "hunter2" not in answer.text
+    assert answer.text.count("It is not shown: ") == 2
+
+
+async def test_of_many_changed_files_the_rest_is_counted(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "app")
+    for number in range(20):
+        (root / f"new{number:02}").write_text(f"{number}\n")
+    async with context_of(root) as context:
+        answer = await context.get()
+    assert "8 more files have changed" in answer.text
 
 
 @requirement("context.since.delta")

@@ -169,7 +169,7 @@ def _raw(recipe: _Recipe) -> set[str]:
     elsewhere = [[*dependency.arguments, [dependency.star]] for dependency in recipe.dependencies]
     # A default may be made of the parameters before it.
     elsewhere += [[parameter.default] for parameter in recipe.parameters]
-    found = {*written(recipe.body, one_text=recipe.shebang), *variables(elsewhere)}
+    found = {*written(recipe.body, one_text=recipe.shebang), *variables(elsewhere, quotable=False)}
     return found & {parameter.name for parameter in recipe.parameters}
 
 
