@@ -138,13 +138,8 @@ def test_p14_names_that_are_no_text_or_have_odd_characters_are_listed(root: Root
 
 @requirement("files.list.options")
 def test_options_that_make_no_sense_are_told(root: Root) -> None:
-    senseless: tuple[dict[str, Any], ...] = (
-        {"depth": 0},
-        {"depth": DEEPEST + 1},
-        {"limit": 0},
-        {"limit": LONGEST_PAGE + 1},
-        {"cursor": "?"},
-    )
+    depths, limits = ({"depth": 0}, {"depth": DEEPEST + 1}), ({"limit": 0}, {"limit": LONGEST_PAGE + 1})
+    senseless: tuple[dict[str, Any], ...] = (*depths, *limits, {"cursor": "?"})
     for options in senseless:
         with pytest.raises(RookeryError) as caught:
             entries_of(root, **options)
