@@ -13,7 +13,7 @@ from rookery.workspaces.intents import Deleting, Restoring
 from rookery.workspaces.moving import remove_folder, size_of
 from rookery.workspaces.record import Workspace
 from tests.support.deletions import Removing, contents, fill, make_app, make_workspace, removing
-from tests.support.workspaces import git
+from tests.support.workspaces import git, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -183,3 +183,19 @@ async def test_a_place_to_restore_to_is_taken_as_git_spells_it(state: Path, tmp_
             await ours.removals.restore("task", to=above / f"task-{number}")
             found = (await ours.find("task")).workspace
             assert (found.state, found.path) == ("ready", (above / f"task-{number}").resolve())
+
+
+async def test_nothing_is_restored_into_a_project_that_was_removed_until_it_is_added_again(
+    state: Path, tmp_path: Path
+) -> None:
+    app = make_app(tmp_path)
+    async with serving(state) as served:
+        project = await served.project(app)
+        made = await served.workspaces.prepared(await served.workspaces.create(project, "task"))
+        await served.workspaces.delete(made, wait=True)
+        await served.projects.remove(project)
+        with pytest.raises(RookeryError, match="no project any more"):
+            await served.workspaces.restore("task")
+        assert not made.path.exists()
+        await served.project(app)
+        assert (await served.workspaces.restore("task")).path == made.path

@@ -167,7 +167,11 @@ class Workspaces:
 
     async def restore(self, wanted: str, project: str | None = None, to: Path | None = None) -> Workspace:
         """Bring back from the trash what has this id, or the newest of that name."""
-        restored = (await self.removals.restore(wanted, project, to)).trashed
+        one = self.removals.trash.get(wanted, project)
+        if one.project not in await self._projects.all():
+            remedy = f"add it again first: rookery project add {one.project.path}"
+            raise RookeryError("project-not-found", f"{one.project.path} is no project any more", remedy)
+        restored = (await self.removals.restore(one.id, one.project.id, to)).trashed
         return await self.get(restored.project.id, restored.name)
 
     async def metadata(self, workspace: Workspace) -> dict[str, str]:
