@@ -44,6 +44,12 @@ def test_a_section_that_is_cut_keeps_its_first_whole_lines_and_says_so() -> None
     assert filled.receipts[0].uri == "context://long"
 
 
+def test_a_part_that_says_next_to_nothing_is_left_out() -> None:
+    filled = fill([Section("wide", "Wide", 1, "short\n" + "x" * 9999 + "\n")], 1000)
+    assert not filled.placed
+    assert statuses(filled) == {"wide": "dropped"}
+
+
 def test_each_section_shows_its_priority_and_estimate_and_who_wrote_it() -> None:
     theirs = shown(Section("a", "A", 2, "text\n"), "text\n", "m")
     assert theirs == "## A [a, priority 2, about 2 tokens]\n<untrusted-m>\ntext\n</untrusted-m>\n\n"

@@ -42,8 +42,8 @@ def fill(
             continue
         # An empty text is all heading, and the line that says that it was cut.
         room = left - estimate(shown(section, "", ANY_MARK)) - _SLACK
-        part = beginning(section.text, room) if room >= _SMALLEST else ""
-        if part:
+        part = beginning(section.text, room)
+        if estimate(part) >= _SMALLEST:
             left -= estimate(shown(section, part, ANY_MARK))
             filled.placed.append((section, part))
             filled.receipts.append(_receipt(section, "cut", "cut to fit the budget"))

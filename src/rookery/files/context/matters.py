@@ -23,6 +23,8 @@ _CHANGED_PRIORITY = 5
 _MOST_CHANGED = 12
 _LONGEST_PATH = 200
 _BYTES = 12_000
+# Of many files a part each says more than all of a few.
+_CHANGED_BYTES = 6_000
 
 
 class Read(Protocol):
@@ -47,7 +49,7 @@ async def file_sections(git: Git, root: Path, read: ReadFile) -> list[Section]:
     sections = {section.key: section for section in found if section is not None}
     changed = await _changed(git, root)
     for path in changed[:_MOST_CHANGED]:
-        section = await _section(read, path, _CHANGED_PRIORITY)
+        section = await _section(read, path, _CHANGED_PRIORITY, _CHANGED_BYTES)
         if section is not None:
             sections.setdefault(section.key, section)
     if len(changed) > _MOST_CHANGED:
@@ -64,11 +66,11 @@ async def _first(read: ReadFile, names: Sequence[str], priority: int) -> Section
     return None
 
 
-async def _section(read: ReadFile, path: str, priority: int) -> Section | None:
+async def _section(read: ReadFile, path: str, priority: int, most: int = _BYTES) -> Section | None:
     """Nothing if there is no such file."""
     key = f"files/{path}"
     try:
-        content = await read(path, _BYTES)
+        content = await read(path, most)
     except RookeryError as error:
         if error.code == "file-not-found":
             return None
