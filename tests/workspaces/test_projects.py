@@ -115,3 +115,22 @@ async def test_two_projects_of_one_name_are_told_apart_by_id(state: Path, tmp_pa
             await served.projects.get("app")
         assert all(one in caught.value.remedy for one in ids)
         assert (await served.projects.get(ids[0])).path == str(tmp_path.resolve() / "a" / "app")
+
+
+async def test_a_workspace_in_which_another_project_lies_is_not_deleted_even_by_force(
+    state: Path, tmp_path: Path
+) -> None:
+    app = make_repository(tmp_path / "app", {".gitignore": "vendor/\n"})
+    async with serving(state) as served:
+        outer = await served.project(app)
+        made = await served.workspaces.prepared(await served.workspaces.create(outer, "task"))
+        inner = make_repository(made.path / "vendor" / "lib")
+        project = await served.project(inner)
+        for force in (False, True):
+            with pytest.raises(RookeryError, match="other checkouts lie in task") as caught:
+                await served.workspaces.delete(made, force=force, wait=True)
+            assert caught.value.details == (str(inner),)
+        assert (inner / "README").exists()
+        await served.projects.remove(project)
+        await served.workspaces.delete(made, wait=True)
+        assert not made.path.exists()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from rookery.system.bus import Bus
@@ -27,6 +27,8 @@ logger = logging.getLogger("rookery.workspaces")
 
 # Stops what is ours in a workspace; answers whether there was anything.
 Stop = Callable[[Workspace], Awaitable[bool]]
+# The folders of all projects and their worktrees, none of which may go along with another.
+Roots = Callable[[], Awaitable[Sequence[Path]]]
 # How old the look at a workspace may be when it is moved.
 _SECONDS = 1.0
 
@@ -41,9 +43,10 @@ class Deletions:
         trash: Trash,
         stop: Stop,
         clock: Clock = SYSTEM_CLOCK,
+        roots: Roots | None = None,
     ) -> None:
         self._state, self._git, self._locks, self._events = state, git, locks, events
-        self._trash, self._stop, self._clock = trash, stop, clock
+        self._trash, self._stop, self._clock, self._roots = trash, stop, clock, roots
         self.intents = Intents(state, Deleting, "deleting")
         self._binning = Binning(git, trash, self.intents)
         self._tasks = TaskSet("deletions")
@@ -140,7 +143,7 @@ class Deletions:
     async def _examined(self, found: Found) -> Findings:
         checkout = Path(found.workspace.project.path)
         base = read_kept(found.own).metadata.get(BASE) or await default_name(self._git, checkout)
-        return await examine(self._git, found, base)
+        return await examine(self._git, found, base, await self._roots() if self._roots is not None else ())
 
     async def _found(self, one: Trashed) -> Found:
         for found in await find_workspaces(self._git, self._state, one.project):

@@ -13,7 +13,7 @@ from rookery.workspaces.listing import Found, common_folder, find_workspaces
 from rookery.workspaces.openness import Openness
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import MAIN, Workspace
-from rookery.workspaces.worktrees import named_git_folder
+from rookery.workspaces.worktrees import named_git_folder, registered_folders
 
 _LONGEST = 64 * 1024
 
@@ -56,6 +56,14 @@ class Finding:
                 "bring its folder back, or remove it: rookery ws rm",
             )
         return found
+
+    async def roots(self) -> "list[Path]":
+        """The main checkouts of all projects, and their worktrees, as far as they are there; git is not asked."""
+        found: list[Path] = []
+        for project in await self._projects.all():
+            common = _repository_of(project)
+            found += [Path(project.path), *(registered_folders(common) if common is not None else ())]
+        return [one for one in found if one.is_dir()]
 
     async def at(self, path: Path) -> Workspace:
         """The workspace at exactly this path, however it is spelt."""

@@ -21,7 +21,7 @@ _MOST_DETAILS = 1000
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """`unmerged` are the commits that the base does not have, as lines; `inside` the worktrees that lie in this one."""
+    """`unmerged` are the commits that the base does not have, as lines; `inside` the checkouts that lie in this one."""
 
     found: Found
     worktree: Worktree
@@ -33,8 +33,8 @@ class Findings(msgspec.Struct, frozen=True):
     config: tuple[tuple[str, str], ...]
 
 
-async def examine(git: Git, found: Found, base: str) -> Findings:
-    """All that the decision needs. A workspace whose folder is missing has no changes."""
+async def examine(git: Git, found: Found, base: str, roots: Sequence[Path] = ()) -> Findings:
+    """All that the decision needs. A workspace whose folder is missing has no changes; `roots` are of all projects."""
     checkout, path = Path(found.workspace.project.path), found.workspace.path
     there = found.workspace.state != "missing"
     listed, changes, config = await asyncio.gather(
@@ -47,7 +47,7 @@ async def examine(git: Git, found: Found, base: str) -> Findings:
         worktree=worktree,
         changes=changes,
         unmerged=await _unmerged(git, checkout, worktree.head, base),
-        inside=tuple(one.path for one in others if one.path.is_relative_to(path)),
+        inside=tuple(dict.fromkeys(one for one in (*(one.path for one in others), *roots) if path in one.parents)),
         shared=worktree.branch is not None and any(one.branch == worktree.branch for one in others),
         config=config,
     )
@@ -62,7 +62,7 @@ def refusal(findings: Findings, *, force: bool, keep_branch: bool) -> RookeryErr
         inner = ", ".join(str(path) for path in findings.inside)
         return RookeryError(
             "workspace-not-clean",
-            f"other worktrees lie in {workspace.name}: {inner}",
+            f"other checkouts lie in {workspace.name}: {inner}",
             "delete or move those first",
             [str(path) for path in findings.inside],
         )

@@ -7,7 +7,7 @@ from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
-from rookery.workspaces.deletion import Deletions, Stop
+from rookery.workspaces.deletion import Deletions, Roots, Stop
 from rookery.workspaces.listing import Found
 from rookery.workspaces.locks import RepositoryLocks
 from rookery.workspaces.progress import Progress
@@ -29,9 +29,10 @@ class Removals:
         days: float = 14.0,
         limit: int = 20 * 2**30,
         clock: Clock = SYSTEM_CLOCK,
+        roots: Roots | None = None,
     ) -> None:
         self.trash = Trash(state, git, locks, clock)
-        self._deletions = Deletions(state, git, locks, events, self.trash, stop, clock)
+        self._deletions = Deletions(state, git, locks, events, self.trash, stop, clock, roots)
         self._restorations = Restorations(state, git, locks, events, self.trash)
         self._days, self._limit = days, limit
 

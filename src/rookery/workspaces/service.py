@@ -75,7 +75,9 @@ class Workspaces:
             opening=self._opening,
             place=place,
         )
-        self.removals = Removals(state, git, self.locks, events, self._opening.let_go, days=days, limit=limit)
+        self.removals = Removals(
+            state, git, self.locks, events, self._opening.let_go, days=days, limit=limit, roots=self.finding.roots
+        )
         self.statuses = Statuses(git)
         # Which one, and what belongs to it: there others do the work.
         self.list, self.get = self.finding.list, self.finding.get
