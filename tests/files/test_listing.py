@@ -142,7 +142,7 @@ def test_options_that_make_no_sense_are_told(root: Root) -> None:
     senseless: tuple[dict[str, Any], ...] = (*depths, *limits, {"cursor": "?"})
     for options in senseless:
         with pytest.raises(RookeryError) as caught:
-            entries_of(root, **options)
+            entries_of(root, ".", **options)
         assert caught.value.code == "invalid-input"
 
 

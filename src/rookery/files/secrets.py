@@ -74,6 +74,11 @@ class Denied:
             return "files of this name hold secrets"
         return self.folder(names)
 
+    def entry(self, names: Sequence[str], *, is_folder: bool) -> str:
+        """The same for an entry of a folder that is not denied itself: most often its own name is enough."""
+        seen = names if self.workspaces else names[-1:]
+        return self.folder(seen) if is_folder else self.file(seen)
+
     @cached_property
     def _files(self) -> re.Pattern[str]:
         return _pattern(self.files)

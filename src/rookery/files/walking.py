@@ -83,14 +83,17 @@ class Walk:
 
     def _found(self, way: Names, entry: os.DirEntry[str]) -> Found:
         names = (*self.start, *way, entry.name)
-        if entry.is_symlink():
-            return Found(names, "link", None, self.denied.file(names))
-        if entry.is_dir(follow_symlinks=False):
-            return Found(names, "folder", None, self.denied.folder(names))
-        denied = self.denied.file(names)
-        if not entry.is_file(follow_symlinks=False):
-            return Found(names, "other", None, denied)
-        return Found(names, "file", None if denied else _size(entry), denied)
+        kind = _type(entry)
+        denied = self.denied.entry(names, is_folder=kind == "folder")
+        return Found(names, kind, _size(entry) if kind == "file" and not denied else None, denied)
+
+
+def _type(entry: os.DirEntry[str]) -> Type:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _size(entry: os.DirEntry[str]) -> int | None:
