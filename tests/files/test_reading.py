@@ -86,6 +86,14 @@ def test_p13_a_sparse_file_of_10_gb_is_not_read_whole(root: Root, tree: Tree) ->
     assert sparse.cut == f"it is no text, and larger than {DATA_BYTES} bytes: nothing of it is here"
     assert TEXT_BYTES - 5 <= len(text.text) <= TEXT_BYTES
     assert text.cut
+    assert lines(root, "text", 2, 3).cut == ""
+
+
+@requirement("files.read.bounds")
+def test_a_large_text_in_wide_characters_says_how_much_of_it_was_looked_at(root: Root, tree: Tree) -> None:
+    tree.write("wide", ("line\n" * 500_000).encode("utf-16"))
+    assert lines(root, "wide", 1_000_000).cut == "only the first 4194304 of its 5000002 bytes were looked at"
+    assert (lines(root, "wide", 2, 2).text, lines(root, "wide", 2, 2).cut) == ("line\n", "")
 
 
 @requirement("files.sandbox.special")

@@ -8,7 +8,7 @@ class Lines:
         self.data = bytearray()
         self._first, self._last, self._limit = first, last, limit
         self._line = 1
-        self._full = self._enough = False
+        self._full = self.enough = False
 
     @property
     def last_line(self) -> int:
@@ -32,7 +32,7 @@ class Lines:
             del self.data[self._limit :]
             whole = self.data.rfind(b"\n") + 1
             del self.data[whole or _whole_characters(self.data) :]
-        return not (self._enough or self._full)
+        return not (self.enough or self._full)
 
     def _cut_after(self, lines: int) -> None:
         end = -1
@@ -41,7 +41,7 @@ class Lines:
             if end < 0:
                 return
         del self.data[end + 1 :]
-        self._enough = True
+        self.enough = True
 
     def told(self, size: int) -> str:
         if not self._full:

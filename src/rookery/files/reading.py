@@ -91,12 +91,12 @@ class _Plan:
     def _wide(self, kind: Kind) -> Content:
         data = os.pread(self.fd, _WIDE, 0)
         text = data.decode(kind.encoding or "", "replace").encode()
-        return self._lines(kind, iter([text]), more=self._size > len(data))
+        return self._lines(kind, iter([text]), looked_at=len(data))
 
     def _text(self, kind: Kind) -> Content:
-        return self._lines(kind, _blocks(self.fd, min(_BLOCK, self._size + 1)), more=self._size > _FARTHEST)
+        return self._lines(kind, _blocks(self.fd, min(_BLOCK, max(HEAD, self._size + 1))), looked_at=_FARTHEST)
 
-    def _lines(self, kind: Kind, blocks: Iterator[bytes], *, more: bool) -> Content:
+    def _lines(self, kind: Kind, blocks: Iterator[bytes], *, looked_at: int) -> Content:
         found = Lines(self._first, self._last, self._limit)
         for block in blocks:
             if not found.take(block):
@@ -105,7 +105,9 @@ class _Plan:
         if encoding == "utf-8" and not is_utf8(bytes(found.data)):
             encoding = "iso-8859-1"
         decoded = bytes(found.data).decode("utf-8" if kind.is_wide else encoding, "replace")
-        cut = found.told(self._size) or (f"only its first {_FARTHEST} bytes were looked at" if more else "")
+        cut = found.told(self._size)
+        if not cut and not found.enough and self._size > looked_at:
+            cut = f"only the first {looked_at} of its {self._size} bytes were looked at"
         if found.data:
             return Content(
                 self._path, self._size, kind.media_type, encoding, decoded, b"", self._first, found.last_line, cut
