@@ -1,6 +1,7 @@
 """One life of an agent's process: watched from when it listens until it ends, hangs, or has idled for long."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rookery.agents.status import SessionState
 
 _LONG = 3600.0
+# A first turn takes seconds to begin, and many where the machine is busy.
+_BEGIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Life:
         )
         self._were_running = frozenset(were_running)
         self._changed, self._rest, self._pace, self._clock = changed, rest, pace, clock
-        self._trouble = asyncio.Event()
+        self._trouble, self._news = asyncio.Event(), asyncio.Event()
 
     @property
     def running(self) -> frozenset[str]:
@@ -73,6 +76,18 @@ class Life:
             return next((one.result() for one in (died, hangs) if one.done()), None)
         finally:
             await tasks.close()
+
+    async def began(self, session: str) -> None:
+        """Keep it awake until a turn that was asked for shows, for a while: OpenCode says yes before it begins."""
+        self._rest.enter()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BEGIN_SECONDS):
+                    while session not in self.watcher.running:
+                        self._news.clear()
+                        await self._news.wait()
+        finally:
+            self._rest.leave(self._clock.monotonic())
 
     async def end(self) -> None:
         """End what is left of it."""
@@ -111,6 +126,7 @@ class Life:
             return
         self._trouble.clear()
         self.sessions = self.watcher.sessions
+        self._news.set()
         self._rest.used(self._clock.monotonic())
         self._changed()
 

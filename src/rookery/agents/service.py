@@ -76,6 +76,7 @@ class AgentService(Tenancy):
             cut_off = [one.id for one in life.watcher.sessions if one.state == "interrupted"]
             for session in cut_off:
                 await life.watcher.resume(session)
+                tenant.watch_turn(life, session)
         if tenant.unsent is not None:
             tenant.take_up()
             await tenant.taken_up()

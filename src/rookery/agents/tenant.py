@@ -60,6 +60,10 @@ class Tenant:
         if self._taking_up is None or self._taking_up.done():
             self._taking_up = self._tasks.start(self._take_up(), "take up")
 
+    def watch_turn(self, life: Life, session: str) -> None:
+        """See that it does not fall asleep before a turn that was asked for has begun."""
+        self._tasks.start(life.began(session), "turn")
+
     async def taken_up(self) -> None:
         """Wait until that has been done, or has failed."""
         if self._taking_up is not None:
@@ -129,6 +133,7 @@ class Tenant:
         try:
             async with self.agent.used() as life:
                 self.session = await first_prompt.send(life.client, workspace, self.own, prompt)
+                self.watch_turn(life, self.session)
             first_prompt.forget(self.own)
             self._publish("agent.prompted", session=self.session, error=None)
         except RookeryError as error:
