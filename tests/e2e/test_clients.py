@@ -17,6 +17,11 @@ from tests.support.opencode_home import OpenCodeHome
 from tests.support.requirements import requirement
 
 CLAUDE_CODE = {"@anthropic-ai/claude-code": "2.1.325"}
+CODEX = {"@openai/codex": "0.166.0"}
+INSPECTOR = {"@modelcontextprotocol/inspector": "2.12.0"}
+# Bringing it for the first time takes minutes.
+BRINGING = 400
+
 # It asks for nothing but what it was told to connect to.
 QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"}
 
@@ -57,13 +62,17 @@ def test_opencode_shows_rookery_as_connected(house: House, tmp_path: Path, trans
     assert ("failed" in without or "needs auth" in without) == (transport == "http")
 
 
+def with_node() -> dict[str, str]:
+    return {"HOME": os.environ["HOME"], "PATH": os.pathsep.join([str(NODE / "bin"), os.environ["PATH"]])}
+
+
 @requirement("client.real.connected")
+@pytest.mark.timeout(BRINGING)
 @pytest.mark.parametrize("transport", ["http", "bridge"])
 def test_claude_code_shows_rookery_as_connected(house: House, tmp_path: Path, transport: str) -> None:
     install("claude-code", transport)
     claude = fetched("claude-code", CLAUDE_CODE) / ".bin" / "claude"
-    search_path = os.pathsep.join([str(NODE / "bin"), os.environ["PATH"]])
-    env = {"HOME": os.environ["HOME"], "PATH": search_path, "ROOKERY_TOKEN": house.token, **QUIET}
+    env = {**with_node(), "ROOKERY_TOKEN": house.token, **QUIET}
     shown = run([str(claude), "mcp", "list"], env, tmp_path)
     (line,) = [line for line in shown.splitlines() if line.startswith("rookery:")]
     assert line.endswith("Connected")
@@ -73,3 +82,38 @@ def test_claude_code_shows_rookery_as_connected(house: House, tmp_path: Path, tr
     after = json.loads((Path.home() / ".claude.json").read_text())
     assert before.keys() == after.keys() and len(before) > 1
     assert {key for key in before if before[key] != after[key]} == {"mcpServers"}
+
+
+@requirement("client.real.connected")
+@pytest.mark.timeout(BRINGING)
+def test_codex_lists_rookery_over_both_transports(house: House, tmp_path: Path) -> None:
+    codex = [str(fetched("codex", CODEX) / ".bin" / "codex"), "mcp", "list", "--json"]
+    ways: dict[str, dict[str, Any]] = {}
+    for transport in ("http", "bridge"):
+        told = install("codex", transport)
+        shown = run(codex, with_node(), tmp_path)
+        (found,) = json.loads(shown[shown.index("[\n") : shown.rindex("]") + 1])
+        assert (found["name"], found["enabled"]) == ("rookery", True)
+        ways[transport] = found["transport"]
+        assert told["entry"].items() <= {**found["transport"], "tool_timeout_sec": found["tool_timeout_sec"]}.items()
+    assert ways["http"]["bearer_token_env_var"] == "ROOKERY_TOKEN"
+    assert ways["bridge"]["type"] == "stdio"
+
+
+@requirement("client.real.connected")
+@pytest.mark.timeout(BRINGING)
+@pytest.mark.parametrize("transport", ["http", "bridge"])
+def test_the_inspector_lists_and_calls_tools(house: House, tmp_path: Path, transport: str) -> None:
+    config = json.loads(rookery("client", "print", "cursor", "--transport", transport).stdout)
+    entry = config["mcpServers"]["rookery"]
+    if transport == "http":
+        # It expands nothing, so it is given what Cursor would make of the placeholder.
+        entry["headers"] = {"Authorization": f"Bearer {house.token}"}
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(config))
+    inspector = [str(fetched("inspector", INSPECTOR) / ".bin" / "mcp-inspector"), "--cli"]
+    inspector += ["--config", str(file), "--server", "rookery", "--method"]
+    env = {**with_node(), "MCP_INSPECTOR_SECRET_STORE": "memory"}
+    assert "workspace_get_status" in run([*inspector, "tools/list"], env, tmp_path)
+    called = run([*inspector, "tools/call", "--tool-name", "project_list"], env, tmp_path)
+    assert '"result": []' in called
