@@ -18,7 +18,7 @@ LONGEST_PAGE = 10_000
 DEEPEST = 64
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True):
     """`path` is from the workspace's root, as `read_file` takes it; bytes that are no text stand as `\\xff` in it.
 
     `denied` says why it may not be read, if so. A link's target is not told: it may lie outside.

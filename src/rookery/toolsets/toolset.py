@@ -25,6 +25,14 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """An answer that is content as it stands, such as the text of a file, and no structured content."""
+
+    content: Sequence[Mapping[str, Any]]
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
 class Tool:
     """`takes` is the struct of its arguments, `gives` the type of its answer; the schemas are made from them."""
 
@@ -42,7 +50,7 @@ class Tool:
             "name": self.name,
             "description": self.description,
             "inputSchema": _schema(self.takes),
-            "outputSchema": _or_error(_object(_whole(_schema(self.gives)))),
+            **({} if self.gives is Blocks else {"outputSchema": _or_error(_object(_whole(_schema(self.gives))))}),
             "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
@@ -90,6 +98,8 @@ class Toolset:
 
 def _answer(value: Any) -> Mapping[str, Any]:
     """The value as text, and as structured content, which older revisions want to be an object."""
+    if isinstance(value, Blocks):
+        return {"content": value.content, "_meta": value.meta}
     plain = msgspec.to_builtins(value)
     text = msgspec.json.encode(plain).decode()
     return {

@@ -1,0 +1,102 @@
+"""`project`: the files of a workspace, for whoever may see nothing else."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from rookery.files.listing import DEEPEST, LONGEST_PAGE, PAGE, Listing, list_folder
+from rookery.files.reading import DATA_BYTES, TEXT_BYTES, Content, read
+from rookery.files.sandbox import Root
+from rookery.system.git import Git
+from rookery.toolsets.toolset import Blocks, Tool, Toolset
+from rookery.wire.provider import Call
+
+_FILE = "Path of the file, relative to the root of the workspace"
+_FOLDER = "Path of the folder, relative to the root of the workspace; . for the root"
+
+
+class ReadFile(msgspec.Struct, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(description=_FILE)]
+    first_line: Annotated[int, Meta(description="First line to read, counted from 1", ge=1)] = 1
+    last_line: Annotated[int | None, Meta(description="Last line to read; default: the last one of the file")] = None
+    max_bytes: Annotated[int, Meta(description="Most bytes of text to answer", ge=1, le=DATA_BYTES)] = TEXT_BYTES
+
+
+class ListDirectory(msgspec.Struct, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(description=_FOLDER)]
+    depth: Annotated[int, Meta(description="How many levels of folders to list", ge=1, le=DEEPEST)] = 1
+    hidden: Annotated[bool, Meta(description="If true, also list names that begin with a dot")] = False
+    limit: Annotated[int, Meta(description="Most entries to answer", ge=1, le=LONGEST_PAGE)] = PAGE
+    cursor: Annotated[str | None, Meta(description="next_cursor of the page before, for the next page")] = None
+
+
+def project_toolset(root: Callable[[], Awaitable[Root]], git: Git) -> Toolset:
+    """`root` answers the root of the workspace that a view acts in, for each call, or raises why there is none."""
+
+    async def read_file(call: Call, given: ReadFile) -> Blocks:
+        place = await root()
+        found = await read(
+            place, given.path, first_line=given.first_line, last_line=given.last_line, max_bytes=given.max_bytes
+        )
+        return _blocks(place, found)
+
+    async def list_directory(call: Call, given: ListDirectory) -> Listing:
+        return await list_folder(
+            await root(),
+            git,
+            given.path,
+            depth=given.depth,
+            hidden=given.hidden,
+            limit=given.limit,
+            cursor=given.cursor,
+        )
+
+    return Toolset(
+        "project",
+        [
+            Tool(
+                "read_file",
+                "Read a file of this workspace: text, by default whole, or a range of lines; images and binary files "
+                "as such. What is cut is said, with how to go on. Files outside of the workspace, git's own and files "
+                "for secrets are refused.",
+                read_file,
+                takes=ReadFile,
+                gives=Blocks,
+                read_only=True,
+            ),
+            Tool(
+                "list_directory",
+                "List a folder of this workspace, without what .gitignore ignores: path, type (file, folder, link, "
+                "other) and size of each entry, in the order of names. `denied` marks what cannot be read.",
+                list_directory,
+                takes=ListDirectory,
+                gives=Listing,
+                read_only=True,
+            ),
+        ],
+    )
+
+
+def _blocks(root: Root, found: Content) -> Blocks:
+    """The content itself, and after it what there is to say about it, if anything."""
+    meta = {"path": found.path, "size": found.size, "media_type": found.media_type, "encoding": found.encoding}
+    if found.encoding is not None:
+        lines = {"first_line": found.first_line, "last_line": found.last_line}
+        notes = [*([f"encoding {found.encoding}"] if found.encoding != "utf-8" else []), found.cut]
+        note = "; ".join(filter(None, notes))
+        content: list[dict[str, Any]] = [{"type": "text", "text": found.text}]
+        return Blocks(content + ([_said(f"{found.path}: {note}")] if note else []), {"rookery/file": meta | lines})
+    if found.cut:
+        return Blocks([_said(f"{found.path}: {found.cut}")], {"rookery/file": meta})
+    data = base64.b64encode(found.data).decode()
+    if found.media_type.startswith("image/"):
+        return Blocks([{"type": "image", "data": data, "mimeType": found.media_type}], {"rookery/file": meta})
+    inside = {"uri": root.path.joinpath(found.path).as_uri(), "mimeType": found.media_type, "blob": data}
+    return Blocks([{"type": "resource", "resource": inside}], {"rookery/file": meta})
+
+
+def _said(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": f"[{words}]"}
