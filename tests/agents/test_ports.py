@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rookery.agents.ports import AgentPorts, is_taken
+from rookery.system.errors import RookeryError
 from rookery.system.places import store_file
 from tests.support.stores import opened
 
@@ -66,3 +67,20 @@ async def test_d15_a_port_that_something_listens_on_is_not_given(state: Path, tm
             assert is_taken(next_free)
             assert await ports.of(own(tmp_path / "one")) != next_free
         assert not is_taken(next_free)
+
+
+async def test_when_all_ports_are_given_those_of_workspaces_that_are_gone_are_given_again(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rookery.agents.ports._FIRST", 14_001)
+    monkeypatch.setattr("rookery.agents.ports._LAST", 14_003)
+    monkeypatch.setattr("rookery.agents.ports.is_taken", lambda port: False)  # whatever else runs on this machine
+    async with opened(store_file(state)) as store:
+        ports = AgentPorts(store)
+        made = [own(tmp_path / str(number)) for number in range(3)]
+        given = [await ports.of(one) for one in made]
+        assert sorted(given) == [14_001, 14_002, 14_003]
+        with pytest.raises(RookeryError, match="no port from 14001 to 14003 is free"):
+            await ports.of(own(tmp_path / "more"))
+        made[1].rmdir()
+        assert await ports.of(tmp_path / "more") == given[1]

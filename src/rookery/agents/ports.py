@@ -49,11 +49,12 @@ class AgentPorts:
                 found.append(port)
         return found
 
-    async def forget_gone(self) -> None:
-        """Give back the ports of workspaces whose git folder is no more."""
-        for key in await self._given():
-            if not Path(key).is_dir():
-                await self.release(Path(key))
+    async def forget_gone(self) -> bool:
+        """Give back the ports of workspaces whose git folder is no more; whether there were any."""
+        gone = [Path(key) for key in await self._given() if not Path(key).is_dir()]
+        for own in gone:
+            await self.release(own)
+        return bool(gone)
 
     async def _given(self) -> dict[str, int]:
         rows: list[tuple[str, int]] = await self._store.read(
@@ -64,6 +65,8 @@ class AgentPorts:
     async def _new(self, own: Path) -> int:
         while True:
             found = await self.others(1)
+            if not found and await self.forget_gone():
+                continue
             if not found:
                 raise RookeryError("agent-unavailable", f"no port from {_FIRST} to {_LAST} is free", "close workspaces")
             (port,) = found
