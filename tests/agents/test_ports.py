@@ -69,12 +69,17 @@ async def test_d15_a_port_that_something_listens_on_is_not_given(state: Path, tm
         assert not is_taken(next_free)
 
 
+def _is_free(port: int) -> bool:
+    """Whatever else runs on this machine."""
+    return False
+
+
 async def test_when_all_ports_are_given_those_of_workspaces_that_are_gone_are_given_again(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rookery.agents.ports._FIRST", 14_001)
     monkeypatch.setattr("rookery.agents.ports._LAST", 14_003)
-    monkeypatch.setattr("rookery.agents.ports.is_taken", lambda port: False)  # whatever else runs on this machine
+    monkeypatch.setattr("rookery.agents.ports.is_taken", _is_free)
     async with opened(store_file(state)) as store:
         ports = AgentPorts(store)
         made = [own(tmp_path / str(number)) for number in range(3)]
