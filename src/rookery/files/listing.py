@@ -63,7 +63,7 @@ async def list_folder(
     found = await (pager.one_level(after, limit + 1) if depth == 1 else pager.deep(depth, after, limit + 1))
     more = len(found) > limit
     return Listing(
-        "/".join(map(_shown, start)) or ".",
+        _shown(start) or ".",
         [_entry(one) for one in found[:limit]],
         _cursor(found[limit - 1].names[len(start) :]) if more else None,
     )
@@ -103,12 +103,13 @@ class _Pager:
 
 
 def _entry(found: Found) -> Entry:
-    return Entry("/".join(map(_shown, found.names)), found.type, found.size, found.denied)
+    return Entry(_shown(found.names), found.type, found.size, found.denied)
 
 
-def _shown(name: str) -> str:
-    """The name, with bytes that are no text written out. No path that is given to us has a backslash in it."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace") if not name.isascii() else name
+def _shown(names: Names) -> str:
+    """The path, with bytes that are no text written out. No path that is given to us has a backslash in it."""
+    path = "/".join(names)
+    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _cursor(names: Names) -> str:
