@@ -110,7 +110,7 @@ async def answer(provider: Provider, call: RunningCall) -> tuple[bytes, int]:
 
 def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provider: Provider) -> bytes:
     """The result as the client's revision wants it. What came from elsewhere stays as it came, and only grows."""
-    if not client.modern:
+    if not client.modern or (isinstance(result, Raw) and method not in revisions.CACHEABLE and _is_finished(result)):
         return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
     members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
     kind = members.setdefault("resultType", "complete")
@@ -124,6 +124,27 @@ def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provide
     known.setdefault(revisions.META_SERVER, provider.info)
     members["_meta"] = known
     return msgspec.json.encode(members)
+
+
+class _Meta(msgspec.Struct):
+    server: Raw = msgspec.field(default=Raw(), name=revisions.META_SERVER)
+
+
+class _Result(msgspec.Struct):
+    kind: str = msgspec.field(default="", name="resultType")
+    meta: _Meta = msgspec.field(default_factory=_Meta, name="_meta")
+
+
+_result_decoder = msgspec.json.Decoder(_Result)
+
+
+def _is_finished(result: Raw) -> bool:
+    """Whether a modern server has said all that a modern client wants to hear."""
+    try:
+        found = _result_decoder.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return found.kind == "complete" and len(found.meta.server) > 0
 
 
 def _inputs(call: RunningCall) -> dict[str, Raw]:
