@@ -81,7 +81,7 @@ def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...],
     if path[0] not in ("project", "config"):
         assert "Examples:" in done.stdout
     # What a program that is run answers is its own, and so is what an MCP server says.
-    theirs = {("ws", "exec"), ("agent", "attach"), ("agent", "login")}
+    theirs = {("ws", "exec"), ("agent", "attach"), ("agent", "login"), ("bridge",)}
     answers = path not in {("completion",), ("config", "set"), *theirs}
     assert answers == any("--json" in parameter.opts for parameter in command.params)
 
