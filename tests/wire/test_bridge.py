@@ -13,7 +13,8 @@ def message(method: str, id_: int | str | None = None, **params: Any) -> dict[st
 
 def says(bridge: Bridge, *messages: dict[str, Any]) -> bool:
     """The client says it; whether all of it is for the daemon."""
-    return all([bridge.from_client(decode(json.dumps(one).encode())) for one in messages])
+    taken = [bridge.from_client(decode(json.dumps(one).encode())) for one in messages]
+    return all(taken)
 
 
 def hears(bridge: Bridge, one: dict[str, Any]) -> list[Any]:
