@@ -86,7 +86,8 @@ def _has_submodules(folder: Path) -> bool:
     if own is None:
         return True
     try:
-        return b"\0\0\xe0\0" in read_plain(own / "index", _LARGEST_INDEX) or any(own.glob("sharedindex.*"))
+        found = read_plain(own / "index", _LARGEST_INDEX).find(b"\0\0\xe0\0") >= 0
+        return found or any(name.startswith("sharedindex.") for name in os.listdir(own))  # noqa: PTH208 - no path for each
     except FileNotFoundError:
         return False
     except OSError:
