@@ -22,6 +22,7 @@ from rookery.wire.gate import OWNER, Principal, Tokens, tcp_judge
 from rookery.workspaces.tools import WorkspaceTools
 from rookery.workspaces.worktrees import named_git_folder
 from tests.support.editor import editor
+from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.wire import Site, serving as listening, soon
 from tests.support.workspaces import Served, branches, make_repository, serving
@@ -65,7 +66,7 @@ async def desk(state: Path, tmp_path: Path) -> AsyncGenerator[Desk]:
     tokens.add("owner", OWNER)
     async with serving(state) as served:
         await served.project(app)
-        tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events)
+        tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
         served_app = SocketIo(WorkspaceEvents(tools), served.events)
         async with listening(served_app, judge_of=lambda port: tcp_judge(port, tokens)) as site:
             yield Desk(served, tools, site, tokens, app)

@@ -13,9 +13,10 @@ import pytest
 from msgspec import Raw
 
 from rookery.toolsets.workspace import workspace_toolset
-from rookery.workspaces.agent import Agent, Agents, AgentSession, AgentStatus, Counts, NoAgents
+from rookery.workspaces.agent import Agent, Agents, AgentSession, AgentStatus, Counts
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tools import WorkspaceTools
+from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository, serving
 
@@ -65,7 +66,9 @@ async def a_room(state: Path, agents: Agents | None = None) -> AsyncGenerator[Ro
     app = make_repository(Path.home() / "app")
     async with serving(state) as served:
         await served.projects.add(app)
-        yield Room(WorkspaceTools(served.workspaces, served.projects, served.git, served.events, agents), app)
+        yield Room(
+            WorkspaceTools(served.workspaces, served.projects, served.git, served.events, agents or NoAgents()), app
+        )
 
 
 @requirement("ws.port.get", "ws.status.shape")

@@ -8,6 +8,7 @@ import pytest
 from rookery.workspaces import differences
 from rookery.workspaces.differences import Changed, Difference, parse_changed
 from rookery.workspaces.tools import WorkspaceTools
+from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, commit, git, make_repository, serving
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def of(served: Served, name: str = "fix") -> Difference:
-    tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events)
+    tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
     return await tools.diff(await tools.get("app", name))
 
 

@@ -9,6 +9,7 @@ import pytest
 from rookery.system.git import Git
 from rookery.system.spawn import Completed
 from rookery.workspaces.tools import WorkspaceTools
+from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, commit, make_repository, serving
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 def tools_of(served: Served) -> WorkspaceTools:
-    return WorkspaceTools(served.workspaces, served.projects, served.git, served.events)
+    return WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
-"""What a workspace's faces tell and ask of its agent. Who runs agents gives this; without one there are none."""
+"""What a workspace's faces tell and ask of its agent. Who runs agents gives this."""
 
 from typing import Literal, Protocol
 
 import msgspec
 
-from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 
 
@@ -81,38 +80,3 @@ class Agents(Protocol):
     async def decline(self, workspace: Workspace) -> None:
         """No agent is to run in this workspace until somebody starts one."""
         ...
-
-
-class NoAgents:
-    """Where none can run."""
-
-    async def status(self, workspace: Workspace) -> AgentStatus:
-        return AgentStatus()
-
-    async def process(self, workspace: Workspace) -> Agent:
-        return Agent()
-
-    async def port(self, workspace: Workspace) -> int | None:
-        return (await self.process(workspace)).port
-
-    async def session(self, workspace: Workspace) -> AgentSession | None:
-        return None
-
-    async def restart(self, workspace: Workspace) -> int:
-        raise RookeryError("agent-unavailable", f"no agent runs in {workspace.name}", _REMEDY)
-
-    def check(self, prompt: str | None) -> None:
-        if prompt is not None:
-            raise RookeryError("agent-unavailable", "there is no agent to give a prompt to", _REMEDY)
-
-    async def begin(self, workspace: Workspace, prompt: str | None) -> None:
-        pass
-
-    async def prompted(self, workspace: Workspace) -> None:
-        pass
-
-    async def decline(self, workspace: Workspace) -> None:
-        pass
-
-
-_REMEDY = "use the workspace without one"

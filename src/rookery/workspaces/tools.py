@@ -9,7 +9,7 @@ from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import project_id
-from rookery.workspaces.agent import Agents, AgentSession, NoAgents
+from rookery.workspaces.agent import Agents, AgentSession
 from rookery.workspaces.bin import Bin
 from rookery.workspaces.differences import Difference, difference
 from rookery.workspaces.overview import Overview, Shown
@@ -29,17 +29,9 @@ class Started(msgspec.Struct, frozen=True):
 class WorkspaceTools:
     """`agents` tells and does what concerns the agents of workspaces."""
 
-    def __init__(
-        self,
-        workspaces: Workspaces,
-        projects: Projects,
-        git: Git,
-        events: Bus,
-        agents: Agents | None = None,
-    ) -> None:
-        self.workspaces, self.projects, self.events = workspaces, projects, events
-        self.agents: Agents = agents or NoAgents()
-        self.overview = Overview(workspaces, projects, git, self.agents)
+    def __init__(self, workspaces: Workspaces, projects: Projects, git: Git, events: Bus, agents: Agents) -> None:
+        self.workspaces, self.projects, self.events, self.agents = workspaces, projects, events, agents
+        self.overview = Overview(workspaces, projects, git, agents)
         self.bin = Bin(workspaces, projects)
         self._git = git
 
