@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from rookery.api import app as api
 from rookery.cli.main import cli
-from rookery.daemon.settings import Known, known_settings
+from rookery.daemon.known import Known, known_settings
 from rookery.toolsets.hub import hub
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.gate import OPEN

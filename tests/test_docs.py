@@ -12,7 +12,7 @@ import click
 import pytest
 
 from rookery.cli.main import cli
-from rookery.daemon.settings import known_settings
+from rookery.daemon.known import known_settings
 from tests.support.requirements import requirement
 
 ROOT = Path(__file__).parents[1]

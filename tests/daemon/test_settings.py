@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rookery.daemon import layers
-from rookery.daemon.settings import Settings, known_settings
+from rookery.daemon.known import known_settings
+from rookery.daemon.settings import Settings
 from rookery.system.errors import RookeryError
 from tests.support.house import House, rookery, up
 from tests.support.requirements import requirement

@@ -12,7 +12,7 @@ import tomlkit.exceptions
 from rookery.cli import link, output
 from rookery.cli.failure import Failure, report
 from rookery.daemon import layers
-from rookery.daemon.settings import Known, known_settings
+from rookery.daemon.known import Known, known_settings
 from rookery.system import places
 from rookery.system.errors import RookeryError
 from rookery.system.files import write_atomic

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from rookery.daemon.settings import Known, Settings, known_settings
+from rookery.daemon.known import Known, known_settings
+from rookery.daemon.settings import Settings
 from rookery.system.errors import RookeryError
 from rookery.system.files import read_beneath
 

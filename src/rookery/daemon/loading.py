@@ -5,8 +5,8 @@ import os
 from typing import Any
 
 from rookery.daemon import layers
+from rookery.daemon.known import known_settings
 from rookery.daemon.options import Options
-from rookery.daemon.settings import known_settings
 from rookery.system import log, places
 from rookery.system.bus import Bus
 

@@ -1,8 +1,6 @@
 """Every setting there is: its type, default, meaning, and who may give it. The reference page is made from this."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -114,6 +112,44 @@ class Agents(msgspec.Struct, frozen=True):
     ] = "workspace"
 
 
+class Endpoints(msgspec.Struct, frozen=True):
+    first_port: Annotated[
+        Annotated[int, Meta(ge=1, le=65535)],
+        Meta(
+            description="The first port of 127.0.0.1 for the servers of workspaces: each takes the next one that is "
+            "free, and keeps it."
+        ),
+    ] = 3000
+
+
+class Files(msgspec.Struct, frozen=True):
+    secret: Annotated[
+        str,
+        Meta(
+            description="Patterns for names of files that no tool reads, with commas between them, besides those that "
+            "Rookery knows: `.env`, keys, credentials and the like."
+        ),
+    ] = ""
+    allowed: Annotated[
+        str,
+        Meta(
+            description="Patterns for names of files that may be read though they look like secrets, with commas "
+            "between them, besides `.env.example` and the like."
+        ),
+    ] = ""
+
+
+class Just(msgspec.Struct, frozen=True):
+    approval: Annotated[
+        Literal["changed", "always", "never"],
+        Meta(
+            description="Whether a justfile has to be approved before a tool runs one of its tasks: if it is `changed` "
+            "against the main checkout's of the day the project was added, `always`, or `never`."
+        ),
+    ] = "changed"
+    seconds: Annotated[Seconds, Meta(description="How long a task may run if its caller does not say.")] = 600.0
+
+
 class Trash(msgspec.Struct, frozen=True):
     days: Annotated[
         Annotated[float, Meta(gt=0, le=36500)],
@@ -152,47 +188,6 @@ class Settings(msgspec.Struct, frozen=True):
     trash: Trash = Trash()
     notify: Notify = Notify()
     agents: Agents = Agents()
-
-
-@dataclass(frozen=True)
-class Known:
-    """One key, as `rookery config` and the docs show it."""
-
-    key: str
-    type: Any
-    default: Any
-    text: str
-    project: bool
-    live: bool
-
-    @property
-    def accepts(self) -> str:
-        """What may be given, in words."""
-        kind, *metas = get_args(self.type)
-        if get_origin(kind) is Literal:
-            return "one of " + ", ".join(get_args(kind))
-        if kind is str:
-            return "text"
-        least = next((meta.ge if meta.ge is not None else meta.gt for meta in metas if meta.le is not None), None)
-        most = next((meta.le for meta in metas if meta.le is not None), None)
-        number = "a whole number" if kind is int else "a number"
-        return f"{number} from {least} to {most}" if kind is int else f"{number} above {least}, up to {most}"
-
-    @property
-    def variable(self) -> str:
-        return "ROOKERY_" + self.key.upper().replace(".", "_")
-
-
-def known_settings() -> dict[str, Known]:
-    return {known.key: known for known in _walk(Settings, Settings(), "")}
-
-
-def _walk(kind: type, defaults: Any, prefix: str) -> Iterator[Known]:
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        default = getattr(defaults, name)
-        if get_origin(hint) is not Annotated:
-            yield from _walk(hint, default, f"{prefix}{name}.")
-            continue
-        text = next(meta.description for meta in hint.__metadata__ if meta.description)
-        extra: dict[str, bool] = next((meta.extra for meta in hint.__metadata__ if meta.extra), None) or {}
-        yield Known(prefix + name, hint, default, text, extra.get("project", False), extra.get("live", False))
+    endpoints: Endpoints = Endpoints()
+    files: Files = Files()
+    just: Just = Just()
