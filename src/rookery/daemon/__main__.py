@@ -1,50 +1,30 @@
-"""`python -P -m rookery.daemon serve|doctor|config|model|client|bridge`: what the command line hands over to."""
+"""`python -P -m rookery.daemon COMMAND`: what the command line hands over to. A command imports what it needs."""
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+Parser = argparse.ArgumentParser
+# Adds its arguments, and answers what runs with them.
+Command = Callable[[Parser], Callable[[Any], int]]
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="rookery.daemon")
-    commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve")
-    serve.add_argument("--project", type=Path)
-    serve.add_argument("--project-required", action="store_true")
-    serve.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    serve.add_argument("--ready-fd", type=int)
-    serve.add_argument("--foreground", action="store_true")
-    doctor = commands.add_parser("doctor")
-    doctor.add_argument("--json", action="store_true")
-    config = commands.add_parser("config")
-    config.add_argument("action", choices=["show", "get", "set", "path"])
-    config.add_argument("--key")
-    config.add_argument("--value")
-    config.add_argument("--json", action="store_true")
-    config.add_argument("--project", action="store_true")
-    model = commands.add_parser("model")
-    model.add_argument("--script", type=Path, required=True)
-    model.add_argument("--port", type=int, default=0)
-    model.add_argument("--log", type=Path)
-    model.add_argument("--check", action="store_true")
-    model.add_argument("--json", action="store_true")
-    bridge = commands.add_parser("bridge")
-    bridge.add_argument("--workspace")
-    bridge.add_argument("--of")
-    bridge.add_argument("--no-start", action="store_true")
-    client = commands.add_parser("client")
-    for valued in ("--client", "--name", "--scope", "--workspace", "--of", "--transport"):
-        client.add_argument(valued)
-    for flag in ("--write", "--show-file", "--json", "--no-start"):
-        client.add_argument(flag, action="store_true")
-    given = parser.parse_args(argv)
-    if given.command == "serve":
+def _serve(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--project", type=Path)
+    parser.add_argument("--project-required", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--foreground", action="store_true")
+
+    def run(given: Any) -> int:
         from rookery.daemon.options import Options
-        from rookery.daemon.serve import serve as run
+        from rookery.daemon.serve import serve
 
         flags = [tuple(pair.split("=", 1)) for pair in given.set]
-        return run(
+        return serve(
             Options(
                 project=given.project,
                 project_required=given.project_required,
@@ -53,19 +33,71 @@ def main(argv: list[str] | None = None) -> int:
                 foreground=given.foreground,
             )
         )
-    if given.command == "doctor":
+
+    return run
+
+
+def _doctor(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--json", action="store_true")
+
+    def run(given: Any) -> int:
         from rookery.daemon.doctor import run_doctor
 
         return run_doctor(as_json=given.json)
-    if given.command == "model":
+
+    return run
+
+
+def _config(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("action", choices=["show", "get", "set", "path"])
+    parser.add_argument("--key")
+    parser.add_argument("--value")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--project", action="store_true")
+
+    def run(given: Any) -> int:
+        from rookery.daemon.configure import run_config
+
+        return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)
+
+    return run
+
+
+def _model(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--script", type=Path, required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", action="store_true")
+
+    def run(given: Any) -> int:
         from rookery.daemon.model import ServeOptions, run_model
 
         return run_model(ServeOptions(given.script, given.port, given.log, given.check, given.json))
-    if given.command == "bridge":
+
+    return run
+
+
+def _bridge(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--workspace")
+    parser.add_argument("--of")
+    parser.add_argument("--no-start", action="store_true")
+
+    def run(given: Any) -> int:
         from rookery.daemon.bridge import run_bridge
 
         return run_bridge(given.workspace, given.of, start=not given.no_start)
-    if given.command == "client":
+
+    return run
+
+
+def _client(parser: Parser) -> Callable[[Any], int]:
+    for valued in ("--client", "--name", "--scope", "--workspace", "--of", "--transport"):
+        parser.add_argument(valued)
+    for flag in ("--write", "--show-file", "--json", "--no-start"):
+        parser.add_argument(flag, action="store_true")
+
+    def run(given: Any) -> int:
         from rookery.daemon.clients import ClientOptions, run_client
 
         return run_client(
@@ -82,9 +114,28 @@ def main(argv: list[str] | None = None) -> int:
                 start=not given.no_start,
             )
         )
-    from rookery.daemon.configure import run_config
 
-    return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)
+    return run
+
+
+_COMMANDS: dict[str, Command] = {
+    "serve": _serve,
+    "doctor": _doctor,
+    "config": _config,
+    "model": _model,
+    "bridge": _bridge,
+    "client": _client,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = Parser(prog="rookery.daemon")
+    commands = parser.add_subparsers(required=True)
+    for name, command in _COMMANDS.items():
+        of_its_own = commands.add_parser(name)
+        of_its_own.set_defaults(run=command(of_its_own))
+    given = parser.parse_args(argv)
+    return given.run(given)
 
 
 if __name__ == "__main__":
