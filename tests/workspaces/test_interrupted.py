@@ -120,13 +120,19 @@ def killed_in_the_middle(pause: Pause, project: str, *, with_git: bool = True) -
     pause.no_more()
 
 
-@requirement("ws.crash.whole")
-async def test_e01_killed_while_git_writes_the_files_it_is_completed(state: Path, tmp_path: Path) -> None:
+async def half_made(state: Path, tmp_path: Path, *, with_git: bool = True) -> tuple[Path, str]:
+    """A repository, and the id of its project, in which the creation of the workspace `x` was killed so."""
     pause = Pause(tmp_path / "pause")
     app = pause.repository(tmp_path / "app")
     async with serving(state) as served:
         project = await served.project(app)
-    killed_in_the_middle(pause, project)
+    killed_in_the_middle(pause, project, with_git=with_git)
+    return app, project
+
+
+@requirement("ws.crash.whole")
+async def test_e01_killed_while_git_writes_the_files_it_is_completed(state: Path, tmp_path: Path) -> None:
+    app, _ = await half_made(state, tmp_path)
     assert "locked initializing" in git(app, "worktree", "list", "--porcelain")
     (one,) = after_restart()
     assert (one["name"], one["state"]) == ("x", "ready")
@@ -140,11 +146,7 @@ async def test_e01_killed_while_git_writes_the_files_it_is_completed(state: Path
 @requirement("ws.crash.whole")
 @pytest.mark.parametrize("step", RECOVERING)
 async def test_e01_killed_again_while_it_is_set_right(state: Path, tmp_path: Path, step: str) -> None:
-    pause = Pause(tmp_path / "pause")
-    app = pause.repository(tmp_path / "app")
-    async with serving(state) as served:
-        project = await served.project(app)
-    killed_in_the_middle(pause, project)
+    app, _ = await half_made(state, tmp_path)
     (own,) = (app / ".git" / "worktrees").iterdir()
     if step.startswith("undo"):
         (own / "HEAD").write_text("0" * 40 + "\n")
@@ -165,11 +167,7 @@ def test_e01_every_step_is_tried() -> None:
 
 @requirement("ws.crash.whole")
 async def test_e01_if_only_the_service_is_killed_the_next_start_ends_its_git_first(state: Path, tmp_path: Path) -> None:
-    pause = Pause(tmp_path / "pause")
-    app = pause.repository(tmp_path / "app")
-    async with serving(state) as served:
-        project = await served.project(app)
-    killed_in_the_middle(pause, project, with_git=False)
+    app, _ = await half_made(state, tmp_path, with_git=False)
     there = after_restart()
     assert [one["state"] for one in there] in ([], ["ready"])
     assert branches(app) == {"main", *(one["branch"] for one in there)}
@@ -193,11 +191,7 @@ async def test_e01_a_branch_that_got_commits_meanwhile_is_never_deleted(state: P
 async def test_e01_work_in_a_half_made_worktree_is_kept_whether_it_is_completed_or_not(
     state: Path, tmp_path: Path
 ) -> None:
-    pause = Pause(tmp_path / "pause")
-    app = pause.repository(tmp_path / "app")
-    async with serving(state) as served:
-        project = await served.project(app)
-    killed_in_the_middle(pause, project)
+    app, project = await half_made(state, tmp_path)
     (own,) = (app / ".git" / "worktrees").iterdir()
     (place,) = (state / "projects" / project / "workspaces").iterdir()
     (place / "mine").write_text("mine")
@@ -209,11 +203,7 @@ async def test_e01_work_in_a_half_made_worktree_is_kept_whether_it_is_completed_
 
 @requirement("ws.crash.whole")
 async def test_e01_what_cannot_be_completed_is_set_aside(state: Path, tmp_path: Path) -> None:
-    pause = Pause(tmp_path / "pause")
-    app = pause.repository(tmp_path / "app")
-    async with serving(state) as served:
-        project = await served.project(app)
-    killed_in_the_middle(pause, project)
+    app, project = await half_made(state, tmp_path)
     (own,) = (app / ".git" / "worktrees").iterdir()
     (own / "HEAD").write_text("0" * 40 + "\n")
     (place,) = (state / "projects" / project / "workspaces").iterdir()
