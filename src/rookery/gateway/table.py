@@ -52,6 +52,8 @@ class Table:
     lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
     # By what stands in front of a URI: the server it belongs to.
     schemes: dict[str, Member] = field(default_factory=dict[str, Member])
+    # By how the URIs of a template of ours begin: the toolset that has it.
+    own: dict[str, Member] = field(default_factory=dict[str, Member])
     members: list[tuple[Member, Catalog]] = field(default_factory=list[tuple[Member, Catalog]])
     style: Style = field(default_factory=Style)
     _publics: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
@@ -74,6 +76,9 @@ class Table:
         """Who has a resource, and under which URI: a listed one, one that fits a template, or one from a result."""
         if (listed := self.resources.get(uri)) is not None:
             return listed.member, listed.name
+        for front, member in self.own.items():
+            if uri.startswith(front):
+                return member, uri
         for scheme, member in self.schemes.items():
             if uri.startswith(scheme):
                 return member, uri[len(scheme) :]
@@ -88,7 +93,7 @@ class Table:
         if not self._publics:
             self._publics = {(id(one.member), one.name): public for public, one in self.resources.items()}
         listed = self._publics.get((id(member), uri))
-        if listed is not None or self.style.bare or self.style.prefix != "always":
+        if listed is not None or member.ours or self.style.bare or self.style.prefix != "always":
             return listed or uri
         return scheme_of(member.name) + uri
 
@@ -118,6 +123,7 @@ def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:
         method, key, _ = LISTS[kind]
         made.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(shown)))
     if not style.bare:
+        made.own = {one.name.partition("{")[0]: one.member for one in made.templates.values() if one.member.ours}
         made.schemes = {scheme_of(member.name): member for member, _ in made.members if not member.ours}
     return made
 

@@ -1,10 +1,11 @@
-"""A group of tools of our own, as a view sees it: the same contract as for a server behind us."""
+"""A group of tools and resources of our own, as a view sees it: the same contract as for a server behind us."""
 
 import asyncio
+import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -12,12 +13,13 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.catalog import Catalog, Entry
 from rookery.system.errors import RookeryError
+from rookery.toolsets.schemas import input_schema, output_schema
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
 from rookery.wire.provider import Call, Changes, InputNeeded
 
 logger = logging.getLogger("rookery.toolsets")
 
-_ERROR = {"required": ["error"], "properties": {"error": {"type": "object", "required": ["code", "message"]}}}
+_NO_RESOURCE = -32002
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -26,10 +28,14 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Blocks:
-    """An answer that is content as it stands, such as the text of a file, and no structured content."""
+    """An answer that is content as it stands, such as the text of a file, and no structured content.
+
+    With an `error` it is a failed result all the same, and the error stands there as structured content.
+    """
 
     content: Sequence[Mapping[str, Any]]
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    error: RookeryError | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,38 @@ class Tool:
         definition = {
             "name": self.name,
             "description": self.description,
-            "inputSchema": _schema(self.takes),
-            **({} if self.gives is Blocks else {"outputSchema": _or_error(_object(_whole(_schema(self.gives))))}),
+            "inputSchema": input_schema(self.takes),
+            **({} if self.gives is Blocks else {"outputSchema": output_schema(self.gives)}),
             "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Something to read at `uri`, or at every URI that begins as the template does, up to its first brace.
+
+    `read` gets the URI that was asked for, and answers text, or bytes of what is none. An error with a code that ends
+    in `-not-found` says that there is no such resource.
+    """
+
+    uri: str
+    name: str
+    description: str
+    read: Callable[[Call, str], Awaitable[str | bytes]]
+    media_type: str = "text/plain"
+
+    @property
+    def is_template(self) -> bool:
+        return "{" in self.uri
+
+    def fits(self, uri: str) -> bool:
+        return uri.startswith(self.uri.partition("{")[0]) if self.is_template else uri == self.uri
+
+    def entry(self) -> Entry:
+        key = "uriTemplate" if self.is_template else "uri"
+        definition = {"name": self.name, "description": self.description, "mimeType": self.media_type}
+        return Entry(self.uri, Raw(msgspec.json.encode({key: self.uri, **definition})))
 
 
 @dataclass
@@ -62,23 +95,45 @@ class Toolset:
 
     name: str
     tools: Sequence[Tool]
+    resources: Sequence[Resource] = ()
     ours: bool = True
     changes: Changes = field(default_factory=Changes)
+    # Told which resources clients want to hear of, whenever these have changed; `changes` tells them.
+    on_watched: Callable[[frozenset[str]], None] | None = None
+    _watched: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
     def __post_init__(self) -> None:
-        self.catalog = Catalog(tools=[tool.entry() for tool in self.tools])
         self._by_name = {tool.name: tool for tool in self.tools}
+        self.catalog = self._catalog()
+
+    def offer(self, resources: Sequence[Resource]) -> None:
+        """Have other resources from now on; clients are told."""
+        self.resources = resources
+        self.catalog = self._catalog()
+        self.changes.list_changed("resources")
 
     def use(self) -> asyncio.Future[bool] | None:
         """It is always there."""
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
-        """It has no resources."""
+        before = self.watched
+        self._watched.pop(id(watcher), None)
+        if uris:
+            self._watched[id(watcher)] = uris
+        if self.on_watched is not None and self.watched != before:
+            self.on_watched(self.watched)
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The resources that any client wants to hear of."""
+        return frozenset[str]().union(*self._watched.values())
 
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
-        tool = self._by_name.get(params.get("name", ""))
+        if call.method == "resources/read":
+            return await self._read(call, params.get("uri", ""))
         if call.method != "tools/call":
             raise WireError(METHOD_NOT_FOUND, f"{self.name} has no {call.method}")
+        tool = self._by_name.get(params.get("name", ""))
         if tool is None:
             raise WireError(INVALID_PARAMS, f"there is no tool {params.get('name')}")
         try:
@@ -95,62 +150,39 @@ class Toolset:
             logger.exception("the tool %s crashed", tool.name)
             return results.failed("internal-error", f"{tool.name} failed here; the daemon's log tells why")
 
+    async def _read(self, call: Call, uri: str) -> Mapping[str, Any]:
+        found = next((one for one in self.resources if one.fits(uri)), None)
+        if found is None:
+            raise _no_resource(call, f"there is no resource {uri}")
+        try:
+            read = await found.read(call, uri)
+        except RookeryError as error:
+            if error.code.endswith("-not-found"):
+                raise _no_resource(call, results.words_of(error)) from None
+            raise
+        told = {"text": read} if isinstance(read, str) else {"blob": base64.b64encode(read).decode()}
+        return {"contents": [{"uri": uri, "mimeType": found.media_type, **told}]}
+
+    def _catalog(self) -> Catalog:
+        return Catalog(
+            tools=[tool.entry() for tool in self.tools],
+            resources=[one.entry() for one in self.resources if not one.is_template],
+            templates=[one.entry() for one in self.resources if one.is_template],
+        )
+
+
+def _no_resource(call: Call, words: str) -> WireError:
+    return WireError(INVALID_PARAMS if call.client.modern else _NO_RESOURCE, words)
+
 
 def _answer(value: Any) -> Mapping[str, Any]:
     """The value as text, and as structured content, which older revisions want to be an object."""
     if isinstance(value, Blocks):
-        return {"content": value.content, "_meta": value.meta}
+        failed: Mapping[str, Any] = results.failed_by(value.error) if value.error is not None else {}
+        return {**failed, "content": value.content, "_meta": value.meta}
     plain = msgspec.to_builtins(value)
     text = msgspec.json.encode(plain).decode()
     return {
         "content": [{"type": "text", "text": text}],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
     }
-
-
-def _whole(schema: Any) -> Any:
-    """The schema of an answer, in which every member is there, also one that a struct has a default for."""
-    if isinstance(schema, list):
-        return [_whole(one) for one in cast(list[Any], schema)]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: _whole(value) for key, value in cast(dict[str, Any], schema).items() if key != "default"}
-    if isinstance(made.get("properties"), dict):
-        made["required"] = [*made["properties"]]
-    return made
-
-
-def _object(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of structured content: of the value itself, or of the object that it is wrapped in."""
-    if schema.get("type") == "object":
-        return schema
-    return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
-
-
-def _or_error(schema: dict[str, Any]) -> dict[str, Any]:
-    """Either the answer or an error of ours: clients check failures too, and hide those that do not fit."""
-    return {"type": "object", "anyOf": [schema, _ERROR]}
-
-
-def _schema(kind: Any) -> dict[str, Any]:
-    """One schema without references to elsewhere; clients differ in how well they follow them."""
-    (made,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
-    return _inlined(made, parts)
-
-
-def _inlined(made: Any, parts: Mapping[str, Any]) -> Any:
-    if isinstance(made, list):
-        return [_inlined(one, parts) for one in cast(list[Any], made)]
-    if not isinstance(made, dict):
-        return made
-    members = cast(dict[str, Any], made)
-    if "$ref" in members:
-        # What a struct says of itself is for those who read the code.
-        part = {key: value for key, value in parts[members["$ref"]].items() if key not in ("title", "description")}
-        return _inlined(part, parts)
-    made = {key: _inlined(value, parts) for key, value in members.items()}
-    choices: list[dict[str, Any]] = made.get("anyOf", [])
-    if choices and all(one.keys() == {"type"} for one in choices):
-        # The shorter way to say it, which more clients understand.
-        made["type"] = [one["type"] for one in made.pop("anyOf")]
-    return made

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rookery.system.errors import RookeryError
 from rookery.toolsets.progress import with_progress
+from rookery.toolsets.selecting import nothing_selected
 from rookery.toolsets.toolset import Nothing, Tool, Toolset
 from rookery.toolsets.workspace_shapes import (
     Create,
@@ -22,8 +23,6 @@ from rookery.workspaces.projects import Project
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tools import Started, WorkspaceTools
 
-_HEADER = "X-Workspace-Path"
-
 
 class _Room:
     """Where a view acts: in one workspace, or in none."""
@@ -34,11 +33,7 @@ class _Room:
 
     async def workspace(self) -> Workspace:
         if self._directory is None:
-            raise RookeryError(
-                "invalid-input",
-                "no workspace is selected",
-                f"send the header {_HEADER} with the path of a workspace; workspace_list tells what there is",
-            )
+            raise nothing_selected()
         return await self.faces.at(self._directory)
 
     async def project(self, given: str | None) -> Project | None:

@@ -68,6 +68,8 @@ class Call(Protocol):
     caller: str
     # The id of the handshake session.
     session: str | None
+    # By whose token it comes: `owner`, or the name of a workspace's own.
+    owner: str
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         """Send something that belongs to this call before its answer."""
