@@ -18,13 +18,14 @@ class SessionTimes(Record, frozen=True):
 
 
 class Session(Record, frozen=True, rename={"parent": "parentID"}):
-    """`parent` is the session that this one is a child of, None for a root."""
+    """`parent` is the session that this one is a child of, None for a root; `permission` are its own rules."""
 
     id: str
     directory: str = ""
     title: str = ""
     parent: str | None = None
     agent: str | None = None
+    permission: tuple[dict[str, str], ...] = ()
     time: SessionTimes = SessionTimes()
 
 
