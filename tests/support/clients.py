@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -236,6 +237,7 @@ class Scripted:
 
     handler: Handler
     port: int = 0
+    tls: ssl.SSLContext | None = None
     asked: list[Asked] = field(default_factory=list[Asked])
 
     def __post_init__(self) -> None:
@@ -245,7 +247,7 @@ class Scripted:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/mcp"
 
     def whats(self) -> list[str]:
         return [asked.what for asked in self.asked]
@@ -261,7 +263,7 @@ class Scripted:
         return found[count - 1]
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -278,6 +278,35 @@ async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_
         assert told(await caller.call("one__echo"))["pid"] == one.pid
 
 
+@requirement("hub.call.hang", "hub.status.failed")
+async def test_d02_a_server_that_is_stuck_is_found_out_after_a_time_out_ended_and_started_anew() -> None:
+    limit = {"timeouts": {"execution": 0.3, "catalog": 2}}
+    async with a_gateway(lambda theatre: theatre.servers("one", **limit)) as gateway:
+        caller = await gateway.caller()
+        running = caller.begin("one__hold")
+        one = await gateway.theatre.comes("one")
+        await one.called("hold")
+        os.kill(one.pid, signal.SIGSTOP)
+        assert failure(await running) == "timeout"
+        assert "it is stuck" in str(await gateway.becomes("one", "failed"))
+        await asyncio.to_thread(wait_dead, one.pid)
+        await gateway.rest("POST", "/api/mcp/one/connect")
+        assert told(await caller.call("one__echo"))["pid"] == (await gateway.theatre.comes("one", 2)).pid
+
+
+@requirement("hub.call.hang")
+async def test_d02_a_server_that_only_takes_long_is_left_alone() -> None:
+    limit = {"timeouts": {"execution": 0.3}}
+    async with a_gateway(lambda theatre: theatre.servers("one", **limit)) as gateway:
+        caller = await gateway.caller()
+        running = caller.begin("one__hold")
+        one = await gateway.theatre.comes("one")
+        assert failure(await running) == "timeout"
+        await one.hears("ping")
+        assert told(await caller.call("one__echo"))["pid"] == one.pid
+        assert await gateway.status("one") == "connected"
+
+
 @requirement("hub.call.hang")
 async def test_d21_a_server_that_does_not_read_holds_up_nobody_else() -> None:
     limit = {"timeouts": {"execution": 0.5}}

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure, told, words
+from tests.support.certificates import Authority
 from tests.support.clients import Asked, Out, Scripted
 from tests.support.gateway import a_gateway
 from tests.support.marionettes import Message, Play, text, tool
@@ -191,9 +194,32 @@ async def test_d20_a_server_that_is_not_there_is_failed_with_what_every_transpor
         assert "127.0.0.1" in str(records["far"].error) and "no.such.host.invalid" in str(records["nowhere"].error)
 
 
+@requirement("hub.status.failed")
+@pytest.mark.parametrize("what", ["expired", "unknown"])
+async def test_d20_a_certificate_that_does_not_hold_keeps_a_server_out_until_it_does(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    if what == "expired":
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    server = Scripted(Remote(), tls=authority.server(expired=what == "expired"))
+    async with server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller = await gateway.caller()
+        assert await caller.tools() == ["hub_list_servers"]
+        error = await gateway.becomes("far", "failed", "backoff")
+        assert error is not None and {"expired": "certificate has expired", "unknown": "unable to get"}[what] in error
+        assert server.asked == []
+        if what == "expired":
+            await server.stop()
+            server.tls = authority.server()
+            await server.start()
+            await gateway.rest("POST", "/api/mcp/far/connect")
+            assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
+
+
 @requirement("hub.status.values", "hub.filter.disconnected")
-@pytest.mark.parametrize("over", ["POST", "GET"])
-async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(over: str) -> None:
+@pytest.mark.parametrize(("over", "status"), [("POST", 401), ("GET", 401), ("POST", 403)])
+async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(over: str, status: int) -> None:
     remote = Remote()
     unknown = True
 
@@ -202,12 +228,13 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
             await remote(asked, out)
         else:
             # One that is reached by GET only is of the older transport.
-            await out.answer(401 if asked.method == over else 405, b"who are you?")
+            wants = {"WWW-Authenticate": 'Bearer error="insufficient_scope"'} if status == 403 else {}
+            await out.answer(status if asked.method == over else 405, b"who are you?", headers=wants)
 
     async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         assert await caller.tools() == ["hub_list_servers"]
-        assert "HTTP 401" in str(await gateway.becomes("far", "needs_auth"))
+        assert f"HTTP {status}" in str(await gateway.becomes("far", "needs_auth"))
         await gateway.rest("POST", "/api/mcp/far/connect")
         assert await gateway.status("far") == "needs_auth"
         assert "needs_auth" in str(await caller.call("far__echo"))
@@ -220,14 +247,15 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
 
 
 @requirement("hub.status.failed")
-async def test_a_server_that_speaks_neither_transport_is_failed_with_both_named() -> None:
+@pytest.mark.parametrize(("status", "said"), [(404, ("Streamable HTTP", "HTTP+SSE")), (403, ("HTTP 403",))])
+async def test_a_server_that_lets_nobody_in_is_failed_with_what_it_said(status: int, said: Sequence[str]) -> None:
     async def deny(asked: Asked, out: Out) -> None:
-        await out.answer(404, b"no")
+        await out.answer(status, b"no")
 
     async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
         await (await gateway.caller()).tools()
         error = await gateway.becomes("far", "failed", "backoff")
-        assert error is not None and "Streamable HTTP" in error and "HTTP+SSE" in error
+        assert error is not None and all(one in error for one in said)
 
 
 async def test_d20_an_answer_without_end_is_cut_off() -> None:

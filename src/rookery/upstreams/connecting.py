@@ -1,7 +1,6 @@
 """From a definition to a client that speaks with its server."""
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +28,6 @@ IDENTITY = Identity(
     {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
 )
 _LOG_SECONDS = 5.0
-
-
-# What a server without the right credentials says, over either transport. Nothing but text comes through to here.
-_UNAUTHORISED = re.compile(r"(cannot connect|over [\w +]+|server/discover|initialize): HTTP 401\b")
 
 Waiting = Literal["needs_approval", "needs_auth"]
 
@@ -81,7 +76,7 @@ class Opening:
         try:
             return await connect(make, newer, older=older, known=known)
         except RookeryError as error:
-            if self.definition.kind == "remote" and _UNAUTHORISED.search(error.message):
+            if any(one is not None and one.challenge is not None for one in (newer, older)):
                 remedy = "give it an Authorization header in its definition, with a token that it accepts"
                 raise NotYet("needs_auth", error.code, error.message, remedy) from None
             raise

@@ -102,6 +102,10 @@ class Watched:
         return self._channel.gone
 
     @property
+    def challenge(self) -> str | None:
+        return self._channel.challenge
+
+    @property
     def cancels_by_closing(self) -> bool:
         return self._channel.cancels_by_closing
 

@@ -17,6 +17,7 @@ from rookery.upstreams.connecting import NotYet, Opening, Waiting
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.idleness import Idleness
+from rookery.upstreams.liveness import Liveness
 from rookery.upstreams.offer import Offer
 from rookery.upstreams.turnstile import Turnstile
 from rookery.upstreams.voice import Voice
@@ -44,8 +45,7 @@ class Server:
         told: Callable[["Server"], None],
         checkout: Path | None = None,
     ) -> None:
-        self.definition = definition
-        self.directory = directory
+        self.definition, self.directory = definition, directory
         self.status: State | Waiting = "pending"
         self.error: str | None = None
         self.held = False
@@ -64,6 +64,7 @@ class Server:
         self._watched: dict[int, frozenset[str]] = {}
         self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
         self._touch = self._idleness.touch
+        self._liveness = Liveness(self._tasks, lambda: bool(self.turnstile.running), self._lasting.fail)
         self.name = definition.name
 
     # ---- what a view sees
@@ -104,6 +105,7 @@ class Server:
             )
             return await relay.run(work)
         except RookeryError as error:
+            self._liveness.failed(error, self._lasting.connected)
             raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None
         finally:
             self.turnstile.leave(call.caller)

@@ -47,6 +47,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def challenge(self) -> str | None:
+        """What the server said when it last asked who we are (WWW-Authenticate); None if it did not ask."""
+        ...
+
+    @property
     def cancels_by_closing(self) -> bool:
         """Whether giving up a request closes it, so that no word about it is needed."""
         ...

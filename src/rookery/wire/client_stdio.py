@@ -45,6 +45,7 @@ class StdioChannel:
     write_seconds: float = 30.0
     cancels_by_closing: bool = field(default=False, init=False)
     uses_headers: bool = field(default=False, init=False)
+    challenge: str | None = field(default=None, init=False)
     gone: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from rookery.wire.http_client import HttpClient
 from rookery.wire.http_request import Requests
 
 EVENTS = "text/event-stream"
+_WHO = (401, 403)
 
 
 class Broken(ChannelClosed):
@@ -23,6 +24,7 @@ class Remote:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     gone: str | None = field(default=None, init=False)
+    challenge: str | None = field(default=None, init=False)
     uses_headers: bool = field(default=True, init=False)
 
     async def exchange(
@@ -30,9 +32,17 @@ class Remote:
     ) -> Answer:
         """One request. Redirects are not followed: our headers and messages go nowhere else."""
         # Said twice, these do no more than once.
-        return await self.http.send(
+        answer = await self.http.send(
             requests.place, requests.write(method, headers, body), harmless=method in ("GET", "DELETE")
         )
+        self.challenge = _challenge(answer) if answer.status in _WHO else None
+        return answer
+
+
+def _challenge(answer: Answer) -> str | None:
+    """Who forbids something without a word about credentials does not want any."""
+    given = answer.header(b"www-authenticate")
+    return given or "" if answer.status == 401 else given
 
 
 def told(error: Exception) -> str:
