@@ -1,4 +1,19 @@
 """Rookery runs many coding agents side by side on one machine, behind one MCP control plane."""
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+
+# Not from typing: importing this package costs next to nothing, and what follows is loaded on first use.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rookery.face import Project, Result, Rookery, RookeryError, Tool, Workspace, connect
+else:
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module("rookery.face"), name)
+
+
+__all__ = ["Project", "Result", "Rookery", "RookeryError", "Tool", "Workspace", "__version__", "connect"]

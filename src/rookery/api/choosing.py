@@ -139,7 +139,8 @@ def _asked(query: bytes) -> tuple[Style, frozenset[str] | None]:
     """`?prefix=` and `?names=` choose how tools are named, `?toolsets=` narrows what of ours is shown."""
     if not query:
         return Style(), None
-    given = {key: values[-1] for key, values in parse_qs(query.decode("latin-1")).items()}
+    # Without a value it narrows to nothing.
+    given = {key: values[-1] for key, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
     for key, allowed in _STYLES.items():
         if key in given and given[key] not in allowed:
             raise RookeryError("invalid-input", f"?{key}= is one of {', '.join(allowed)}, not {given[key]!r}")

@@ -21,11 +21,7 @@ class Link:
         try:
             self._socket.settimeout(_SECONDS)
             self._socket.connect(path)
-            if sys.platform == "linux":
-                packed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                self.peer, uid, _ = struct.unpack("3i", packed)
-                if uid != os.getuid() or (pid is not None and pid != self.peer):
-                    raise OSError("somebody else answers there")
+            self.peer = require_ours(self._socket, pid)
         except BaseException:
             self._socket.close()
             raise
@@ -83,18 +79,34 @@ class Link:
         self._socket.close()
 
 
+def require_ours(connected: socket.socket, pid: int | None) -> int | None:
+    """The process at the other end, where the system tells: it runs as we do, and is `pid` if that is known."""
+    if sys.platform != "linux":
+        return None
+    packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    peer, uid, _ = struct.unpack("3i", packed)
+    if uid != os.getuid() or (pid is not None and pid != peer):
+        raise OSError("somebody else answers there")
+    return peer
+
+
 def connect() -> Link | None:
     """A link to the running daemon, None if there is none."""
-    found = runtime()
     try:
-        if found is not None:
-            return Link(found["socket"], found["pid"])
-        # Somebody may have removed daemon.json under a running daemon; its socket is where it always is.
-        from rookery.system.places import state_folder
-
-        return Link(str(state_folder() / "rookery.sock"))
+        return Link(*address())
     except (OSError, KeyError, TypeError):
         return None
+
+
+def address() -> tuple[str, int | None]:
+    """The daemon's socket, and its pid where it is known. Raises KeyError where daemon.json is not whole."""
+    found = runtime()
+    if found is not None:
+        return found["socket"], found["pid"]
+    # Somebody may have removed daemon.json under a running daemon; its socket is where it always is.
+    from rookery.system.places import state_folder
+
+    return str(state_folder() / "rookery.sock"), None
 
 
 def runtime() -> dict[str, Any] | None:

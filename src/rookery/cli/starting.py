@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rookery.cli.failure import Failure
 
@@ -13,15 +13,20 @@ def daemon_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "rookery.daemon", *words]
 
 
-def start_daemon(words: Sequence[str] = ()) -> dict[str, object] | None:
+def narrate(text: str) -> None:
+    sys.stderr.write(f"{text} ...\n")
+
+
+def start_daemon(words: Sequence[str] = (), tell: Callable[[str], None] = narrate) -> dict[str, object] | None:
     """See that one runs and is healthy, or say why not and where its log is. Of many who try at once one starts it.
 
-    Answers what the daemon that this call started says of itself, None if another call was faster.
+    `tell` hears how far it is. Answers what the daemon that this call started says of itself, None if another call
+    was faster.
     """
     last: Failure | None = None
     for _ in range(3):
         try:
-            return _start(words)
+            return _start(words, tell)
         except Failure as failure:
             if failure.code != "already-running":
                 raise
@@ -47,7 +52,7 @@ def _wait_for_other() -> bool:
     return False
 
 
-def _start(words: Sequence[str]) -> dict[str, object]:
+def _start(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, object]:
     from rookery.system.detach import start_detached
     from rookery.system.errors import RookeryError
     from rookery.system.places import ensure_private_folder, log_file, state_folder
@@ -57,7 +62,7 @@ def _start(words: Sequence[str]) -> dict[str, object]:
     except RookeryError as error:
         raise Failure(error.code, error.message, error.remedy) from None
     out = logs / "daemon.out"
-    sys.stderr.write("starting the daemon ...\n")
+    tell("starting the daemon")
     pipe = start_detached(lambda fd: daemon_command("serve", "--ready-fd", str(fd), *words), str(out))
     failure: Failure | None = None
     with os.fdopen(pipe, encoding="utf-8") as told:
@@ -69,7 +74,7 @@ def _start(words: Sequence[str]) -> dict[str, object]:
                 error = news["error"]
                 failure = Failure(error["code"], error["message"], error.get("remedy", ""))
             else:
-                sys.stderr.write(f"{news['progress']} ...\n")
+                tell(news["progress"])
     if failure is not None:
         raise failure
     last = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -19,9 +20,13 @@ _CLOSE_SECONDS = 2.0
 
 
 class HttpClient:
-    """One for all servers: each place has connections of its own, as many as there are requests at a time."""
+    """One for all servers: each place has connections of its own, as many as there are requests at a time.
 
-    def __init__(self) -> None:
+    `dial` makes a connected socket for a host and a port.
+    """
+
+    def __init__(self, dial: Callable[[str, int], Awaitable[socket.socket]] = dial) -> None:
+        self._dial = dial
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Place, list[HttpConnection]] = {}
         self._all: set[HttpConnection] = set()
@@ -88,7 +93,7 @@ class HttpClient:
         connection = HttpConnection(partial(self._keep, place), self._forget)
         await self._loop.create_connection(
             lambda: connection,
-            sock=await dial(place.host, place.port),
+            sock=await self._dial(place.host, place.port),
             ssl=trust,
             server_hostname=place.host if place.tls else None,
         )

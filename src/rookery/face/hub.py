@@ -1,0 +1,118 @@
+"""The tools of every MCP server behind Rookery, for any loop around a model."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+import rookery
+from rookery.face.line import URL, Line
+from rookery.face.results import Result, result_of
+from rookery.face.workspaces import Workspace, Workspaces
+from rookery.system.errors import RookeryError
+from rookery.wire.client import Client, Timeouts
+from rookery.wire.client_http import HttpChannel
+from rookery.wire.connect import connect
+from rookery.wire.jsonrpc import WireError
+from rookery.wire.writing import Identity
+
+# Servers may have to start for it. How long a call may take is for the daemon and the caller to say.
+_TIMEOUTS = Timeouts(startup=60.0, catalog=120.0, execution=86_400.0)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """`schema` is the JSON Schema of the arguments. Calls of one server's tools may disturb each other."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    client: Client = field(repr=False, compare=False)
+    concurrency_safe: bool = False
+
+    async def execute(
+        self, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None, check: bool = True
+    ) -> Result:
+        """Call it. What it says has failed is raised, or with `check=False` answered with `is_error`.
+
+        A call that is given up, after `timeout` seconds or because its task is cancelled, is cancelled at its server.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                found = result_of(await self.client.call_tool(self.name, dict(arguments or {})))
+        except TimeoutError:
+            raise RookeryError("timeout", f"{self.name} did not answer within {timeout:g} s") from None
+        except WireError as error:
+            raise RookeryError("tool-failed", f"{self.name}: {error.message}") from None
+        except msgspec.DecodeError as error:
+            raise RookeryError("tool-failed", f"{self.name}: its answer does not fit: {error}") from None
+        if check and found.is_error:
+            raise found.failure(self.name)
+        return found
+
+    def for_openai(self) -> dict[str, Any]:
+        """As an entry of `tools` in requests to OpenAI's API."""
+        inside = {"name": self.name, "description": self.description, "parameters": self.schema}
+        return {"type": "function", "function": inside}
+
+    def for_anthropic(self) -> dict[str, Any]:
+        """As an entry of `tools` in requests to Anthropic's API."""
+        return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+
+class _Listed(msgspec.Struct, rename="camel"):
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = {}
+
+
+class Hub:
+    """The servers behind Rookery: those of everywhere, or as a workspace has them."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._clients: dict[tuple[str | None, str], Client] = {}
+        self._connecting = asyncio.Lock()
+
+    async def tools(
+        self, workspace: Workspace | Path | str | None = None, *, toolsets: Sequence[str] = ()
+    ) -> dict[str, Tool]:
+        """The tools by their public names, as they are now: what comes or goes later changes nothing in the answer.
+
+        A server that is failed, disabled, or waits for its user has none; one that sleeps is woken by the first call.
+        `toolsets` names those of Rookery's own that are wanted too, such as `workspace` or `project`.
+        """
+        client = await self._client(await self._path(workspace), ",".join(toolsets))
+        listed = [msgspec.json.decode(one, type=_Listed) for one in await client.list_all("tools/list", "tools")]
+        return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in listed}
+
+    async def servers(self, workspace: Workspace | Path | str | None = None) -> dict[str, dict[str, Any]]:
+        """All servers by name: `status`, `error`, `tools`, `source` and more of each."""
+        path = await self._path(workspace)
+        return await self._line.ask("GET", "/api/mcp", dict[str, dict[str, Any]], workspace=path)
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def _path(self, workspace: Workspace | Path | str | None) -> str | None:
+        if workspace is None:
+            return None
+        found = workspace if isinstance(workspace, Workspace) else await Workspaces(self._line).at(workspace)
+        return str(found.path)
+
+    async def _client(self, path: str | None, toolsets: str) -> Client:
+        async with self._connecting:
+            if (known := self._clients.get((path, toolsets))) is not None:
+                return known
+            # The path of a folder may have letters that no header can carry.
+            headers = {"X-Workspace-Path": quote(path)} if path is not None else {}
+            channel = HttpChannel(self._line.http, f"{URL}/mcp?toolsets={quote(toolsets, safe=',')}", headers)
+            identity = Identity({"name": "rookery-python", "version": rookery.__version__})
+            made, _ = await connect(lambda one: Client(one, identity, _TIMEOUTS), channel)
+            self._clients[path, toolsets] = made
+            return made

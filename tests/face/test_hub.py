@@ -1,0 +1,101 @@
+"""The tools of the servers behind a real daemon, for a Python program."""
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rookery
+from tests.support.gateway import write
+from tests.support.house import House, rookery as run, up
+from tests.support.marionettes import Play, Theatre, a_theatre, text, tool
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+PICTURE = base64.b64encode(b"\x89PNG").decode()
+SHOWN: dict[str, Any] = {
+    "content": [
+        {"type": "text", "text": "one"},
+        {"type": "image", "data": PICTURE, "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "note://1", "text": "hello"}},
+        {"type": "resource_link", "uri": "note://2", "name": "second"},
+        {"type": "text", "text": "two"},
+    ],
+    "structuredContent": {"count": 2},
+}
+BROKEN = text("no such file") | {"isError": True}
+
+
+@asynccontextmanager
+async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, Theatre, House]]:
+    tools = [tool("read", description="Reads.", inputSchema=SCHEMA), tool("show"), tool("break"), tool("hold")]
+    play = Play(tools, results={"show": SHOWN, "break": BROKEN})
+    async with a_theatre() as theatre:
+        write({"files": theatre.server("files", play), "other": theatre.server("other")})
+        house = await asyncio.to_thread(up)
+        try:
+            async with rookery.connect() as r:
+                yield r, theatre, house
+        finally:
+            assert (await asyncio.to_thread(run, "down")).returncode == 0
+
+
+@requirement("session.face.python", "hub.filter.disconnected")
+async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with a_hub() as (r, theatre, house):
+        await r.projects.add(app)
+        ws = await r.workspaces.create("fix", agent=False)
+        tools = await r.hub.tools(workspace=ws)
+        assert {name.partition("__")[0] for name in tools} == {"files", "other"}
+        read = tools["files__read"]
+        assert (read.description, read.schema, read.concurrency_safe) == ("Reads.", SCHEMA, False)
+        assert read.for_openai()["function"]["parameters"] == read.for_anthropic()["input_schema"] == SCHEMA
+
+        assert "path" in (await read.execute({"path": "a"})).text
+        assert (await theatre.comes("files")).cwd == ws.path
+        shown = await tools["files__show"].execute()
+        assert (str(shown), shown.structured) == ("one\nsecond: note://2\ntwo", {"count": 2})
+        kinds = [(each.media_type, each.content, each.uri) for each in shown.attachments]
+        assert kinds == [("image/png", b"\x89PNG", None), ("text/plain", b"hello", "note://1")]
+
+        with pytest.raises(rookery.RookeryError, match="no such file"):
+            await tools["files__break"].execute()
+        assert (await tools["files__break"].execute(check=False)).is_error
+        with pytest.raises(rookery.RookeryError) as caught:
+            await tools["files__hold"].execute(timeout=0.2)
+        assert caught.value.code == "timeout"
+        await (await theatre.comes("files")).hears("notifications/cancelled")
+
+        # What is switched off is not listed any more, but the record that was given stays what it was.
+        place = f"/api/mcp/files/disable?workspace={ws.path}"
+        answer = await asyncio.to_thread(house.http, "POST", place, b"{}", headers={"Content-Type": "application/json"})
+        assert answer.status == 200, answer.body
+        assert {name.partition("__")[0] for name in await r.hub.tools(workspace=ws.path)} == {"other"}
+        assert (await r.hub.servers(ws))["files"]["status"] == "disabled"
+        assert "files__read" in tools and len(await r.hub.tools()) == len(tools)
+        with pytest.raises(rookery.RookeryError) as caught:
+            await read.execute({"path": "a"})
+        assert caught.value.code == "tool-failed" and "disabled" in caught.value.message
+
+
+async def test_own_toolsets_come_on_request_and_their_errors_keep_code_and_remedy() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with a_hub() as (r, _, _):
+        await r.projects.add(app)
+        tools = await r.hub.tools(app, toolsets=["workspace"])
+        assert "workspace_list" in tools and "files__read" in tools and "hub_list_servers" not in tools
+        assert (await tools["workspace_get_metadata"].execute()).structured == {"base": "main"}
+        with pytest.raises(rookery.RookeryError) as caught:
+            await tools["workspace_set_metadata"].execute({"key": "1", "value": "x"})
+        assert caught.value.code == "invalid-input" and caught.value.remedy
+        with pytest.raises(rookery.RookeryError) as caught:
+            await r.hub.tools(Path.home())
+        assert caught.value.code == "workspace-not-found"
