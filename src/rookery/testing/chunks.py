@@ -57,14 +57,15 @@ class Framed:
         return made | {"choices": [choice]}
 
     def _calls(self) -> list[dict[str, Any]]:
-        turn = len(self.asked.messages)
+        turn, calls = len(self.asked.messages), self.reply.calls
+        ids = self.reply.ids or [f"call_{turn}_{number}" for number in range(1, len(calls) + 1)]
         return [
             {
-                "id": f"call_{turn}_{number}",
+                "id": id_,
                 "type": "function",
                 "function": {"name": call.call, "arguments": msgspec.json.encode(call.arguments).decode()},
             }
-            for number, call in enumerate(self.reply.calls, 1)
+            for id_, call in zip(ids, calls, strict=True)
         ]
 
     def _usage(self) -> dict[str, int]:

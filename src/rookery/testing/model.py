@@ -6,20 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from rookery.system.errors import RookeryError
-from rookery.testing.chunks import error_body
 from rookery.testing.loading import load_script, script_of
 from rookery.testing.player import Player
 from rookery.testing.request_log import Record, RequestLog
 from rookery.testing.routes import Holds, routes
 from rookery.testing.script import Script
-from rookery.wire.door import Limits
-from rookery.wire.gate import Tokens, tcp_judge
-from rookery.wire.listener import LOOPBACK, Listener, bind_port
-
-_STOP_SECONDS = 0.2
+from rookery.testing.serving import Admits, serve
 
 
 class ScriptedModel:
@@ -57,46 +49,26 @@ async def scripted_model(
 
     With a key, requests must carry it. `log` is a file that requests are appended to, `tell` is called with each.
     """
-    player = Player(_script(script))
+    player, holds = Player(_script(script)), Holds()
     requests = RequestLog(log, tell=tell)
     try:
-        sock = bind_port(port)
-        if sock is None:
-            raise RookeryError(
-                "port-taken", f"port {port} of {LOOPBACK} is held by another program", "leave the port out to take any"
-            )
-        taken: int = sock.getsockname()[1]
-        holds = Holds()
-        app = _with_key(routes(player, requests, holds), key)
-        listener = Listener(sock, app, tcp_judge(taken, Tokens(), require_token=False), Limits())
-        await listener.start()
+        served = await serve(routes(player, requests, holds), port=port, admits=_only(key))
         try:
-            yield ScriptedModel(f"http://{LOOPBACK}:{taken}/v1", player, requests, holds)
+            yield ScriptedModel(served.url, player, requests, holds)
         finally:
-            await listener.stop(_STOP_SECONDS)
+            await served.stop()
     finally:
         requests.close()
+
+
+def _only(key: str | None) -> Admits | None:
+    if key is None:
+        return None
+    wanted = key.encode()
+    return lambda given: hmac.compare_digest(given, wanted)
 
 
 def _script(given: Script | Mapping[str, Any] | Path) -> Script:
     if isinstance(given, Script):
         return given
     return load_script(given) if isinstance(given, Path) else script_of(given)
-
-
-def _with_key(app: ASGIApp, key: str | None) -> ASGIApp:
-    if key is None:
-        return app
-    wanted = f"Bearer {key}".encode()
-
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        if hmac.compare_digest(given, wanted):
-            await app(scope, receive, send)
-            return
-        body = error_body(401, "this model wants its key: send `Authorization: Bearer <key>`")
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    return guarded

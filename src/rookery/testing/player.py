@@ -7,7 +7,7 @@ how often a step has failed already, and the conversation of a session whose beg
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from rookery.testing.asked import Asked
 from rookery.testing.filling import fill
@@ -23,13 +23,25 @@ _RESULT_LETTERS = 300
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model says and calls, and the step that this is from; titles and summaries are from none."""
+    """What the model says and calls, and the step that this is from; titles and summaries are from none.
+
+    `ids` are those of the calls; without them they follow from the request.
+    """
 
     text: str
     calls: tuple[Call, ...]
     step: Step
     place: Place | None = None
     kind: Kind = "step"
+    ids: tuple[str, ...] = ()
+
+
+class Answers(Protocol):
+    """Whoever knows what the model says."""
+
+    def answer(self, asked: Asked) -> Reply:
+        """The reply to a request; `Unforeseen` if there is none."""
+        ...
 
 
 class Player:
@@ -45,7 +57,7 @@ class Player:
         """The reply to a request; `Unforeseen` if the script has none."""
         number = self._sessions.setdefault(asked.session, len(self._sessions) + 1)
         if kind := asked.housekeeping:
-            return _housekeeping(kind, asked)
+            return housekeeping(kind, asked)
         if not asked.said:
             raise Unforeseen("the request has no message of a user")
         conversation, place = self._conversation(asked, number)
@@ -138,7 +150,7 @@ def _check(asked: Asked, step: Step, place: Place) -> None:
         raise Unforeseen(f"{place} expects the tool {present[0]} not to be offered, and it is", place)
 
 
-def _housekeeping(kind: Literal["title", "summary"], asked: Asked) -> Reply:
+def housekeeping(kind: Literal["title", "summary"], asked: Asked) -> Reply:
     """A title or a summary, made from what the user has said."""
     words = (asked.said[-1] if asked.said else "nothing").split()
     text = " ".join(words[:_TITLE_WORDS]) if kind == "title" else f"So far: {' '.join(words)[:_SUMMARY_LETTERS]}"

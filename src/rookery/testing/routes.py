@@ -15,7 +15,7 @@ from rookery.system.clock import SYSTEM_CLOCK
 from rookery.testing.asked import Asked
 from rookery.testing.chunks import Framed, error_body
 from rookery.testing.place import Unforeseen
-from rookery.testing.player import Player
+from rookery.testing.player import Answers
 from rookery.testing.request_log import Record, RequestLog
 from rookery.testing.wording import final
 
@@ -35,7 +35,7 @@ class Holds:
         await self._released[name].wait()
 
 
-def routes(player: Player, log: RequestLog, holds: Holds) -> Starlette:
+def routes(player: Answers, log: RequestLog, holds: Holds) -> Starlette:
     async def complete(request: Request) -> "Response | Play":
         try:
             asked = Asked.of(await request.body(), request.headers)
