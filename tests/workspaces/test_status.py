@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import new_id, project_id
 from rookery.system.spawn import Completed, Spawner
@@ -206,6 +207,49 @@ async def test_few_processes_are_needed_for_many(state: Path, tmp_path: Path) ->
         await ours.all()
         asked = sorted(ours.git.asked)
         assert asked == ["merge-base", "merge-tree", "rev-list", "rev-parse", *["status"] * 6, "worktree"]
+
+
+class HeldGit(CountingGit):
+    """Git that cannot read one folder, and answers about the others when it is let go."""
+
+    bad = Path()
+
+    def __init__(self, spawner: Spawner) -> None:
+        super().__init__(spawner)
+        self.failed, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def run(self, folder: Path, *args: str, **more: Any) -> Completed:
+        if args[0] == "status" and folder == self.bad:
+            self.failed.set()
+            raise RookeryError("git-failed", "bad")
+        if args[0] == "status":
+            await self.let_go.wait()
+        return await super().run(folder, *args, **more)
+
+
+async def test_one_that_cannot_be_read_leaves_no_other_half_way(state: Path, tmp_path: Path) -> None:
+    app = make_app(tmp_path)
+    good, bad = (make_workspace(app, name, tmp_path / name) for name in ("good", "bad"))
+    project = Project(project_id(app), app.name, str(app))
+    spawner = Spawner(new_id())
+    held = HeldGit(spawner)
+    held.bad = bad
+    statuses = Statuses(held)
+    try:
+        found = {one.workspace.path: one.workspace for one in await find_workspaces(held, state, project)}
+        both = asyncio.gather(statuses.of([found[good], found[bad]], {}), return_exceptions=True)
+        await asyncio.wait_for(held.failed.wait(), 20)
+        after = asyncio.gather(statuses.of([found[good]], {}))
+        # It has to wait for the look that is under way.
+        await asyncio.wait({after}, timeout=0.3)
+        held.let_go.set()
+        (told,) = await asyncio.wait_for(after, 20)
+        assert good in told
+        (failure,) = await both
+        assert isinstance(failure, RookeryError)
+    finally:
+        await statuses.close()
+        await spawner.stop_all()
 
 
 def test_what_git_prints_is_read_whatever_the_names() -> None:

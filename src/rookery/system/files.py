@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from rookery.system.beneath import FILE, Beneath
 from rookery.system.errors import RookeryError
 
+_CHUNK = 65_536
 # A pipe without a writer must not hold us up.
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -60,7 +61,7 @@ def read_secret(path: Path) -> bytes | None:
         return file.read()
 
 
-def read_plain(path: Path, limit: int) -> bytes:
+def read_plain(path: Path | str, limit: int) -> bytes:
     """The content of a plain file of at most `limit` bytes; OSError for all else, a pipe or a device among it."""
     return _read_plain(os.open(path, _READING), path, limit)
 
@@ -86,11 +87,14 @@ def read_beneath(folder: Path, relative: PurePath, limit: int) -> bytes:
     return _read_plain(handle, folder / relative, limit)
 
 
-def _read_plain(handle: int, path: Path, limit: int) -> bytes:
+def _read_plain(handle: int, path: Path | str, limit: int) -> bytes:
     try:
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            with os.fdopen(handle, "rb", closefd=False) as file:
-                data = file.read(limit + 1)
+        found = os.fstat(handle)
+        if stat.S_ISREG(found.st_mode):
+            # As much as there is and not as much as there may be, since room is made for all that is asked for.
+            data = os.read(handle, min(found.st_size, limit) + 1)
+            while len(data) <= limit and (more := os.read(handle, _CHUNK)):
+                data += more
             if len(data) <= limit:
                 return data
     finally:

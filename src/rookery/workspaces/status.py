@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -73,21 +74,38 @@ class Statuses:
             files = [place for one in workspaces if (place := self._place(one)) is not None]
             fresh = await asyncio.gather(*(self._places.is_fresh(place) for place in files))
             stale = [place for place, is_fresh in zip(files, fresh, strict=True) if not is_fresh]
-            measured, _ = await asyncio.gather(
-                self._history(Path(project), set(bases.values()), anew=bool(stale)),
-                asyncio.gather(*(self._look_at(place) for place in stale)),
-            )
-            pairs = {
-                one.path: (head, measured.bases[base].commit)
-                for one in workspaces
-                if (head := measured.heads.get(one.path)) and (base := bases.get(one.path)) in measured.bases
-            }
-            await measure_all(self._git, Path(project), measured, set(pairs.values()))
+            answered = asyncio.Event()
+            try:
+                # Each to its end: one that fails must not leave others half-way for whoever asks next.
+                compared, looked = await asyncio.gather(
+                    self._compare(Path(project), workspaces, bases, anew=bool(stale)),
+                    asyncio.gather(*(self._look_at(place, answered) for place in stale), return_exceptions=True),
+                    return_exceptions=True,
+                )
+            finally:
+                answered.set()
+            for one in (compared, looked, *(looked if isinstance(looked, list) else ())):
+                if isinstance(one, BaseException):
+                    raise one
+            measured, pairs = cast(tuple[Measured, dict[Path, Pair]], compared)
             return {
                 one.path: _status(self._changes[one.path], bases.get(one.path), pairs.get(one.path), measured)
                 for one in workspaces
                 if one.path in self._changes
             }
+
+    async def _compare(
+        self, project: Path, workspaces: Sequence[Workspace], bases: Mapping[Path, str], *, anew: bool
+    ) -> tuple[Measured, dict[Path, Pair]]:
+        """How heads stand to their bases, and which head and base each workspace has."""
+        measured = await self._history(project, set(bases.values()), anew=anew)
+        pairs = {
+            one.path: (head, measured.bases[base].commit)
+            for one in workspaces
+            if (head := measured.heads.get(one.path)) and (base := bases.get(one.path)) in measured.bases
+        }
+        await measure_all(self._git, project, measured, set(pairs.values()))
+        return measured, pairs
 
     def forget(self, path: Path) -> None:
         """No longer watch a workspace that is gone."""
@@ -98,7 +116,7 @@ class Statuses:
         own = named_git_folder(workspace.path)
         return None if own is None else self._places.place(str(workspace.path), (workspace.path,), (own,))
 
-    async def _look_at(self, place: Place) -> None:
+    async def _look_at(self, place: Place, answered: asyncio.Event) -> None:
         path = place.folders[0]
         async with self._turns:
             place.fresh, since = True, now()
@@ -108,9 +126,13 @@ class Statuses:
                 place.fresh = False
                 raise
         self._changes[path] = changes
-        # Who asked need not wait until all of it is watched.
         ignored = [one for one in changes.ignored if one.endswith("/")]
-        place.covering = self._tasks.start(self._places.cover(place, ignored, since), f"watch {path.name}")
+        place.covering = self._tasks.start(self._cover(place, ignored, since, answered), f"watch {path.name}")
+
+    async def _cover(self, place: Place, ignored: Sequence[str], since: float, answered: asyncio.Event) -> None:
+        """Who asked need not wait until all of it is watched, and git gets the cores first."""
+        await answered.wait()
+        await self._places.cover(place, ignored, since)
 
     async def _history(self, project: Path, bases: set[str], *, anew: bool) -> Measured:
         """Where the heads and the bases are now. A head that is on no branch moves with its worktree's files."""
