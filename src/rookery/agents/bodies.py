@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from rookery.system.errors import RookeryError
+from rookery.system.ids import new_id
 
 _ASK = re.compile(r"(?:per|que)_[0-9A-Za-z_-]+")
 
@@ -13,9 +14,15 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def turn(text: str, agent: str | None, model: str | None) -> dict[str, Any]:
-    """A message of a person."""
-    return {"parts": [{"type": "text", "text": text}], **given(agent=agent, model=model_as(model, "modelID"))}
+def turn(text: str, agent: str | None, model: str | None, id_: str | None = None) -> dict[str, Any]:
+    """A message of a person, with an id that was chosen for it or with one of OpenCode's choice."""
+    more = given(agent=agent, model=model_as(model, "modelID"), messageID=id_)
+    return {"parts": [{"type": "text", "text": text}], **more}
+
+
+def message_id(milliseconds: float) -> str:
+    """An id as OpenCode makes them: they are in the order of time, and OpenCode relies on that."""
+    return f"msg_{(int(milliseconds) << 12) & (2**48 - 1):012x}{new_id()[:14]}"
 
 
 def model_as(model: str | None, name_of_id: str) -> dict[str, str] | None:

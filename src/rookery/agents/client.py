@@ -3,22 +3,26 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rookery.agents.bodies import ask_path, given, model_as, turn
 from rookery.agents.link import Link
-from rookery.agents.records import Doing, Health, Message, Permission, Providers, Question, Session
+from rookery.agents.offers import AgentKind, Health, Providers
+from rookery.agents.records import Doing, Message, Permission, Question, Session
 from rookery.agents.refusals import no_session
 from rookery.wire.http_client import HttpClient
 
 TURN_SECONDS = 600.0
 _HEALTH_SECONDS = 5.0
+# OpenCode takes seconds to tell of thousands of messages.
+_WHOLE_SECONDS = 120.0
 # Without a limit of ours OpenCode lists a hundred.
 SESSIONS = 10_000
 # An id of another form makes OpenCode fail, and would be part of a path.
 _SESSION = re.compile(r"ses_[0-9A-Za-z_-]+")
 
 Reply = Literal["once", "always", "reject"]
+T = TypeVar("T")
 
 
 class AgentClient:
@@ -52,6 +56,13 @@ class AgentClient:
     async def tool_ids(self) -> list[str]:
         """Built-in tools and those of plugins; those of MCP servers are not among them."""
         return await self.link.ask("GET", "/experimental/tool/ids", list[str])
+
+    async def agents(self) -> list[AgentKind]:
+        return await self.link.ask("GET", "/agent", list[AgentKind])
+
+    async def show_toast(self, message: str, title: str | None, variant: str, milliseconds: int) -> None:
+        body = given(message=message, title=title, variant=variant, duration=milliseconds)
+        await self.link.ask("POST", "/tui/show-toast", bool, body=body)
 
     async def dispose(self) -> None:
         """End all that runs in the folder, turns included; the next request loads it anew."""
@@ -101,16 +112,23 @@ class AgentClient:
         await self.link.ask("DELETE", await self._at(id_), bool, session=id_)
         self._own.discard(id_)
 
+    async def archive_session(self, id_: str, milliseconds: float) -> Session:
+        """Put it away; its history stays, and it is listed no longer."""
+        body = {"time": {"archived": int(milliseconds)}}
+        return await self.link.ask("PATCH", await self._at(id_), Session, body=body, session=id_)
+
     async def statuses(self) -> dict[str, Doing]:
         """What each session does that is not idle."""
         return await self.link.ask("GET", "/session/status", dict[str, Doing])
 
     # ---- turns and messages
 
-    async def prompt(self, id_: str, text: str, *, agent: str | None = None, model: str | None = None) -> None:
-        """Send a message; the turn runs by itself, after the one that is running."""
+    async def prompt(
+        self, id_: str, text: str, *, agent: str | None = None, model: str | None = None, message: str | None = None
+    ) -> None:
+        """Send a message; the turn runs by itself, after the one that is running. `message` is an id for it."""
         path = await self._at(id_, "/prompt_async")
-        await self.link.ask("POST", path, type(None), body=turn(text, agent, model), session=id_)
+        await self.link.ask("POST", path, type(None), body=turn(text, agent, model, message), session=id_)
 
     async def send(
         self,
@@ -137,6 +155,12 @@ class AgentClient:
         """The newest ones, in the order in which they were made."""
         query = {"limit": str(newest)}
         return await self.link.ask("GET", await self._at(id_, "/message"), list[Message], query=query, session=id_)
+
+    async def whole(self, id_: str, kind: type[T], newest: int | None = None) -> list[T]:
+        """All messages, or the newest, decoded as `kind`: of long sessions only what is wanted is kept."""
+        query = {"limit": str(newest)} if newest is not None else {}
+        path = await self._at(id_, "/message")
+        return await self.link.ask("GET", path, list[kind], query=query, session=id_, seconds=_WHOLE_SECONDS)
 
     # ---- asks
 

@@ -1,4 +1,4 @@
-"""OpenCode's events, decoded: those that change what is known of a session. All others are noise here."""
+"""OpenCode's events, decoded: those that tell of sessions, messages and toasts. All others are noise here."""
 
 import logging
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from rookery.agents.records import Ask, Doing, Fault, Permission, Question, Session
+from rookery.agents.message_events import MessageGone, MessageSeen, PartGone, PartGrew, PartSeen, ToastShown
+from rookery.agents.records import Ask, Doing, Fault, MessageInfo, Permission, Question, Session
 
 logger = logging.getLogger("rookery.agents.events")
 
@@ -47,7 +48,20 @@ class TurnFailed(msgspec.Struct, frozen=True):
     error: Fault
 
 
-Event: TypeAlias = SessionSeen | SessionGone | DoingChanged | Asked | Answered | TurnFailed
+# ---- of our own
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """The state of all sessions was read anew, since events were missed or are the first."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The process of the agent has ended."""
+
+
+OfSessions: TypeAlias = SessionSeen | SessionGone | DoingChanged | Asked | Answered
+OfMessages: TypeAlias = MessageSeen | MessageGone | PartSeen | PartGrew | PartGone
+Event: TypeAlias = OfSessions | OfMessages | TurnFailed | ToastShown | Renewed | Ended
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -94,6 +108,21 @@ class _Request(_OfSession, frozen=True):
     request: str = msgspec.field(name="requestID")
 
 
+class _Message(_OfSession, frozen=True):
+    info: MessageInfo
+
+
+class _Part(_OfSession, frozen=True):
+    part: msgspec.Raw
+
+
+class _InMessage(_OfSession, frozen=True):
+    message: str = msgspec.field(name="messageID")
+    part: str = msgspec.field(name="partID", default="")
+    field: str = "text"
+    delta: str = ""
+
+
 class _Error(msgspec.Struct, frozen=True):
     session: str = msgspec.field(name="sessionID", default="")
     error: Fault = Fault()
@@ -119,4 +148,12 @@ _READERS: dict[str, Callable[[msgspec.Raw], Event]] = {
     "question.asked": _as(Question, Asked),
     "question.replied": _answered,
     "question.rejected": _answered,
+    "message.updated": _as(_Message, lambda found: MessageSeen(found.session, found.info)),
+    "message.removed": _as(_InMessage, lambda found: MessageGone(found.session, found.message)),
+    "message.part.updated": _as(_Part, lambda found: PartSeen(found.session, found.part)),
+    "message.part.delta": _as(
+        _InMessage, lambda found: PartGrew(found.session, found.message, found.part, found.field, found.delta)
+    ),
+    "message.part.removed": _as(_InMessage, lambda found: PartGone(found.session, found.message, found.part)),
+    "tui.toast.show": _as(ToastShown, lambda found: found),
 }

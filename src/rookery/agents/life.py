@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rookery.agents.client import AgentClient
+from rookery.agents.events import Ended, Event
 from rookery.agents.install import Installed
 from rookery.agents.process import AgentProcess
 from rookery.agents.supervision import Checks, Pace, Rest
@@ -36,7 +37,10 @@ class Started:
 
 
 class Life:
-    """`changed` is called after every change of `sessions`, which is None until they are known."""
+    """`changed` is called after every change of `sessions`, which is None until they are known.
+
+    Whoever is among `listeners` before it is watched hears every event.
+    """
 
     def __init__(
         self,
@@ -51,8 +55,14 @@ class Life:
         self.started = started
         self.process, self.client = started.process, started.client
         self.sessions: tuple[SessionState, ...] | None = None
+        self.listeners: list[Callable[[Event], None]] = []
         self.watcher = Watcher(
-            started.client, self._watched, were_running=were_running, silence=pace.silence, clock=clock
+            started.client,
+            self._watched,
+            heard=self._heard,
+            were_running=were_running,
+            silence=pace.silence,
+            clock=clock,
         )
         self._were_running = frozenset(were_running)
         self._changed, self._rest, self._pace, self._clock = changed, rest, pace, clock
@@ -92,6 +102,7 @@ class Life:
     async def end(self) -> None:
         """End what is left of it."""
         await self.watcher.close()
+        self._heard(Ended())
         await self.process.stop()
 
     async def _death(self) -> str:
@@ -118,6 +129,10 @@ class Life:
             if left == 0:
                 return
             await asyncio.sleep(left if left is not None else _LONG)
+
+    def _heard(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
 
     def _watched(self) -> None:
         if self.watcher.trouble is not None:

@@ -17,6 +17,16 @@ class SessionTimes(Record, frozen=True):
     archived: float | None = None
 
 
+class ModelName(Record, frozen=True, rename={"provider": "providerID"}):
+    """As a session names it."""
+
+    provider: str = ""
+    id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.id}"
+
+
 class Session(Record, frozen=True, rename={"parent": "parentID"}):
     """`parent` is the session that this one is a child of, None for a root; `permission` are its own rules."""
 
@@ -25,6 +35,7 @@ class Session(Record, frozen=True, rename={"parent": "parentID"}):
     title: str = ""
     parent: str | None = None
     agent: str | None = None
+    model: ModelName | None = None
     permission: tuple[dict[str, str], ...] = ()
     time: SessionTimes = SessionTimes()
 
@@ -56,8 +67,11 @@ class Fault(Record, frozen=True):
         return told if isinstance(told, str) and told else self.name
 
 
-class MessageInfo(Record, frozen=True, rename={"session": "sessionID"}):
-    """`finish` says why the model stopped; an assistant's message that has no `completed` is not whole."""
+class MessageInfo(Record, frozen=True, rename={"session": "sessionID", "parent": "parentID"}):
+    """`finish` says why the model stopped; an assistant's message that has no `completed` is not whole.
+
+    `parent` of an assistant's message is the one that it answers.
+    """
 
     id: str
     role: str
@@ -65,24 +79,36 @@ class MessageInfo(Record, frozen=True, rename={"session": "sessionID"}):
     time: MessageTimes = MessageTimes()
     finish: str | None = None
     error: Fault | None = None
+    parent: str | None = None
+
+
+class PartTimes(Record, frozen=True):
+    start: float | None = None
+    end: float | None = None
 
 
 class ToolState(Record, frozen=True):
-    """`status` is `pending`, `running`, `completed` or `error`."""
+    """`status` is `pending`, `running`, `completed` or `error`; `metadata` is whatever the tool gives."""
 
     status: str = ""
+    input: Any = None
     output: str | None = None
     error: str | None = None
+    title: str | None = None
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+    time: PartTimes = PartTimes()
 
 
-class Part(Record, frozen=True):
+class Part(Record, frozen=True, rename={"message": "messageID"}):
     """`tool` and `state` are there where `type` is `tool`, `text` where it is `text` or `reasoning`."""
 
     id: str = ""
     type: str = ""
+    message: str = ""
     text: str | None = None
     tool: str | None = None
     state: ToolState | None = None
+    time: PartTimes = PartTimes()
 
 
 class Message(Record, frozen=True):
@@ -154,26 +180,3 @@ class Question(Record, frozen=True, rename={"session": "sessionID", "cause": "to
 
 
 Ask: TypeAlias = Permission | Question
-
-
-# ---- the server
-
-
-class Health(Record, frozen=True):
-    healthy: bool = False
-    version: str = ""
-
-
-class Provider(Record, frozen=True):
-    """A company or program that runs models; `models` are their ids."""
-
-    id: str
-    name: str = ""
-    models: dict[str, msgspec.Raw] = {}
-
-
-class Providers(Record, frozen=True):
-    """`default` names a model for each provider by its id."""
-
-    providers: tuple[Provider, ...] = ()
-    default: dict[str, str] = {}

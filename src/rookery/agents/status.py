@@ -75,6 +75,9 @@ class StatusBook:
             case _:
                 pass
 
+    def session(self, id_: str) -> Session | None:
+        return self._sessions.get(id_)
+
     def sessions(self) -> tuple[SessionState, ...]:
         """The root sessions, the one that was used last first."""
         asks = self._asks_by_root()

@@ -17,7 +17,10 @@ from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from rookery.agents.life import Life
 
 
 class Tenancy:
@@ -39,6 +42,8 @@ class Tenancy:
         self._workspaces, self._declined, self._events = workspaces, declined, events
         self._by_itself, self._idle_seconds, self._pace = start == "open", idle_seconds, pace
         self.tenants: dict[Path, Tenant] = {}
+        # Called with every new process, before anything is heard of it.
+        self.began: Callable[[Tenant, Life], None] = lambda tenant, life: None
         self._works = False
 
     def begin_work(self) -> None:
@@ -120,5 +125,6 @@ class Tenancy:
                 events=self._events,
                 idle_seconds=self._idle_seconds,
                 pace=self._pace,
+                began=lambda tenant, life: self.began(tenant, life),
             )
         return tenant

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ class Tenant:
         events: Bus,
         idle_seconds: float,
         pace: Pace,
+        began: Callable[["Tenant", Life], None],
     ) -> None:
         self.workspace, self.own = workspace, own
         # The session of the first prompt.
@@ -51,6 +53,7 @@ class Tenant:
         self._launcher, self._barrier, self._events = launcher, barrier, events
         self._told: tuple[Agent, AgentStatus] = Agent(), AgentStatus()
         self._taking_up: asyncio.Task[None] | None = None
+        self._began = began
         self._served: Life | None = None
         self._tasks = TaskSet(f"workspace {workspace.name}")
         self.agent = WorkspaceAgent(workspace.name, self._start, self.tell, idle_seconds=idle_seconds, pace=pace)
@@ -120,6 +123,7 @@ class Tenant:
             self._publish("agent.status", status=msgspec.to_builtins(now[1]))
         if self.agent.life is not None and self.agent.life is not self._served:
             self._served = self.agent.life
+            self._began(self, self._served)
             if first_prompt.kept(self.own) is not None:
                 self.take_up()
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import get_args
 
 from rookery.agents.client import AgentClient
-from rookery.agents.events import Event
+from rookery.agents.events import Event, OfSessions, Renewed
 from rookery.agents.interruption import CONTINUE
+from rookery.agents.records import Session
 from rookery.agents.refusals import no_session
 from rookery.agents.rereading import Reader
 from rookery.agents.status import SessionState, StatusBook, aggregate
@@ -22,6 +24,7 @@ logger = logging.getLogger("rookery.agents")
 # A stream that lasted so long is subscribed to again at once.
 _LIVED_SECONDS = 10.0
 _LONGEST_PAUSE = 10.0
+_TELLING = (*get_args(OfSessions), Renewed)
 
 
 def _ignore(event: Event) -> None:
@@ -65,6 +68,15 @@ class Watcher:
         """The sessions that are in the middle of a turn, those that wait for an answer included."""
         return frozenset(one.id for one in self.sessions if one.state in ("busy", "retry", "asking"))
 
+    def session(self, id_: str) -> Session | None:
+        """One that is known, be it a root or a child."""
+        return self._book.session(id_)
+
+    def learn(self, event: OfSessions) -> None:
+        """Take in what is sure to be told by an event that is still on its way."""
+        if self._known.is_set():
+            self._take([event])
+
     def start(self) -> None:
         """Once the agent says that it listens: what is asked earlier is never answered."""
         self._tasks.start(self._watch(), "watch")
@@ -105,7 +117,7 @@ class Watcher:
             self._book.renew(await self._reader.read(self._were_running))
             self._were_running = ()
             # Those that came meanwhile tell what the snapshot may not show yet.
-            events = stream.taken()
+            events = [Renewed(), *stream.taken()]
             while True:
                 self._take(events)
                 events = await stream.next()
@@ -114,7 +126,14 @@ class Watcher:
         self.trouble = error
         self._changed()
 
-    def _take(self, events: list[Event]) -> None:
+    def _take(self, events: Sequence[Event]) -> None:
+        # What is said of messages, which is most of it, leaves the sessions as they are.
+        if any(isinstance(event, _TELLING) for event in events):
+            self._tell_of_sessions(events)
+        for event in events:
+            self._heard(event)
+
+    def _tell_of_sessions(self, events: Sequence[Event]) -> None:
         for event in events:
             self._book.hear(event)
         before = self.sessions, self.trouble, self._known.is_set()
@@ -123,5 +142,3 @@ class Watcher:
         self._known.set()
         if before != (self.sessions, None, True):
             self._changed()
-        for event in events:
-            self._heard(event)
