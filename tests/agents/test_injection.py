@@ -92,14 +92,20 @@ def test_the_users_inline_config_is_kept_and_ours_is_merged_into_it() -> None:
     assert user["plugin"] == ["their-plugin"]
 
 
-def test_the_plugin_is_told_what_to_hide_what_to_forget_and_which_providers_to_allow() -> None:
-    path, options = told(providers={"scripted": {}}, forgotten=["npm_config_fetch_retries"])["plugin"][0]
+def test_the_plugin_is_told_what_to_hide_what_to_forget_and_which_providers_are_ours_and_the_users() -> None:
+    given: dict[str, Any] = {
+        "providers": {"scripted": {}},
+        "logins": ["anthropic"],
+        "forgotten": ["npm_config_fetch_retries"],
+    }
+    path, options = told(**given)["plugin"][0]
     assert path == PLUGIN.as_uri()
     assert PLUGIN.is_file()
     assert options == {
         "hidden": ["OPENCODE_SERVER_PASSWORD", "ROOKERY_TOKEN"],
         "forgotten": ["npm_config_fetch_retries"],
         "providers": ["scripted"],
+        "logins": ["anthropic"],
     }
 
 

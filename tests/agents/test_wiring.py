@@ -144,6 +144,19 @@ async def test_a_user_who_lists_no_providers_keeps_them_all(bench: Bench, tmp_pa
     assert {one["id"] for one in providers["providers"]} >= {"other", "scripted"}
 
 
+@requirement("agent.config.merged")
+async def test_our_provider_is_never_the_one_whose_model_is_taken_by_default(state: Path, tmp_path: Path) -> None:
+    bench = make_bench(state, user={"ANTHROPIC_API_KEY": "none"})
+    ours = {"providers": {"scripted": PROVIDER}, "logins": ["anthropic", "opencode"]}
+    chosen: list[Any] = []
+    for more in ({}, ours):
+        async with bench.agent(make_repository(tmp_path / f"app{len(chosen)}"), **more) as (_, api):
+            said = {"parts": [{"type": "text", "text": "Hi"}], "noReply": True}
+            chosen.append((await api.ask("POST", f"/session/{await api.session()}/message", said))["info"]["model"])
+    assert chosen[0]["providerID"] == "anthropic"
+    assert chosen[1] == chosen[0]
+
+
 @requirement("agent.install.npm")
 async def test_opencode_finds_the_ripgrep_that_came_with_it(bench: Bench, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app", {"haystack.txt": "a needle\n"})

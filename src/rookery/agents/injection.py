@@ -18,6 +18,9 @@ from rookery.system.errors import RookeryError
 SCHEMA = "https://opencode.ai/config.json"
 # The name of our own entry. A server of that name cannot be redirected.
 ENTRY = "rookery"
+# The model that plays the tools which Rookery is asked to run; see sessions/executing.py.
+_TOOL_PROVIDER, _TOOL_MODEL = "rookery", "tools"
+TOOL_MODEL = f"{_TOOL_PROVIDER}/{_TOOL_MODEL}"
 # OpenCode cuts calls off after 60 seconds otherwise, and Rookery's own limits never get their turn.
 TIMEOUT_MS = 300_000
 PLUGIN = Path(__file__).parent / "plugin" / "rookery.js"
@@ -41,8 +44,9 @@ class Redirected(msgspec.Struct, frozen=True):
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
     """What goes into the inline config. `off` are servers that wait for approval, and those that were switched off.
 
-    `user` is the content of the user's own OPENCODE_CONFIG_CONTENT, `providers` are model providers of ours by id, and
-    `forgotten` are variables of which nothing that the agent starts is to know. Without a gateway none is redirected.
+    `user` is the content of the user's own OPENCODE_CONFIG_CONTENT, `providers` are model providers of ours by id,
+    `logins` those that the user is signed in to, and `forgotten` are variables of which nothing that the agent starts
+    is to know. Without a gateway none is redirected.
     """
 
     project: str
@@ -51,6 +55,7 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     off: Sequence[str] = ()
     gateway: bool = True
     providers: Mapping[str, Any] = {}
+    logins: Sequence[str] = ()
     forgotten: Sequence[str] = ()
     user: Mapping[str, Any] = {}
 
@@ -64,6 +69,20 @@ def own_entry() -> dict[str, Any]:
         "oauth": False,
         "timeout": TIMEOUT_MS,
     }
+
+
+def tool_provider(port: int) -> dict[str, Any]:
+    """The provider of the model that plays tools, by its id; it knows an agent by the token of its workspace."""
+    model = {
+        "name": "Tools by name",
+        "tool_call": True,
+        "attachment": True,
+        "modalities": {"input": ["text", "image"], "output": ["text"]},
+        "limit": {"context": 10_000_000, "output": 8_000},
+    }
+    options = {"baseURL": f"http://127.0.0.1:{port}/v1", "apiKey": "{env:ROOKERY_TOKEN}"}
+    made = {"npm": "@ai-sdk/openai-compatible", "name": "Rookery", "options": options, "models": {_TOOL_MODEL: model}}
+    return {_TOOL_PROVIDER: made}
 
 
 def config_file(user: Mapping[str, Any] | None = None, folder: Path | None = None) -> bytes:
@@ -125,7 +144,12 @@ def _servers(injection: Injection) -> dict[str, Any]:
 
 
 def _plugin(injection: Injection) -> list[Any]:
-    options = {"hidden": HIDDEN, "forgotten": injection.forgotten, "providers": list(injection.providers)}
+    options = {
+        "hidden": HIDDEN,
+        "forgotten": injection.forgotten,
+        "providers": list(injection.providers),
+        "logins": injection.logins,
+    }
     return [PLUGIN.as_uri(), options]
 
 

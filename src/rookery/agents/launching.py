@@ -1,5 +1,6 @@
 """Starts the OpenCode of a workspace, wired to what is around it at that moment."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import msgspec
 from rookery.agents.client import AgentClient
 from rookery.agents.configs import config_for, user_config
 from rookery.agents.environment import EnvFrom, Wiring, agent_environment, forgotten, user_environment, warnings
-from rookery.agents.injection import Injection, inline_config
+from rookery.agents.injection import Injection, inline_config, tool_provider
 from rookery.agents.install import Installed
 from rookery.agents.installing import Installations, Tell
 from rookery.agents.life import Started
+from rookery.agents.logins import FREE, logins
 from rookery.agents.ports import AgentPorts
 from rookery.agents.process import Launch, start_agent
 from rookery.agents.project_config import ReadJson
@@ -97,6 +99,8 @@ class Launcher:
             servers=wired.servers,
             off=wired.off,
             gateway=wired.port is not None,
+            providers=tool_provider(wired.tool_port) if wired.tool_port is not None else {},
+            logins=await asyncio.to_thread(self._logins, user),
             forgotten=forgotten(user),
             user=own.content,
         )
@@ -110,6 +114,9 @@ class Launcher:
             ripgrep=installed.ripgrep,
             project_config=wired.project_config,
         )
+
+    def _logins(self, user: dict[str, str]) -> list[str]:
+        return [*(one.provider for one in logins(user, self._read)), FREE]
 
 
 def log_of(state: Path, workspace: Workspace) -> Path:

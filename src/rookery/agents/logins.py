@@ -11,6 +11,8 @@ import msgspec
 from rookery.agents.project_config import FILES, ReadJson
 from rookery.system.files import read_plain
 
+# The provider of OpenCode's own makers, some of whose models are for everybody.
+FREE = "opencode"
 _LARGEST = 50_000_000
 # Of providers that many people use. OpenCode keeps a list of all, once it has fetched it.
 _VARIABLES = {

@@ -12,10 +12,12 @@ from rookery.workspaces.record import Workspace
 class Wired(msgspec.Struct, frozen=True, kw_only=True):
     """`off` are servers that wait for approval or are switched off. Without a `port` there is no gateway.
 
-    `waits` tells what of the repository's own OpenCode config has no effect, because nobody has approved it.
+    `tool_port` is where the model that plays tools is served. `waits` tells what of the repository's own OpenCode
+    config has no effect, because nobody has approved it.
     """
 
     port: int | None = None
+    tool_port: int | None = None
     servers: tuple[Redirected, ...] = ()
     off: tuple[str, ...] = ()
     project_config: bool = True

@@ -17,10 +17,12 @@ from rookery.daemon.gateway import GatewayService
 from rookery.daemon.opencode_configs import OpenCodeConfigs
 from rookery.daemon.settings import Settings
 from rookery.guard.subject import Key
+from rookery.sessions.executing_plays import Plays
 from rookery.system.bus import Bus, Event
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
+from rookery.testing.tool_model import ToolModel
 from rookery.upstreams.jsonc import parse, plain
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
@@ -59,6 +61,10 @@ class AgentsService:
         self._unlisten: dict[Path, Callable[[], None]] = {}
         self._tasks = TaskSet("agents")
         self.client: Callable[[], HttpClient] = gateway.client
+        # The calls of tools that are to be played, and who plays them, to agents that carry a token that counts.
+        self.plays = Plays()
+        self.admits: Callable[[bytes], bool] = lambda key: False
+        self._tool_model = ToolModel(self.plays, lambda key: self.admits(key))
         agents.launcher.surroundings = self
 
     async def start(self) -> None:
@@ -72,6 +78,7 @@ class AgentsService:
             self._forget(path)
         await self._tasks.close()
         await self.agents.close()
+        await self._tool_model.stop()
 
     async def wired(self, workspace: Workspace) -> Wired:
         """What its agent is to be started with, as that is now."""
@@ -85,6 +92,7 @@ class AgentsService:
         waits = await self._configs.waits(workspace)
         return Wired(
             port=self._gateway.hub.own_port,
+            tool_port=await self._tool_model.port(),
             servers=tuple(Redirected(one.name, round(one.timeouts.execution * 1000)) for one in served),
             off=tuple(one.definition.name for one in slots if one.definition not in served),
             project_config=not waits,
