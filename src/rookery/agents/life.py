@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,17 +87,22 @@ class Life:
         finally:
             await tasks.close()
 
-    async def began(self, session: str) -> None:
-        """Keep it awake until a turn that was asked for shows, for a while: OpenCode says yes before it begins."""
+    @contextlib.contextmanager
+    def awake(self) -> Generator[None]:
+        """Keep it from falling asleep until the end of the block."""
         self._rest.enter()
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_BEGIN_SECONDS):
-                    while session not in self.watcher.running:
-                        self._news.clear()
-                        await self._news.wait()
+            yield
         finally:
             self._rest.leave(self._clock.monotonic())
+
+    async def began(self, session: str) -> None:
+        """Keep it awake until a turn that was asked for shows, for a while: OpenCode says yes before it begins."""
+        with self.awake(), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BEGIN_SECONDS):
+                while session not in self.watcher.running:
+                    self._news.clear()
+                    await self._news.wait()
 
     async def end(self) -> None:
         """End what is left of it."""

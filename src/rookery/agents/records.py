@@ -99,14 +99,18 @@ class ToolState(Record, frozen=True):
     time: PartTimes = PartTimes()
 
 
-class Part(Record, frozen=True, rename={"message": "messageID"}):
-    """`tool` and `state` are there where `type` is `tool`, `text` where it is `text` or `reasoning`."""
+class Part(Record, frozen=True, rename={"message": "messageID", "call": "callID"}):
+    """`tool`, `call` and `state` are there where `type` is `tool`, `text` where it is `text` or `reasoning`.
+
+    `call` is the id that the model has given to the call of the tool.
+    """
 
     id: str = ""
     type: str = ""
     message: str = ""
     text: str | None = None
     tool: str | None = None
+    call: str = ""
     state: ToolState | None = None
     time: PartTimes = PartTimes()
 
