@@ -25,7 +25,10 @@ _HUB = "hub"
 
 @dataclass(frozen=True)
 class Choice:
-    """What chooses a view. `missing` tells why there is none of the workspace that was asked for."""
+    """What chooses a view. `missing` tells why there is none of the workspace that was asked for.
+
+    `scope` is the one workspace whose things are shown, None where the owner asks, who may see all.
+    """
 
     directory: Path | None
     server: str | None = None
@@ -33,6 +36,7 @@ class Choice:
     toolsets: frozenset[str] = frozenset()
     servers: bool = True
     missing: str | None = None
+    scope: Path | None = None
 
 
 class Lookup(Protocol):
@@ -77,7 +81,8 @@ class Chooser:
         missing = None if directory is not None else "no workspace is registered at the path in X-Workspace-Path"
         if missing is not None and not given:
             missing = "the workspace of this token has no folder any more"
-        return Choice(directory, None, style, self._narrowed(ours, asked), servers, missing)
+        only = directory if principal.workspace is not None else None
+        return Choice(directory, None, style, self._narrowed(ours, asked), servers, missing, only)
 
     async def _by_header(self, principal: Principal, sent: Sequence[bytes]) -> Found | None:
         mine = principal.workspace

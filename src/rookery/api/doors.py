@@ -48,7 +48,8 @@ class Rooms:
     hub: Hub
     hooks: Hooks
     judge: Callable[[Permissions], Judge]
-    toolsets: Callable[[Path | None], Sequence[Member]]
+    # For the workspace that a view acts in, if any, and for the one that its client may see no more than, if any.
+    toolsets: Callable[[Path | None, Path | None], Sequence[Member]]
     info: dict[str, Any]
 
 
@@ -170,7 +171,7 @@ class Doors:
 
     def _make(self, choice: Choice, beside: str, fleet: Fleet) -> Made:
         rooms = self._rooms
-        toolsets = [one for one in rooms.toolsets(choice.directory) if one.name in choice.toolsets]
+        toolsets = [one for one in rooms.toolsets(choice.directory, choice.scope) if one.name in choice.toolsets]
         if choice.missing is not None:
             nowhere = Nowhere(toolsets, rooms.info, choice.missing)
             return Endpoint(nowhere, f"{beside}/mcp"), nowhere

@@ -1,7 +1,7 @@
 """The gateway as a service of the daemon: servers, views and endpoints, put together."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,13 +69,17 @@ class GatewayService:
         self.hub = Hub(pool, Switches(store), events, checked)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.project_of = self.lookup.project_of
+        # What else of ours a view shows, made for the workspace that it acts in, or for none.
+        self.toolsets: list[Callable[[Path | None], Member]] = []
+        # The same, made for the only workspace that its clients may see, or for the owner.
+        self.scoped: list[Callable[[Path | None], Member]] = []
         self._tasks = TaskSet("gateway")
         self._doors: Doors | None = None
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
         rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, info)
-        toolsets = frozenset(one.name for one in self._toolsets(None))
+        toolsets = frozenset(one.name for one in self._toolsets(None, None))
         doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents), rest)
         self.hub.knows_session = doors.knows_session
         self._workspaces.workspaces.openness.companions.append(self)
@@ -166,11 +170,12 @@ class GatewayService:
 
     # ---- what of ours is shown
 
-    def _toolsets(self, directory: Path | None) -> Sequence[Member]:
+    def _toolsets(self, directory: Path | None, scope: Path | None) -> Sequence[Member]:
         async def records(session: str | None) -> list[Record]:
             return await self.hub.records(directory, session)
 
-        return [workspace_toolset(self._workspaces, directory), hub_toolset(records)]
+        more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped)]
+        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records)]
 
 
 def judge(permissions: Permissions) -> Judge:

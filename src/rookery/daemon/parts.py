@@ -21,6 +21,7 @@ from rookery.system.store import Store
 from rookery.wire.front import Limits
 from rookery.wire.gate import Tokens, socket_judge, tcp_judge
 from rookery.wire.listener import LOOPBACK, Listener, bind_port, bind_unix, port_taken, socket_path
+from rookery.wire.peers import with_peers
 
 logger = logging.getLogger("rookery.daemon")
 
@@ -121,7 +122,7 @@ class HttpService:
         judge = tcp_judge(self.port, self.tokens, require_token=self.settings.auth == "token")
         self._listeners.append(Listener(tcp, self.app, judge, limits))
         self.socket_file = socket_path(self.state, lambda: _short_folder(self.state))
-        self._listeners.append(Listener(bind_unix(self.socket_file), self.app, socket_judge, limits))
+        self._listeners.append(Listener(bind_unix(self.socket_file), with_peers(self.app), socket_judge, limits))
         for listener in self._listeners:
             await listener.start()
         metrics.gauge("rookery_http_connections", "Open connections.", self._connections)

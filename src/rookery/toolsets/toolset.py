@@ -39,6 +39,15 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Told:
+    """An answer with something to say beside it: a `note`, or that it is what came of a failure."""
+
+    value: Any
+    note: str | None = None
+    error: RookeryError | None = None
+
+
+@dataclass(frozen=True)
 class Tool:
     """`takes` is the struct of its arguments, `gives` the type of its answer; the schemas are made from them."""
 
@@ -180,9 +189,12 @@ def _answer(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Blocks):
         failed: Mapping[str, Any] = results.failed_by(value.error) if value.error is not None else {}
         return {**failed, "content": value.content, "_meta": value.meta}
-    plain = msgspec.to_builtins(value)
-    text = msgspec.json.encode(plain).decode()
+    told = value if isinstance(value, Told) else Told(value)
+    plain = msgspec.to_builtins(told.value)
+    plain = {**plain, "error": told.error.as_dict()} if told.error is not None else plain
+    texts = [msgspec.json.encode(plain).decode(), *([f"[{told.note}]"] if told.note else [])]
     return {
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": text} for text in texts],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
+        **({"isError": True} if told.error is not None else {}),
     }
