@@ -192,7 +192,7 @@ async def test_a_confirm_recipe_runs_only_after_its_user_has_agreed(just: Just, 
     asked: list[str] = []
 
     def answer(yes: bool):
-        async def agree(question: str) -> bool:
+        async def agree(question: str, _: Justfile) -> bool:
             asked.append(question)
             return yes
 

@@ -45,6 +45,8 @@ SPECIFIED: dict[str, dict[str, Any]] = {
         "required": [],
     },
 }
+# Text as it stands, of which no schema could tell anything.
+BULK = {"read_file", "get_project_context", "run_just_task"}
 MORE = {
     *("workspace_create", "workspace_list", "workspace_get_agent_session", "workspace_restart_agent", "project_list"),
 }
@@ -236,8 +238,11 @@ async def test_every_tool_answers_what_its_output_schema_says() -> None:
             "workspace_set_metadata": {"key": "a", "value": "b"},
             "workspace_create": {"name": "new", "wait": True},
             "workspace_list": {"status": True},
+            "list_directory": {"path": "."},
         }
-        tools = {tool.name: tool for tool in (await face.client.list_tools()).tools}
+        every = (await face.client.list_tools()).tools
+        assert {tool.name for tool in every if tool.output_schema is None} == BULK
+        tools = {tool.name: tool for tool in every if tool.name not in BULK}
         assert all(tool.output_schema and tool.output_schema["type"] == "object" for tool in tools.values())
         # The last one ends the workspace; and without an agent there is none to restart.
         for name in [*(tools.keys() - {"workspace_delete", "workspace_restart_agent"}), "workspace_delete"]:
@@ -252,6 +257,8 @@ async def test_an_output_schema_tells_an_answer_from_something_else() -> None:
     async with a_face() as face:
         for tool in (await face.client.list_tools()).tools:
             schema: Any = tool.output_schema
+            if tool.name in BULK:
+                continue
             for wrong in [{"result": object()}, *([{}] if "required" in schema["anyOf"][0] else [])]:
                 with pytest.raises(jsonschema.ValidationError):
                     jsonschema.validate(wrong, schema)
@@ -261,6 +268,8 @@ async def test_an_output_schema_has_room_for_an_error_since_clients_check_failur
     async with a_face() as face:
         for tool in (await face.client.list_tools()).tools:
             schema: Any = tool.output_schema
+            if tool.name in BULK:
+                continue
             jsonschema.validate({"error": {"code": "invalid-input", "message": "no"}}, schema)
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate({"error": {}}, schema)

@@ -10,6 +10,7 @@ from rookery.cli.visible import visible
 
 # What the content of a kind is.
 _CONTENT = {"setup": "command, run in each new workspace", "git-config": "programs that git would run"}
+_CONTENT["justfile"] = "tasks that tools may run here, with all that the justfile imports"
 _CONTENT["opencode-config"] = "OpenCode's config here; with it come the plugins, tools and commands of the files above"
 
 

@@ -13,11 +13,15 @@ from rookery.api.guard import Guard
 from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon.agents import AgentsService, read_jsonc
+from rookery.daemon.context import Gathering
+from rookery.daemon.files import FilesService
 from rookery.daemon.gateway import GatewayService
+from rookery.daemon.justfiles import Justfiles
 from rookery.daemon.opencode_configs import OpenCodeConfigs
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
 from rookery.daemon.workspaces import SETUP, WorkspacesService
+from rookery.files.just import Just
 from rookery.guard.approvals import Approvals
 from rookery.guard.definitions import KIND
 from rookery.guard.subject import Key, Subject
@@ -26,7 +30,7 @@ from rookery.system.git import Git
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.wire.gate import Principal, Tokens
-from rookery.workspaces.projects import Projects
+from rookery.workspaces.projects import Project, Projects
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,20 @@ class Composition:
             store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents
         )
         self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
-        self.projects.adding = self.configs.approve_with
+        git, just = Git(spawner), Just(spawner)
+        self.justfiles = Justfiles(
+            self.approvals, self.projects, self.workspaces.workspaces, just, settings.just.approval
+        )
+        gathering = Gathering(git, just, self.workspaces.agents, self.gateway.hub, self.workspaces.workspaces)
+        self.files = FilesService(
+            settings, self.projects, self.workspaces.tools, git, just, self.justfiles, gathering, events
+        )
+        self.gateway.toolsets.append(self.files.toolset)
+        self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
+        # Each is started after those that it needs.
+        self.services = (self.workspaces, self.files, self.gateway, self.agents, self.upkeep)
         self.tokens = Tokens()
         given = self.workspaces.workspaces.tokens
         given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
@@ -82,16 +97,22 @@ class Composition:
         )
         self.doors = self.gateway.doors(api.build(house))
         # Behind the gateway, since what was opened last is closed first.
-        self.workspaces.workspaces.openness.companions.append(self.workspaces.agents)
+        self.workspaces.workspaces.openness.companions += [self.files, self.workspaces.agents]
         # Called while clients can still be told that the daemon stops.
         self.closing: Sequence[Callable[[], None]] = [
             self.doors.close,
             *(functools.partial(bus.end_all, "shutdown") for bus in (events, logs)),
         ]
 
+    async def _approve_with(self, project: Project) -> None:
+        """What a main checkout brings along is approved by adding its project."""
+        await self.configs.approve_with(project)
+        await self.justfiles.approve_with(project)
+
     async def _waiting(self) -> list[Subject]:
         """What the user is to look at; what several workspaces have alike is shown once."""
         found = [*await self.gateway.waiting(), *await self.workspaces.waiting(), *await self.configs.waiting()]
+        found += await self.justfiles.waiting()
         return list({one.digest: one for one in reversed(found)}.values())[::-1]
 
     async def _decided(self, key: Key) -> None:

@@ -76,11 +76,8 @@ class RunningDaemon:
         services: list[Service] = [
             ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
             StoreService(self._store),
-            made.workspaces,
-            made.gateway,
+            *made.services,
             self._http,
-            made.agents,
-            made.upkeep,
         ]
         register_gauges(self._began, self._spawner, self._events)
         self._catch_signals()

@@ -25,8 +25,8 @@ _ROUGH = Ladder(after_term=2.0, after_kill=2.0)
 
 # Raises an error if this content may not run.
 Approve = Callable[[Justfile], Awaitable[None]]
-# Whether the user says yes to a question of a `[confirm]` recipe.
-Agree = Callable[[str], Awaitable[bool]]
+# Whether the user says yes to a question of a `[confirm]` recipe, as this justfile has it.
+Agree = Callable[[str, Justfile], Awaitable[bool]]
 # How many seconds it has run, and the last line that it printed.
 Progress = Callable[[float, str], Awaitable[None]]
 
@@ -89,7 +89,7 @@ class Just:
         words = words_of(recipe, arguments)
         if approve is not None:
             await approve(justfile)
-        await _agreed(recipe, agree)
+        await _agreed(recipe, justfile, agree)
         if approve is not None or recipe.confirms:
             # People take their time, and what they said yes to has to be what runs.
             await self._unchanged(root, justfile)
@@ -159,12 +159,12 @@ def find_recipe(justfile: Justfile, name: str) -> Recipe:
     return recipe
 
 
-async def _agreed(recipe: Recipe, agree: Agree | None) -> None:
+async def _agreed(recipe: Recipe, justfile: Justfile, agree: Agree | None) -> None:
     for question in recipe.confirms:
         if agree is None:
             remedy = f"run it in a terminal: just {recipe.name}"
             raise RookeryError("needs-approval", f"the recipe wants to be confirmed ({question})", remedy)
-        if not await agree(question):
+        if not await agree(question, justfile):
             raise RookeryError("tool-denied", f"the recipe {recipe.name!r} was not agreed to ({question})")
 
 

@@ -1,16 +1,18 @@
-"""`project`: the files of a workspace, for whoever may see nothing else."""
+"""`project`: the files, the context and the tasks of a workspace, for whoever may see nothing else."""
 
 import base64
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
 
+from rookery.files.context.engine import Context
 from rookery.files.listing import DEEPEST, LONGEST_PAGE, PAGE, Listing, list_folder
 from rookery.files.reading import DATA_BYTES, TEXT_BYTES, Content, read
 from rookery.files.sandbox import Root
 from rookery.system.git import Git
+from rookery.toolsets.project_context import context_resource, context_tool
+from rookery.toolsets.project_tasks import TaskPlace, task_tools
 from rookery.toolsets.toolset import Blocks, Tool, Toolset
 from rookery.wire.provider import Call
 
@@ -33,19 +35,29 @@ class ListDirectory(msgspec.Struct, forbid_unknown_fields=True):
     cursor: Annotated[str | None, Meta(description="next_cursor of the page before, for the next page")] = None
 
 
-def project_toolset(root: Callable[[], Awaitable[Root]], git: Git) -> Toolset:
-    """`root` answers the root of the workspace that a view acts in, for each call, or raises why there is none."""
+class Place(Protocol):
+    """The workspace that a view acts in. It is asked for each call, and raises why there is none."""
 
+    async def root(self) -> Root: ...
+
+    async def tasks(self) -> TaskPlace: ...
+
+    async def context(self, call: Call) -> Context:
+        """As far as this caller may see it."""
+        ...
+
+
+def project_toolset(place: Place, git: Git) -> Toolset:
     async def read_file(call: Call, given: ReadFile) -> Blocks:
-        place = await root()
+        root = await place.root()
         found = await read(
-            place, given.path, first_line=given.first_line, last_line=given.last_line, max_bytes=given.max_bytes
+            root, given.path, first_line=given.first_line, last_line=given.last_line, max_bytes=given.max_bytes
         )
-        return _blocks(place, found)
+        return _blocks(root, found)
 
     async def list_directory(call: Call, given: ListDirectory) -> Listing:
         return await list_folder(
-            await root(),
+            await place.root(),
             git,
             given.path,
             depth=given.depth,
@@ -76,7 +88,10 @@ def project_toolset(root: Callable[[], Awaitable[Root]], git: Git) -> Toolset:
                 gives=Listing,
                 read_only=True,
             ),
+            context_tool(place.context),
+            *task_tools(place.tasks),
         ],
+        [context_resource(place.context)],
     )
 
 

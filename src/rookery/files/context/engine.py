@@ -13,7 +13,7 @@ from rookery.system.ids import new_id
 from rookery.system.tasks import TaskSet
 
 BUDGET = 20_000
-_LEAST, _MOST = 1_000, 200_000
+LEAST, MOST = 1_000, 200_000
 # How many answers are remembered, to tell what has changed since.
 _REMEMBERED = 128
 
@@ -35,9 +35,9 @@ class Context:
 
     async def get(self, *, budget: int = BUDGET, since: str | None = None) -> Answer:
         """A token that is not known (any more) gives everything, and says so."""
-        if not _LEAST <= budget <= _MOST:
+        if not LEAST <= budget <= MOST:
             message = f"a budget of {budget} tokens is not possible"
-            raise RookeryError("invalid-input", message, f"give one from {_LEAST} to {_MOST}")
+            raise RookeryError("invalid-input", message, f"give one from {LEAST} to {MOST}")
         sections, others = await gather_all(self._tasks, self._gatherers)
         known = self._known.get(since, {}) if since else {}
         skipped = {receipt.key for receipt in others}
@@ -60,7 +60,9 @@ class Context:
             if section.key == key:
                 return section
         why = f": {others[0].reason}" if others else ""
-        raise RookeryError("invalid-input", f"there is no section {key!r} in the context{why}", "ask for it anew")
+        raise RookeryError(
+            "resource-not-found", f"there is no section {key!r} in the context{why}", "get_project_context names all"
+        )
 
     async def close(self) -> None:
         """End gatherers that were too slow and may still run."""

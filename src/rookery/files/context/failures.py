@@ -1,0 +1,54 @@
+"""What went wrong in a workspace lately, for whoever comes to mend it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rookery.files.context.section import Section
+from rookery.system.clock import SYSTEM_CLOCK, Clock
+
+_MOST = 20
+_LINES = 40
+_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`what` names it, and is the same the next time; `at` is missing where nobody knows when it was."""
+
+    what: str
+    why: str
+    lines: Sequence[str] = ()
+    at: float | None = None
+
+
+class Failures:
+    """Those of one workspace, in memory: the last one of each thing, until it goes well again or a day has passed."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._known: dict[str, Failure] = {}
+
+    def add(self, what: str, why: str, output: str = "") -> None:
+        self.clear(what)
+        self._known[what] = Failure(what, why, output.splitlines()[-_LINES:], self._clock.wall())
+        while len(self._known) > _MOST:
+            del self._known[next(iter(self._known))]
+
+    def clear(self, what: str) -> None:
+        """It went well."""
+        self._known.pop(what, None)
+
+    def recent(self) -> list[Failure]:
+        """The newest first."""
+        since = self._clock.wall() - _SECONDS
+        return [one for one in reversed(self._known.values()) if one.at is None or one.at >= since]
+
+
+def failure_sections(failures: Iterable[Failure]) -> list[Section]:
+    return [Section(f"failures/{one.what}", f"Failure: {one.what}", 2, _text(one)) for one in failures]
+
+
+def _text(one: Failure) -> str:
+    when = f" ({datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S} UTC)" if one.at is not None else ""
+    return "\n".join([f"{one.why}{when}", *one.lines[-_LINES:]]) + "\n"
