@@ -73,8 +73,6 @@ class GatewayService:
         self.toolsets: list[Callable[[Path | None], Member]] = []
         # The same, made for the only workspace that its clients may see, or for the owner.
         self.scoped: list[Callable[[Path | None], Member]] = []
-        # What else of ours a view shows, made for the workspace that it acts in, or for none.
-        self.toolsets: list[Callable[[Path | None], Member]] = []
         self._tasks = TaskSet("gateway")
         self._doors: Doors | None = None
 
