@@ -1,0 +1,199 @@
+"""`session`: conversations of agents, driven and read from outside of them."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rookery.sessions.records import (
+    AskShown,
+    Change,
+    Closed,
+    MessageShown,
+    SessionInfo,
+    Toast,
+    ToolRun,
+    Turn,
+    Waited,
+)
+from rookery.sessions.service import Sessions
+from rookery.toolsets import session_shapes as shapes
+from rookery.toolsets.session_calls import SessionCalls
+from rookery.toolsets.toolset import Resource, Tool, Toolset
+
+_JSON = "application/json"
+
+
+def session_toolset(sessions: Sessions, scope: Path | None, answering: Callable[[], Awaitable[None]]) -> Toolset:
+    """For clients that see the sessions of `scope` only, or all. `answering` raises where nobody may answer asks."""
+    calls = SessionCalls(sessions, scope, answering)
+    made = Toolset(
+        "session", [*_about_sessions(calls), *_about_messages(calls), *_about_work(calls)], _resources(calls)
+    )
+    made.on_watched = _Following(sessions, made).watched
+    return made
+
+
+class _Following:
+    """Tells clients of changes of the resources that they watch, and listens only while there are any."""
+
+    def __init__(self, sessions: Sessions, toolset: Toolset) -> None:
+        self._sessions, self._toolset = sessions, toolset
+        self._stop: Callable[[], None] | None = None
+
+    def watched(self, uris: frozenset[str]) -> None:
+        if uris and self._stop is None:
+            self._stop = self._sessions.listen(self._changed)
+        elif not uris and self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    def _changed(self, changes: frozenset[Change]) -> None:
+        uris = {f"{one.what}://{one.session}" for one in changes if one.session is not None}
+        # What a session says changes how many messages it has, and when it was last active.
+        uris |= {f"session://{one.session}" for one in changes if one.what == "messages"}
+        for uri in uris & self._toolset.watched:
+            self._toolset.changes.resource_updated(uri)
+
+
+def _resources(calls: SessionCalls) -> list[Resource]:
+    return [
+        Resource(
+            "session://{sessionId}",
+            "Session State",
+            "Current state of an OpenCode session",
+            calls.read_session,
+            _JSON,
+        ),
+        Resource(
+            "messages://{sessionId}",
+            "Session Messages",
+            "All messages in a session",
+            calls.read_messages,
+            _JSON,
+        ),
+    ]
+
+
+def _about_sessions(calls: SessionCalls) -> list[Tool]:
+    return [
+        Tool(
+            "create_session",
+            "Create a new OpenCode session in a workspace, whose agent is started if it does not run. Answers its id, "
+            "and what is otherwise than you asked for in `notes`.",
+            calls.create,
+            takes=shapes.CreateSession,
+            gives=SessionInfo,
+        ),
+        Tool(
+            "list_sessions",
+            "List all active sessions: id, directory, status (active, idle, error), number of messages and last "
+            "activity of each, the one used last first.",
+            calls.list,
+            takes=shapes.NoInput,
+            gives=list[SessionInfo],
+            read_only=True,
+        ),
+        Tool(
+            "get_session",
+            "Get session details: what it does, with OpenCode's own status beside it, and how its last turn failed.",
+            calls.get,
+            takes=shapes.OneSession,
+            gives=SessionInfo,
+            read_only=True,
+        ),
+        Tool(
+            "close_session",
+            "Close a session: its turn and whatever waits for it end, and it is listed no longer. OpenCode keeps its "
+            "history, unless `delete` is true.",
+            calls.close,
+            takes=shapes.CloseSession,
+            gives=Closed,
+            destructive=True,
+        ),
+    ]
+
+
+def _about_messages(calls: SessionCalls) -> list[Tool]:
+    return [
+        Tool(
+            "send_message",
+            "Send a message to OpenCode session. Waits for the end of the turn and answers what the assistant said and "
+            "which tools it ran; past `timeout` with status timeout and what there is so far, while the turn goes on.",
+            calls.send,
+            takes=shapes.SendMessage,
+            gives=Turn,
+        ),
+        Tool(
+            "get_messages",
+            "Get all messages in session: the newest ones, in the order they were made, each with its text as content.",
+            calls.messages,
+            takes=shapes.GetMessages,
+            gives=list[MessageShown],
+            read_only=True,
+        ),
+        Tool(
+            "wait_for_message",
+            "Wait for specific message pattern. Messages that are there already count. When time runs out, found is "
+            "false and seen tells what was seen last.",
+            calls.wait_for_message,
+            takes=shapes.WaitForMessage,
+            gives=Waited,
+            read_only=True,
+        ),
+        Tool(
+            "get_toasts",
+            "Get current toast notifications of a session's workspace, or of all; with `since` also those gone by now.",
+            calls.toasts,
+            takes=shapes.GetToasts,
+            gives=list[Toast],
+            read_only=True,
+        ),
+        Tool(
+            "wait_for_toast",
+            "Wait for specific toast message in the session's workspace. Toasts on show count. When time runs out, "
+            "found is false and seen tells what was seen last.",
+            calls.wait_for_toast,
+            takes=shapes.WaitForToast,
+            gives=Waited,
+            read_only=True,
+        ),
+    ]
+
+
+def _about_work(calls: SessionCalls) -> list[Tool]:
+    return [
+        Tool(
+            "execute_tool",
+            "Execute an OpenCode tool programmatically, in the session's directory and under its permissions; the "
+            "conversation stays as it is. A tool that needs permission waits until the user has answered.",
+            calls.execute,
+            takes=shapes.ExecuteTool,
+            gives=ToolRun,
+            destructive=True,
+        ),
+        Tool(
+            "get_tool_history",
+            "Get history of tool executions, the newest, in the order they began: input, output, status, start, end "
+            "and error of each.",
+            calls.history,
+            takes=shapes.GetToolHistory,
+            gives=list[ToolRun],
+            read_only=True,
+        ),
+        Tool(
+            "list_asks",
+            "List what sessions wait for: permissions and questions. Only for the owner.",
+            calls.asks,
+            takes=shapes.ListAsks,
+            gives=list[AskShown],
+            read_only=True,
+        ),
+        Tool(
+            "answer_ask",
+            "Answer a permission or a question that a session waits for. Only for the owner, and only as the user "
+            "told you to.",
+            calls.answer,
+            takes=shapes.AnswerAsk,
+            gives=AskShown,
+            destructive=True,
+        ),
+    ]
