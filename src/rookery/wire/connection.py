@@ -96,6 +96,8 @@ class Peer:
 
     def _hear(self, message: Notification | Response) -> None:
         """What gets no answer, not even where it makes no sense."""
+        if isinstance(message, Notification):
+            self._service.mention(message)
         with contextlib.suppress(WireError):
             if isinstance(message, Notification) and message.method == "notifications/cancelled":
                 number = cancelled_id(message)
@@ -138,7 +140,8 @@ class Peer:
             return error.encoded(request.id)
         self._session.standing = news = News()
         self._tasks.start(relay(news, self.send), "changes")
-        return encode_result(request.id, msgspec.json.encode(result))
+        self._service.mention(request, made := encode_result(request.id, msgspec.json.encode(result)))
+        return made
 
     async def _serve(self, request: Request, reply: Reply) -> None:
         if self._is_modern(request):

@@ -12,6 +12,7 @@ from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 from rookery.wire.sse_server import HttpSse
 from rookery.wire.streamable import StreamableHttp
+from rookery.wire.traffic import Traffic
 from rookery.wire.websocket_server import MESSAGE_BYTES, WebSocket
 
 _NOTHING = WireError(INVALID_REQUEST, "there is nothing at this path")
@@ -28,8 +29,9 @@ class Endpoint:
         sessions: Sessions | None = None,
         message_bytes: int = MESSAGE_BYTES,
         on_session_end: Callable[[Session], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        self.service = Service(provider, sessions)
+        self.service = Service(provider, sessions, traffic=traffic)
         if on_session_end is not None:
             self.service.sessions.on_end = on_session_end
         beside = path.rpartition("/")[0]

@@ -28,6 +28,7 @@ STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | 
 
 _NOTHING = Raw(b"{}")
 _REMEMBERED_BYTES = 4096
+_LONGEST_WHO = 1024
 
 _text = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -45,6 +46,8 @@ class Told(msgspec.Struct, frozen=True):
     log_level: str | None
     meta: Params
     wrong: str | None
+    # What it says of itself, as it came: one client is told from another by it.
+    who: bytes = b""
 
 
 def classify(
@@ -86,7 +89,8 @@ def _told(written: bytes) -> Told:
         level = _log_level(meta)
     except WireError as error:
         wrong = error.message
-    return Told(version, Client(version, capabilities, info), level, meta, wrong)
+    who = bytes(meta.get(revisions.META_CLIENT, b""))[:_LONGEST_WHO]
+    return Told(version, Client(version, capabilities, info), level, meta, wrong, who)
 
 
 # A client says the same with every request. It is kept by a copy, as parts of a message hold the whole of it.

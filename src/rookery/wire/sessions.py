@@ -12,6 +12,7 @@ from rookery.wire import revisions
 from rookery.wire.jsonrpc import CONNECTION_CLOSED, INVALID_PARAMS, Params, WireError, text_of
 from rookery.wire.provider import Client, Provider
 from rookery.wire.session import Session
+from rookery.wire.streams import News
 
 
 class Sessions:
@@ -40,6 +41,11 @@ class Sessions:
 
     def __contains__(self, id_: str) -> bool:
         return id_ in self._known
+
+    @property
+    def on_connections(self) -> int:
+        """How many are those of connections that carry messages both ways, and end with them."""
+        return sum(isinstance(session.standing, News) for session in self._known.values())
 
     def calls(self) -> set[asyncio.Task[Any]]:
         """Those of all sessions that are under way."""

@@ -37,9 +37,11 @@ class HttpSse:
         else:
             # What chose this endpoint is to choose it again.
             query = scope["query_string"].decode("latin-1")
-            await self._serve(http, f"{query}&" if query else "")
+            # A port of its own has everything at its root.
+            path = "/messages" if scope["path"] == "/sse" else self._messages_path
+            await self._serve(http, f"{path}?{query}&" if query else f"{path}?")
 
-    async def _serve(self, http: Http, asked: str) -> None:
+    async def _serve(self, http: Http, messages: str) -> None:
         id_ = secrets.token_urlsafe(24)
         ending = asyncio.Event()
 
@@ -48,9 +50,9 @@ class HttpSse:
 
         peer = self._peers[id_] = Peer(self._service, http.owner, write, modern=False)
         http.on_lost(ending.set)
-        self._service.on_close.add(ending.set)
+        self._service.join(ending.set)
         try:
-            await http.start_stream(event(f"{self._messages_path}?{asked}session_id={id_}".encode(), kind=b"endpoint"))
+            await http.start_stream(event(f"{messages}session_id={id_}".encode(), kind=b"endpoint"))
             while not ending.is_set():
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -58,7 +60,7 @@ class HttpSse:
                 except TimeoutError:
                     await http.still_here()
         finally:
-            self._service.on_close.discard(ending.set)
+            self._service.leave(ending.set)
             del self._peers[id_]
             await peer.end(lost=http.lost)
         await http.end_stream()

@@ -13,6 +13,7 @@ from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
     Message,
+    Notification,
     Request,
     WireError,
     decode,
@@ -24,6 +25,7 @@ from rookery.wire.service import SHUTTING_DOWN, Service, current_task
 from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 
+_NO_SESSION = "Mcp-Session-Id is missing; begin with initialize. A client of the older HTTP+SSE finds that at /sse"
 _NO_STREAM = WireError(INVALID_REQUEST, "accept text/event-stream")
 
 
@@ -106,6 +108,8 @@ class StreamableHttp:
             return
         requests = [message for message in messages if isinstance(message, Request)]
         for message in messages:
+            if isinstance(message, Notification):
+                self.service.mention(message)
             if not isinstance(message, Request):
                 session.take(message)
         if not requests:
@@ -123,6 +127,7 @@ class StreamableHttp:
             await http.json(503 if error.code == CONNECTION_CLOSED else 200, error.encoded(request.id))
             return
         made = encode_result(request.id, msgspec.json.encode(result))
+        self.service.mention(request, made)
         await http.json(200, made, (b"mcp-session-id", session.id.encode()))
 
     async def _run(self, http: Http, session: Session, outlet: Outlet, request: Request) -> bytes:
@@ -143,7 +148,7 @@ class StreamableHttp:
         """The session that a request names; None after a refusal has been sent."""
         session = self._found(http)
         if http.header(b"mcp-session-id") is None:
-            await http.refuse(400, WireError(INVALID_REQUEST, "Mcp-Session-Id is missing; begin with initialize"))
+            await http.refuse(400, WireError(INVALID_REQUEST, _NO_SESSION))
         elif session is None:
             await http.refuse(404, WireError(INVALID_REQUEST, "there is no such session; begin with initialize"))
         return session
@@ -175,4 +180,5 @@ class StreamableHttp:
         session = await self._session(http)
         if session is not None:
             self.sessions.close(session)
+            self.service.changed()
             await http.empty(204)

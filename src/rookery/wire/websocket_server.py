@@ -44,11 +44,11 @@ class WebSocket:
         """Until one side closes it."""
         socket = upgrade.open(http, ping_seconds=self._ping_seconds)
         peer = Peer(self._service, http.owner, socket.send)
-        self._service.on_close.add(socket.stop)
+        self._service.join(socket.stop)
         try:
             while (message := await socket.next()) is not None:
                 await peer.take(message.data)
         finally:
-            self._service.on_close.discard(socket.stop)
+            self._service.leave(socket.stop)
             await peer.end(lost=not socket.open)
             socket.close(CloseCode.GOING_AWAY, "shutting down")
