@@ -1,0 +1,39 @@
+"""`rookery session`."""
+
+import click
+
+from rookery.cli.lazy import LazyGroup
+
+# Name -> module and the line that `--help` shows; a test compares it with the command's own.
+COMMANDS = {
+    "new": ("rookery.cli.session_life", "Begin a session in a workspace."),
+    "list": ("rookery.cli.session_list:list_", "List the open sessions."),
+    "show": ("rookery.cli.session_list", "Show one session."),
+    "send": ("rookery.cli.session_send", "Send a message, and wait for what comes of it."),
+    "messages": ("rookery.cli.session_messages", "Show what was said in a session."),
+    "wait": ("rookery.cli.session_wait", "Wait for a message, a toast, idle, a tool or a file."),
+    "toasts": ("rookery.cli.session_toasts", "Show toasts."),
+    "asks": ("rookery.cli.session_asks", "List what sessions wait for you to answer."),
+    "answer": ("rookery.cli.session_asks", "Answer what a session asks."),
+    "tool": ("rookery.cli.session_tool", "Run a tool of the agent, beside the conversation."),
+    "history": ("rookery.cli.session_tool", "List the tools that ran."),
+    "abort": ("rookery.cli.session_life", "End the turn that runs in a session."),
+    "close": ("rookery.cli.session_life", "Close a session."),
+}
+
+EPILOG = """\b
+SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
+workspace is a dot.
+
+\b
+Examples:
+  rookery session new fix-login
+  rookery session send fix-login "Run the tests, and fix what fails."
+  rookery session wait fix-login --idle --timeout 600
+  rookery session tool . read filePath=README.md
+"""
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, epilog=EPILOG)
+def session() -> None:
+    """Sessions: conversations of agents, driven from outside."""
