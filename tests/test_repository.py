@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "toolsets": {"system", "wire", "gateway", "workspaces", "files", "agents", "sessions", "plugins"},
     "api": {"system", "wire", "gateway", "upstreams", "guard", "workspaces", "agents", "sessions", "plugins"},
     "cli": {"system"},
-    "face": {"system", "wire", "cli"},
+    "face": {"system", "wire", "cli", "sessions"},
     "testing": {"system", "wire", "agents", "sessions"},
 }
 WIRES_ALL = {"daemon"}

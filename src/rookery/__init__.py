@@ -5,7 +5,7 @@ __version__ = "0.1.0"
 # Not from typing: importing this package costs next to nothing, and what follows is loaded on first use.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rookery.face import Project, Result, Rookery, RookeryError, Tool, Workspace, connect
+    from rookery.face import Project, Result, Rookery, RookeryError, Session, Tool, Workspace, connect
 else:
 
     def __getattr__(name):
@@ -16,4 +16,4 @@ else:
         return getattr(importlib.import_module("rookery.face"), name)
 
 
-__all__ = ["Project", "Result", "Rookery", "RookeryError", "Tool", "Workspace", "__version__", "connect"]
+__all__ = ["Project", "Result", "Rookery", "RookeryError", "Session", "Tool", "Workspace", "__version__", "connect"]

@@ -11,6 +11,7 @@ from rookery.cli.starting import start_daemon
 from rookery.face.hub import Hub
 from rookery.face.line import Line
 from rookery.face.projects import Projects
+from rookery.face.sessions import Sessions
 from rookery.face.workspaces import Workspaces
 from rookery.system.errors import RookeryError
 
@@ -26,6 +27,7 @@ class Rookery:
         self._line = line
         self.projects = Projects(line)
         self.workspaces = Workspaces(line)
+        self.sessions = Sessions(line)
         self.hub = Hub(line)
 
     async def status(self) -> dict[str, Any]:

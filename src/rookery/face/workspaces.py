@@ -11,6 +11,7 @@ import msgspec
 from rookery.face.line import Line, as_given, segment
 from rookery.face.projects import Project
 from rookery.face.records import Agent, Need, WorkspaceRecord, WorkspaceStatus
+from rookery.face.sessions import WorkspaceSessions
 from rookery.system.errors import RookeryError
 
 
@@ -20,6 +21,7 @@ class Workspace:
     def __init__(self, line: Line, record: WorkspaceRecord) -> None:
         self._line = line
         self.record = record
+        self.sessions = WorkspaceSessions(line, record.project, record.name, record.path)
 
     def __repr__(self) -> str:
         return f"<Workspace {self.project}/{self.name} {self.state}>"
