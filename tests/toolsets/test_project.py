@@ -5,6 +5,7 @@ import base64
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,11 +14,14 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from rookery.files.context.engine import Context
 from rookery.files.sandbox import Root
 from rookery.system.git import Git
 from rookery.system.spawn import Spawner
 from rookery.toolsets.project import project_toolset
+from rookery.toolsets.project_tasks import TaskPlace
 from rookery.toolsets.toolset import Toolset
+from rookery.wire.provider import Call
 from tests.support.requirements import requirement
 from tests.support.trees import SECRET, SECRET_NAME, Tree, make_tree
 
@@ -27,14 +31,26 @@ def tree(tmp_path: Path) -> Tree:
     return make_tree(tmp_path)
 
 
+@dataclass
+class Here:
+    """A workspace of which only the files are looked at."""
+
+    held: Root
+
+    async def root(self) -> Root:
+        return self.held
+
+    async def tasks(self) -> TaskPlace:
+        raise AssertionError
+
+    async def context(self, call: Call) -> Context:
+        raise AssertionError
+
+
 @pytest.fixture
 def toolset(tree: Tree) -> Iterator[Toolset]:
     with Root(tree.root) as root:
-
-        async def found() -> Root:
-            return root
-
-        yield project_toolset(found, Git(Spawner(uuid.uuid4().hex)))
+        yield project_toolset(Here(root), Git(Spawner(uuid.uuid4().hex)))
 
 
 def call(toolset: Toolset, tool: str, **given: Any) -> dict[str, Any]:
@@ -114,8 +130,16 @@ def test_arguments_that_do_not_fit_are_told(toolset: Toolset, tool: str, given: 
     assert call(toolset, tool, **given)["structuredContent"]["error"]["code"] == "invalid-input"
 
 
-def test_only_the_listing_promises_structured_content(toolset: Toolset) -> None:
+def test_bulk_text_promises_no_structured_content(toolset: Toolset) -> None:
     definitions = {entry.name: msgspec.json.decode(entry.raw) for entry in toolset.catalog.tools}
-    assert [name for name, one in definitions.items() if "outputSchema" in one] == ["list_directory"]
-    assert [one["inputSchema"]["required"] for one in definitions.values()] == [["path"], ["path"]]
-    assert all(one["annotations"]["readOnlyHint"] for one in definitions.values())
+    assert [name for name, one in definitions.items() if "outputSchema" in one] == ["list_directory", "list_just_tasks"]
+    required = {name: one["inputSchema"]["required"] for name, one in definitions.items()}
+    assert required == {
+        "read_file": ["path"],
+        "list_directory": ["path"],
+        "get_project_context": [],
+        "list_just_tasks": [],
+        "run_just_task": ["task_name"],
+    }
+    changing = [name for name, one in definitions.items() if not one["annotations"]["readOnlyHint"]]
+    assert changing == ["run_just_task"]
