@@ -4,30 +4,24 @@ import asyncio
 import base64
 import binascii
 import os
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
-from rookery.files.ignoring import ignored_among, ignored_beneath
+from rookery.files.ignoring import Ignoring
+from rookery.files.paging import Pending
 from rookery.files.sandbox import Root
-from rookery.files.walking import Found, Names, Type, Walk
+from rookery.files.walking import Entry, Names, Scope, Walk
+from rookery.system.beneath import Beneath
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 
 PAGE = 1000
 LONGEST_PAGE = 10_000
 DEEPEST = 64
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """`path` is from the workspace's root, as `read_file` takes it; bytes that are no text stand as `\\xff` in it.
-
-    `denied` says why it may not be read, if so. A link's target is not told: it may lie outside.
-    """
-
-    path: str
-    type: Type
-    size: int | None = None
-    denied: str = ""
+# Who asks for a second page is likely to ask for all. In one folder git is asked about each name, which is dearer.
+_AHEAD, _AHEAD_IN_ONE = 60_000, 10_000
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -45,6 +39,7 @@ async def list_folder(
     *,
     depth: int = 1,
     hidden: bool = False,
+    sizes: bool = True,
     limit: int = PAGE,
     cursor: str | None = None,
 ) -> Listing:
@@ -56,70 +51,66 @@ async def list_folder(
         raise RookeryError("invalid-input", f"depth must be from 1 to {DEEPEST}")
     if not 1 <= limit <= LONGEST_PAGE:
         raise RookeryError("invalid-input", f"limit must be from 1 to {LONGEST_PAGE}", "use cursor for more")
-    after = _after(cursor)
+    token, after = _read_cursor(cursor)
     with root.open_folder(path) as handle:
-        start = handle.names
-    pager = _Pager(root, git, start, hidden)
-    found = await (pager.one_level(after, limit + 1) if depth == 1 else pager.deep(depth, after, limit + 1))
-    more = len(found) > limit
-    return Listing(
-        _shown(start) or ".",
-        [_entry(one) for one in found[:limit]],
-        _cursor(found[limit - 1].names[len(start) :]) if more else None,
-    )
+        scope = Scope(handle.names, depth, hidden, sizes)
+    pending = root.paging.take(token, scope, after) or _begin(root, git, scope, after)
+    await _look_ahead(root, pending, limit + 1, is_first=cursor is None)
+    page, pending.ahead = pending.ahead[:limit], pending.ahead[limit:]
+    next_cursor = None
+    if pending.ahead:
+        pending.told = tuple(page[-1].path.split("/"))[len(scope.start) :]
+        next_cursor = _cursor(root.paging.keep(pending), pending.told)
+    return Listing(_shown("/".join(scope.start)) or ".", [_shown_entry(entry) for entry in page], next_cursor)
 
 
-class _Pager:
-    def __init__(self, root: Root, git: Git, start: Names, hidden: bool) -> None:
-        self._root, self._git, self._start, self._hidden = root, git, start, hidden
-        self._folder = root.path.joinpath(*start)
-
-    async def one_level(self, after: Names, limit: int) -> list[Found]:
-        """Asks git about the names of this page only; a folder may hold a million of them."""
-        page: list[Found] = []
-        while len(page) < limit:
-            found = await self._walk(1, after, limit, frozenset())
-            names = [one.names[-1] for one in found if not one.denied]
-            ignored = await ignored_among(self._git, self._folder, names)
-            page += [one for one in found if one.names[-1] not in ignored]
-            if len(found) < limit:
-                break
-            after = found[-1].names[len(self._start) :]
-        return page[:limit]
-
-    async def deep(self, depth: int, after: Names, limit: int) -> list[Found]:
-        ignored = await ignored_beneath(self._git, self._folder)
-        return await self._walk(depth, after, limit, ignored)
-
-    async def _walk(self, depth: int, after: Names, limit: int, ignored: frozenset[str]) -> list[Found]:
-        def keep(names: Names) -> bool:
-            return (self._hidden or not names[-1].startswith(".")) and (not ignored or "/".join(names) not in ignored)
-
-        try:
-            walk = Walk(self._root.held(), self._root.denied, self._start, depth, after, keep)
-            return await asyncio.to_thread(walk.first, limit)
-        except OSError as error:
-            raise RookeryError("file-unreadable", f"the folder cannot be listed: {error.strerror}") from error
+def _begin(root: Root, git: Git, scope: Scope, after: Names) -> Pending:
+    prefix = "".join(f"{name}/" for name in scope.start)
+    return Pending(scope, Ignoring(git, root.path.joinpath(*scope.start), prefix), after, after)
 
 
-def _entry(found: Found) -> Entry:
-    return Entry(_shown(found.names), found.type, found.size, found.denied)
+async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bool) -> None:
+    """Until there are so many entries, or no more."""
+    scope, ignoring = pending.scope, pending.ignoring
+    most = wanted if is_first else max(wanted, _AHEAD if scope.depth > 1 else _AHEAD_IN_ONE)
+    while pending.more and len(pending.ahead) < wanted:
+        if scope.depth > 1:
+            await ignoring.learn_tracked()
+        walk = Walk(scope, root.denied, pending.seen, most, ignoring.tracked)
+        await _in_thread(root, walk.begin)
+        while walk.unknown:
+            ignored = await ignoring.among(walk.unknown)
+            await _in_thread(root, partial(walk.sift, ignored))
+        pending.ahead += walk.entries
+        pending.more, pending.seen = walk.cut and walk.last != pending.seen, walk.last
 
 
-def _shown(names: Names) -> str:
+async def _in_thread(root: Root, work: Callable[[Beneath], None]) -> None:
+    try:
+        await asyncio.to_thread(work, root.held())
+    except OSError as error:
+        raise RookeryError("file-unreadable", f"the folder cannot be listed: {error.strerror}") from error
+
+
+def _shown_entry(entry: Entry) -> Entry:
+    return entry if entry.path.isascii() else msgspec.structs.replace(entry, path=_shown(entry.path))
+
+
+def _shown(path: str) -> str:
     """The path, with bytes that are no text written out. No path that is given to us has a backslash in it."""
-    path = "/".join(names)
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _cursor(names: Names) -> str:
-    return base64.urlsafe_b64encode(os.fsencode("/".join(names))).decode()
+def _cursor(token: str, names: Names) -> str:
+    """It also works without what is kept under the token: it names the entry that was told last."""
+    return f"{token}.{base64.urlsafe_b64encode(os.fsencode('/'.join(names))).decode()}"
 
 
-def _after(cursor: str | None) -> Names:
+def _read_cursor(cursor: str | None) -> tuple[str, Names]:
     if not cursor:
-        return ()
+        return "", ()
+    token, _, place = cursor.rpartition(".")
     try:
-        return tuple(os.fsdecode(base64.b64decode(cursor, b"-_", validate=True)).split("/"))
+        return token, tuple(os.fsdecode(base64.b64decode(place, b"-_", validate=True)).split("/"))
     except (binascii.Error, ValueError):
         raise RookeryError("invalid-input", "this is no cursor of a listing", "leave it out to begin anew") from None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rookery.files.paging import Paging
 from rookery.files.paths import outside, parse, shown
 from rookery.files.secrets import Denied
 from rookery.system import openat2
@@ -51,6 +52,7 @@ class Root:
     ) -> None:
         self.path = path
         self.denied = denied or Denied()
+        self.paging = Paging()
         _check_root(path)
         try:
             self._fd = os.open(path, PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -59,6 +61,7 @@ class Root:
         self._beneath = Beneath(self._fd, openat2.available() if by_kernel is None else by_kernel, one_filesystem)
 
     def close(self) -> None:
+        self.paging.clear()
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

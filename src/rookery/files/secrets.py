@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
@@ -78,6 +78,26 @@ class Denied:
         """The same for an entry of a folder that is not denied itself: most often its own name is enough."""
         seen = names if self.workspaces else names[-1:]
         return self.folder(seen) if is_folder else self.file(seen)
+
+    def among(self, way: Sequence[str], names: Sequence[str], folders: Container[str]) -> dict[str, str]:
+        """Of all names in one folder, which is not denied itself, the denied ones, each with why."""
+        text = "\n".join(names)
+        near = any(inner[:-1] == _folded(way) for inner in self._workspaces)
+        if text.isascii() and not near and not self._suspect.search(f"\n{text.lower()}\n"):
+            return {}
+        told = ((name, self.entry((*way, name), is_folder=name in folders)) for name in names)
+        return {name: why for name, why in told if why}
+
+    @cached_property
+    def _suspect(self) -> re.Pattern[str]:
+        """Finds, in names with a line each, what any denied one has in it: how it begins, or how it ends."""
+        patterns = {_fold(one) for one in (*_GIT, *self.files, *self.folders)}
+        heads = {one: re.split(r"[*?[]", one, maxsplit=1)[0] for one in patterns}
+        tails = {one: re.split(r"[*?\]]", one)[-1] for one in patterns if not heads[one]}
+        if not all(tails.values()):
+            return re.compile("")
+        begins, ends = ("|".join(map(re.escape, sorted({*some.values()} - {""}))) for some in (heads, tails))
+        return re.compile(rf"\n(?:{begins})|(?:{ends or '(?!)'})[. ]*\n")
 
     @cached_property
     def _files(self) -> re.Pattern[str]:

@@ -64,6 +64,10 @@ class Beneath:
         finally:
             current.close()
 
+    def enter(self, folder: int, name: str) -> int:
+        """Open a folder by its plain name in another one that was opened beneath; ELOOP or ENOTDIR if it is a link."""
+        return _child(folder, name, FOLDER, os.fstat(self.folder).st_dev if self.one_filesystem else None)
+
     def _follow(self, names: Sequence[str], flags: int) -> Opened:
         ahead, done, links = list(reversed(names)), list[str](), 0
         current = _Current(self)
@@ -104,15 +108,11 @@ class _Current:
 
     def open(self, name: str, flags: int) -> int:
         try:
-            handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=self._handle)
+            return _child(self._handle, name, flags, self._device)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
                 self._raise_if_link(name)
             raise
-        if self._device is not None and os.fstat(handle).st_dev != self._device:
-            os.close(handle)
-            raise OSError(errno.EXDEV, "it lies on another filesystem", name)
-        return handle
 
     def _raise_if_link(self, name: str) -> None:
         try:
@@ -129,6 +129,14 @@ class _Current:
         if self._handle != self._start:
             os.close(self._handle)
         self._handle = self._start
+
+
+def _child(folder: int, name: str, flags: int, device: int | None) -> int:
+    handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    if device is not None and os.fstat(handle).st_dev != device:
+        os.close(handle)
+        raise OSError(errno.EXDEV, "it lies on another filesystem", name)
+    return handle
 
 
 def _parts(target: str) -> list[str]:
