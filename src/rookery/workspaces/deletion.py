@@ -10,7 +10,6 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.tasks import TaskSet
-from rookery.workspaces.base import default_name
 from rookery.workspaces.binning import Binning
 from rookery.workspaces.intents import Deleting, Intents
 from rookery.workspaces.listing import Found, find_workspaces
@@ -65,6 +64,7 @@ class Deletions:
                     raise refused
                 intent = Deleting(self._entry(findings, keep_branch), force)
                 self._write(intent)
+                return self._begin(intent, found)
             return self._begin(intent)
 
     async def resume(self) -> None:
@@ -83,19 +83,20 @@ class Deletions:
     async def close(self) -> None:
         await self._tasks.close()
 
-    def _begin(self, intent: Deleting) -> asyncio.Task[Progress]:
+    def _begin(self, intent: Deleting, found: Found | None = None) -> asyncio.Task[Progress]:
+        """`found` where it was looked up a moment ago."""
         path = Path(intent.trashed.path)
-        task = self._running[path] = self._tasks.start(self._run(intent), f"delete {intent.trashed.name}")
+        task = self._running[path] = self._tasks.start(self._run(intent, found), f"delete {intent.trashed.name}")
         task.add_done_callback(lambda _: self._running.pop(path, None))
         return task
 
-    async def _run(self, intent: Deleting) -> Progress:
+    async def _run(self, intent: Deleting, found: Found | None) -> Progress:
         """Carry it out, and tell how it went; what failed before anything was moved is taken back."""
         one = intent.trashed
         progress = Progress(self._events, one, "deleting")
         try:
             await step("delete.intended")
-            intent = await self._clear(intent, progress)
+            intent = await self._clear(intent, found, progress)
             async with self._locks.writing(one.project.path):
                 await self._binning.carry_out(intent, progress.at)
         except (RookeryError, OSError) as error:
@@ -116,12 +117,12 @@ class Deletions:
                 logger.exception("the deletion of %s could not be taken back", intent.trashed.name)
         return error if isinstance(error, RookeryError) else _failed(error)
 
-    async def _clear(self, intent: Deleting, progress: Progress) -> Deleting:
+    async def _clear(self, intent: Deleting, found: Found | None, progress: Progress) -> Deleting:
         """Stop what is ours, find who else lives there, and look again if the last look is old by now."""
         one, path = intent.trashed, Path(intent.trashed.path)
         if self._binning.is_moved(one) or intent.copying:
             return intent
-        found = await self._found(one)
+        found = found or await self._found(one)
         progress.at("stop")
         stopped = await self._stop(found.workspace)
         progress.at("processes")
@@ -141,8 +142,7 @@ class Deletions:
         return now
 
     async def _examined(self, found: Found) -> Findings:
-        checkout = Path(found.workspace.project.path)
-        base = read_kept(found.own).metadata.get(BASE) or await default_name(self._git, checkout)
+        base = read_kept(found.own).metadata.get(BASE)
         return await examine(self._git, found, base, await self._roots() if self._roots is not None else ())
 
     async def _found(self, one: Trashed) -> Found:

@@ -9,8 +9,9 @@ import msgspec
 
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
+from rookery.workspaces.base import default_name
 from rookery.workspaces.changes import Changes
-from rookery.workspaces.history import find_against
+from rookery.workspaces.history import Against, find_against
 from rookery.workspaces.listing import Found
 from rookery.workspaces.merged import how_merged
 from rookery.workspaces.status import read_changes
@@ -33,12 +34,15 @@ class Findings(msgspec.Struct, frozen=True):
     config: tuple[tuple[str, str], ...]
 
 
-async def examine(git: Git, found: Found, base: str, roots: Sequence[Path] = ()) -> Findings:
+async def examine(git: Git, found: Found, base: str | None, roots: Sequence[Path] = ()) -> Findings:
     """All that the decision needs. A workspace whose folder is missing has no changes; `roots` are of all projects."""
     checkout, path = Path(found.workspace.project.path), found.workspace.path
     there = found.workspace.state != "missing"
-    listed, changes, config = await asyncio.gather(
-        list_worktrees(git, checkout), _changes(git, path, there=there), _branch_config(git, checkout, found)
+    listed, changes, config, against = await asyncio.gather(
+        list_worktrees(git, checkout),
+        _changes(git, path, there=there),
+        _branch_config(git, checkout, found),
+        _against(git, checkout, base),
     )
     worktree = next((one for one in listed if one.path == found.worktree.path), found.worktree)
     others = [one for one in listed if one.path != worktree.path]
@@ -46,7 +50,7 @@ async def examine(git: Git, found: Found, base: str, roots: Sequence[Path] = ())
         found=found,
         worktree=worktree,
         changes=changes,
-        unmerged=await _unmerged(git, checkout, worktree.head, base),
+        unmerged=await _unmerged(git, checkout, worktree.head, against),
         inside=tuple(dict.fromkeys(one for one in (*(one.path for one in others), *roots) if path in one.parents)),
         shared=worktree.branch is not None and any(one.branch == worktree.branch for one in others),
         config=config,
@@ -99,10 +103,13 @@ async def _changes(git: Git, path: Path, *, there: bool) -> Changes | None:
     return await read_changes(git, path) if there else None
 
 
-async def _unmerged(git: Git, checkout: Path, head: str | None, base: str) -> tuple[str, ...]:
+async def _against(git: Git, checkout: Path, base: str | None) -> Against | None:
+    return await find_against(git, checkout, base or await default_name(git, checkout))
+
+
+async def _unmerged(git: Git, checkout: Path, head: str | None, against: Against | None) -> tuple[str, ...]:
     if head is None:
         return ()
-    against = await find_against(git, checkout, base)
     if against is not None and await how_merged(git, checkout, head, against) is not None:
         return ()
     # Without a base to compare with, what no remote has counts.
