@@ -1,7 +1,7 @@
 """The official SDK as a client of our fixture, on every transport that either has, in both eras."""
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ class Told:
 async def a_client(transport: str, mode: str, told: Told | None = None) -> AsyncGenerator[Client]:
     """A client of an endpoint of its own."""
     if transport == "stdio":
-        async with _client(_child(), mode, told) as client:
+        async with client_over(_child(), mode, told) as client:
             yield client
         return
     async with a_place() as place, a_client_of(place, transport, mode, told) as client:
@@ -106,8 +106,8 @@ async def a_client(transport: str, mode: str, told: Told | None = None) -> Async
 @asynccontextmanager
 async def a_client_of(place: Place, transport: str, mode: str, told: Told | None = None) -> AsyncGenerator[Client]:
     url = place.url(transport)
-    ways: dict[str, Any] = {"http": url, "sse": sse_client(url), "ws": _over_websocket(url)}
-    async with _client(ways[transport], mode, told) as client:
+    ways: dict[str, Any] = {"http": url, "sse": sse_client(url), "ws": over_websocket(url)}
+    async with client_over(ways[transport], mode, told) as client:
         yield client
 
 
@@ -117,7 +117,7 @@ def _child() -> StdioServerParameters:
     )
 
 
-def _client(way: Any, mode: str, told: Told | None) -> AbstractAsyncContextManager[Client]:
+def client_over(way: Any, mode: str, told: Told | None) -> AbstractAsyncContextManager[Client]:
     told = told or Told()
     return Client(
         way,
@@ -133,7 +133,7 @@ def _client(way: Any, mode: str, told: Told | None) -> AbstractAsyncContextManag
 
 
 @asynccontextmanager
-async def _over_websocket(url: str) -> AsyncGenerator[Any]:
+async def over_websocket(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[Any]:
     """The transport that the SDK lacks."""
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](100)
@@ -153,7 +153,7 @@ async def _over_websocket(url: str) -> AsyncGenerator[Any]:
                     return
 
     async with (
-        connect(url, subprotocols=[Subprotocol("mcp")], proxy=None) as socket,
+        connect(url, subprotocols=[Subprotocol("mcp")], additional_headers=headers, proxy=None) as socket,
         anyio.create_task_group() as tasks,
     ):
         assert socket.subprotocol == "mcp"
