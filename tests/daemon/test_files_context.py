@@ -1,0 +1,187 @@
+"""The context of a workspace through the daemon's face: what is in it, its links, and who may see what of it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rookery.files.context.section import estimate
+from rookery.system.ids import project_id
+from tests.support.callers import ERAS, HANDSHAKE, Message, failure, words
+from tests.support.docker import a_docker, framed
+from tests.support.gateway import a_gateway, view_of
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+
+pytestmark = pytest.mark.anyio
+
+FILES = {
+    "AGENTS.md": "be kind\n",
+    "src/a.py": "pass\n",
+    "justfile": "# tests\ntest:\n  @echo it broke here; exit 3\n",
+}
+
+
+def repository() -> Path:
+    return make_repository(Path.home() / "src" / "app", FILES)
+
+
+def about(answer: Message) -> dict[str, Any]:
+    return answer["result"]["_meta"]["rookery/context"]
+
+
+def keys(answer: Message, *statuses: str) -> set[str]:
+    return {one["key"] for one in about(answer)["receipts"] if one["status"] in statuses}
+
+
+@pytest.fixture(autouse=True)
+def _no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever runs on this machine is none of these tests' business."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'docker.sock'}")
+
+
+@requirement("context.get.aggregate")
+@pytest.mark.parametrize("era", ERAS)
+async def test_context_comes_without_any_input_from_all_that_is_known_of_a_workspace(era: str) -> None:
+    app = repository()
+    (app / "src/a.py").write_text("import os\n")
+    broken = {"command": ["sh", "-c", "echo no luck >&2; exit 1"]}
+    async with a_gateway({"broken": broken}, app, patient=False) as gateway:
+        caller = await gateway.caller(view_of(app), era)
+        assert failure(await caller.call("run_just_task", {"task_name": "test"})) == "task-failed"
+        await gateway.rest("POST", f"/api/mcp/broken/connect?workspace={app}")
+        answer = await caller.call("get_project_context")
+        assert "structuredContent" not in answer["result"]
+        told = {"tree", "tasks", "git/status", "git/log", "git/diffstat", "files/AGENTS.md", "files/src/a.py"}
+        assert keys(answer, "whole") >= told | {"failures/just test", "failures/the MCP server broken"}
+        for text in ("## main", " M src/a.py", "be kind", "test  # tests", "it broke here", "exit code 3", "no luck"):
+            assert text in words(answer), text
+        assert keys(answer, "skipped") == set() and "docker" not in words(answer)
+
+
+@requirement("context.get.aggregate")
+async def test_a_failure_is_told_until_it_goes_well_and_that_of_the_setup_with_its_last_lines() -> None:
+    setup = {".rookery/config.toml": '[workspace]\nsetup = "echo no compiler here; exit 5"\n'}
+    justfile = {"justfile": "test:\n  @test -e fixed\n"}
+    app = make_repository(Path.home() / "src" / "app", {**setup, **justfile})
+    async with a_gateway(None, app) as gateway:
+        for subject in await gateway.parts.workspaces.waiting():
+            await gateway.approvals.approve(subject, subject.digest)
+        made = await gateway.workspaces.prepared(await gateway.workspaces.create(project_id(app), "fix"))
+        assert made.state == "failed"
+        caller = await gateway.caller(f"/w/{project_id(app)}/fix/mcp")
+        assert failure(await caller.call("run_just_task", {"task_name": "test"})) == "task-failed"
+        answer = await caller.call("get_project_context")
+        assert keys(answer, "whole") >= {"failures/just test", "failures/preparing the workspace"}
+        assert "no compiler here" in words(answer) and "the setup command ended with 5" in words(answer)
+        (made.path / "fixed").touch()
+        assert "isError" not in (await caller.call("run_just_task", {"task_name": "test"}))["result"]
+        later = await caller.call("get_project_context", {"since": about(answer)["since"]})
+        assert keys(later, "gone") == {"failures/just test"}
+
+
+@requirement("context.budget.receipts")
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_has_no_room_is_named_linked_and_read_whole_as_a_resource(era: str) -> None:
+    app = repository()
+    long = "".join(f"line {number}\n" for number in range(2000))
+    (app / "AGENTS.md").write_text(long)
+    async with a_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app), era)
+        answer = await caller.call("get_project_context", {"budget": 1500})
+        assert estimate(words(answer)) <= 1500
+        links = {one["name"]: one for one in answer["result"]["content"][1:]}
+        assert {one["type"] for one in links.values()} == {"resource_link"}
+        receipts = {one["key"]: one for one in about(answer)["receipts"]}
+        assert receipts["files/AGENTS.md"]["status"] in ("cut", "dropped") and receipts["files/AGENTS.md"]["reason"]
+        assert links["files/AGENTS.md"]["uri"] == "context://files/AGENTS.md"
+        read = await caller.ask("resources/read", {"uri": "context://files/AGENTS.md"})
+        (content,) = read["result"]["contents"]
+        assert (content["uri"], content["mimeType"]) == ("context://files/AGENTS.md", "text/plain")
+        assert content["text"].startswith("line 0\n") and "line 1000\n" in content["text"]
+        (template,) = await caller.listed("resourceTemplates")
+        assert template["uriTemplate"] == "context://{+section}"
+        assert await caller.listed("resources") == []
+        gone = await caller.ask("resources/read", {"uri": "context://files/none.md"})
+        assert gone["error"]["code"] == (-32002 if era == HANDSHAKE else -32602)
+
+
+async def test_clients_before_links_were_content_get_text_alone() -> None:
+    app = repository()
+    (app / "AGENTS.md").write_text("line\n" * 2000)
+    async with a_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app), "2025-03-26")
+        answer = await caller.call("get_project_context", {"budget": 1000})
+        assert [one["type"] for one in answer["result"]["content"]] == ["text"]
+        assert "context://files/AGENTS.md" in words(answer)
+
+
+async def test_a_resource_of_ours_is_found_beside_those_of_servers() -> None:
+    app = repository()
+    async with a_gateway(lambda theatre: theatre.servers("one"), app) as gateway:
+        caller = await gateway.caller(view_of(app))
+        assert "one__echo" in await caller.tools()
+        read = await caller.ask("resources/read", {"uri": "context://tree"})
+        assert "AGENTS.md" in read["result"]["contents"][0]["text"]
+
+
+@requirement("context.since.delta")
+async def test_since_tells_what_has_changed_and_an_odd_input_what_is_wrong() -> None:
+    app = repository()
+    async with a_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app))
+        first = await caller.call("get_project_context", {})
+        again = await caller.call("get_project_context", {"since": about(first)["since"]})
+        assert keys(again, "whole", "cut", "gone") == set()
+        (app / "AGENTS.md").write_text("be kinder\n")
+        later = await caller.call("get_project_context", {"since": about(first)["since"]})
+        assert "be kinder" in words(later) and "files/AGENTS.md" in keys(later, "whole")
+        assert "tree" in keys(later, "unchanged")
+        for given in ({"budget": 1}, {"budget": "much"}, {"since": 3}):
+            assert failure(await caller.call("get_project_context", given)) == "invalid-input"
+
+
+@requirement("context.get.aggregate")
+async def test_containers_of_the_workspace_come_first_and_with_what_their_logs_say_of_errors() -> None:
+    app = repository()
+    socket = Path(os.environ["DOCKER_HOST"].removeprefix("unix://"))
+    async with a_gateway(None, app) as gateway, a_docker(socket) as docker:
+        docker.add("elsewhere", "Up 2 hours", Path("/srv/other"), framed((1, "error: none of yours")))
+        docker.add("web", "Up 3 minutes (unhealthy)", app, framed((1, "all well"), (2, "\x1b[31mERROR no database")))
+        docker.add("job", "Exited (1) 5 minutes ago", app / "sub", b"only words\r\n", state="exited")
+        caller = await gateway.caller(view_of(app))
+        answer = await caller.call("get_project_context")
+        assert {"docker", "docker/web", "docker/job"} <= keys(answer, "whole")
+        listed = (await caller.ask("resources/read", {"uri": "context://docker"}))["result"]["contents"][0]["text"]
+        assert listed.splitlines() == [
+            "web: running (unhealthy), image nginx:1, of this workspace",
+            "job: exited (1), image nginx:1, of this workspace",
+            "elsewhere: running, image nginx:1",
+        ]
+        assert "\nERROR no database\n" in words(answer) and "\nonly words\n" in words(answer)
+        assert "none of yours" not in words(answer)
+        assert not [path for path in docker.asked if "id-elsewhere" in path]
+
+
+@requirement("context.slow.skipped")
+async def test_an_engine_that_does_not_answer_is_named_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.daemon.docker._SECONDS", 0.2)
+    app = repository()
+    socket = Path(os.environ["DOCKER_HOST"].removeprefix("unix://"))
+    async with a_gateway(None, app) as gateway, a_docker(socket) as docker:
+        docker.answers.clear()
+        caller = await gateway.caller(view_of(app))
+        answer = await caller.call("get_project_context")
+        assert keys(answer, "skipped") == {"docker"} and "tree" in keys(answer, "whole")
+        assert "docker engine did not answer" in words(answer)
+
+
+@pytest.mark.parametrize("host", ["ssh://somewhere", "tcp://127.0.0.1:9", "unix://", "nonsense", "unix:///etc/passwd"])
+async def test_where_no_engine_is_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    app = repository()
+    async with a_gateway(None, app) as gateway:
+        answer = await (await gateway.caller(view_of(app))).call("get_project_context")
+        assert keys(answer, "skipped") == set() and "tree" in keys(answer, "whole")
+        assert not [one for one in about(answer)["receipts"] if one["key"].startswith("docker")]
