@@ -100,6 +100,7 @@ async def an_agency(
     servers: Mapping[str, Any] | None = None,
     pace: Pace | None = None,
     notify: str = "",
+    with_tokens: bool = False,
     **agents: Any,
 ) -> AsyncGenerator[Agency]:
     """At the end all agents are stopped. Without a `model` OpenCode has none; `agents` are settings."""
@@ -107,7 +108,7 @@ async def an_agency(
     async with scripted_model(script) as made:
         with pytest.MonkeyPatch.context() as patch:
             await asyncio.to_thread(_surround, patch, made.url if model else None)
-            async with a_gateway(servers, *projects, settings=settings) as gateway:
+            async with a_gateway(servers, *projects, settings=settings, with_tokens=with_tokens) as gateway:
                 if gateway_port:
                     gateway.service.bound(gateway.site.port)
                 agency = Agency(gateway, made)

@@ -1,0 +1,47 @@
+"""Agents in the context of a project: what they do and said last, for those who may see it. With real OpenCodes."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.system.ids import project_id
+from tests.support.agency import an_agency
+from tests.support.callers import Message, words
+from tests.support.gateway import OWNERS
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+from tests.support.workspaces import make_repository
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+SCRIPT = steps(hello=[{"say": "hello yourself"}], goodbye=[{"say": "see you soon"}])
+
+
+def sections(answer: Message) -> set[str]:
+    receipts = answer["result"]["_meta"]["rookery/context"]["receipts"]
+    return {one["key"] for one in receipts if one["key"].startswith("agents/")}
+
+
+@requirement("context.get.aggregate")
+async def test_the_owner_sees_all_agents_of_a_project_and_a_workspaces_token_its_own() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with an_agency(SCRIPT, app, start="use", with_tokens=True) as agency:
+        left, right = await agency.create("left", prompt="hello"), await agency.create("right", prompt="goodbye")
+        await agency.said(left, "hello yourself")
+        await agency.said(right, "see you soon")
+        gateway = agency.gateway
+        place = f"/w/{project_id(app)}/left/mcp"
+        owner = await gateway.caller(place, headers={"Authorization": f"Bearer {OWNERS}"})
+        answer = await owner.call("get_project_context")
+        assert sections(answer) == {"agents/left", "agents/right"}
+        for text in ("user: hello", "assistant: hello yourself", "assistant: see you soon", "): idle"):
+            assert text in words(answer), text
+        token = await gateway.workspaces.token(left)
+        own = await gateway.caller(place, headers={"Authorization": f"Bearer {token}"})
+        answer = await own.call("get_project_context")
+        assert sections(answer) == {"agents/left"}
+        assert "assistant: hello yourself" in words(answer) and "see you soon" not in words(answer)
+        hidden = await own.ask("resources/read", {"uri": "context://agents/right"})
+        assert "error" in hidden and "see you soon" not in str(hidden)
+        await agency.agents.stop(left)
+        assert sections(await owner.call("get_project_context")) == {"agents/right"}
