@@ -218,7 +218,7 @@ async def test_a_token_ends_with_its_workspace_and_is_another_one_for_the_next_o
 async def test_e16_a_token_of_a_worktree_that_was_replaced_by_hand_opens_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.api.doors.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rookery.api.known.LOOK_SECONDS", 0.0)
     folder = repository()
     async with a_guarded(folder) as gateway:
         task, token = await made(gateway, folder, "task")
@@ -235,7 +235,7 @@ async def test_e16_a_token_of_a_worktree_that_was_replaced_by_hand_opens_nothing
 async def test_e16_a_worktree_that_is_gone_or_replaced_is_noticed_without_being_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.api.doors.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rookery.api.known.LOOK_SECONDS", 0.0)
     folder = repository()
     async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
         task, _ = await made(gateway, folder, "task")

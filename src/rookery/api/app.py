@@ -18,7 +18,7 @@ from rookery.api import agents, guard, mcp, projects, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
-from rookery.api.status import Daemon, Report, with_endpoint
+from rookery.api.status import Daemon, Endpoints, Report, with_endpoint
 from rookery.api.streams import EventStream, since_of
 from rookery.system import metrics
 from rookery.system.bus import Bus, Event
@@ -59,6 +59,7 @@ class House:
     guard: guard.Guard
     mcp: mcp.Mcp
     agents: AgentService
+    endpoints: Callable[[], Endpoints]
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
@@ -72,7 +73,7 @@ def build(house: House) -> ASGIApp:
             Route("/api/events", routes.events),
             Route("/api/logs", routes.logs),
             *projects.routes(house.projects),
-            *workspaces.routes(house.workspaces),
+            *workspaces.routes(house.workspaces, house.endpoints, lambda: house.daemon().url),
             *agents.routes(house.workspaces, house.agents),
             *trash.routes(house.workspaces),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
@@ -106,7 +107,7 @@ class Routes:
             Report(
                 daemon,
                 await house.projects.all(),
-                workspaces=[with_endpoint(one, daemon.url) for one in found],
+                workspaces=[await with_endpoint(one, house.endpoints(), daemon.url) for one in found],
                 servers=await house.mcp.hub.all_records(),
             )
         )

@@ -122,6 +122,10 @@ class Chooser:
             raise RookeryError("workspace-not-found", f"there is no workspace {project}/{workspace}")
         return Choice(found.workspace.path, server, style, toolsets)
 
+    def usual(self, directory: Path) -> Choice:
+        """What a workspace's own endpoint shows to whoever asks for nothing else."""
+        return Choice(directory, toolsets=self._narrowed(_OF_A_WORKSPACE, None))
+
     def _narrowed(self, ours: frozenset[str], asked: frozenset[str] | None) -> frozenset[str]:
         return self.toolsets & ours if asked is None else self.toolsets & ours & asked
 

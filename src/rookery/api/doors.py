@@ -1,23 +1,24 @@
 """The MCP endpoints: each serves the view that a path, a header and a query choose."""
 
 import asyncio
-import stat
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.api.choosing import HEADER, Choice, Chooser
+from rookery.api.known import Known, mark_of
+from rookery.api.usage import Usages
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
 from rookery.gateway.nowhere import Nowhere
 from rookery.gateway.rules import Judge
 from rookery.gateway.view import View
-from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.fleet import Fleet
@@ -35,10 +36,10 @@ _MOST_ENDPOINTS = 1000
 _MOST_CHOICES = 500
 # How long calls may go on in a workspace that is closed; a deletion that its own client waits for is one of them.
 _DRAIN_SECONDS = 60.0
-# How long a choice is taken for what it was without a look at the folder.
-LOOK_SECONDS = 0.5
 
 Made = tuple[Endpoint, View | Nowhere]
+# The path of an endpoint without its last part, as it is now: a workspace may be called otherwise tomorrow.
+Place = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True)
@@ -53,24 +54,6 @@ class Rooms:
     info: dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Known:
-    """What was chosen before. It holds while the folder is the same worktree, by its link to the repository."""
-
-    endpoint: Endpoint
-    path: bytes
-    link: Path | None
-    mark: tuple[int, ...] | None
-    looked: float = 0.0
-
-    def holds(self) -> bool:
-        """Looked at now and then only: a worktree that goes by our hands is forgotten at once."""
-        if self.link is None or (now := SYSTEM_CLOCK.monotonic()) < self.looked + LOOK_SECONDS:
-            return True
-        self.looked = now
-        return _mark_of(self.link) == self.mark
-
-
 class Doors:
     """An ASGI app in front of the REST routes."""
 
@@ -81,23 +64,27 @@ class Doors:
         # Most of them are asked for again and again; the one used longest ago first.
         self._endpoints: OrderedDict[tuple[Choice, str], Made] = OrderedDict()
         # What was chosen before, by all that chooses: path, query, token and header.
-        self._chosen: dict[tuple[object, ...], _Known] = {}
+        self._chosen: dict[tuple[object, ...], Known] = {}
         self._closing: set[Endpoint] = set()
+        self.usages = Usages()
         self._tasks = TaskSet("doors")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope["raw_path"]
         headers = Head.of(scope["headers"]).all(HEADER)
-        chosen = (raw, scope["query_string"], scope["state"]["principal"].workspace, *headers)
+        state = scope["state"]
+        # Where a port of a workspace's own leads to.
+        place: Place | None = state.get("place")
+        chosen = (raw, scope["query_string"], state["principal"].workspace, place, *headers)
         known = self._chosen.get(chosen)
         if known is None or not known.holds():
             beside, _, end = raw.decode("latin-1").rpartition("/")
             if end not in _ENDS or (beside and not beside.startswith("/w/")):
                 await self._rest(scope, receive, send)
                 return
-            # The same place however its name is encoded: clients differ in what they escape.
-            beside = "/".join(quote(unquote(part), safe="@") for part in beside.split("/"))
             try:
+                # The same place however its name is encoded: clients differ in what they escape.
+                beside = _address(beside.split("/")) if place is None else await place()
                 known = await self._find(scope, chosen, beside, end)
             except RookeryError as error:
                 status = 403 if error.code == "forbidden" else 404 if error.code.endswith("-not-found") else 400
@@ -106,16 +93,16 @@ class Doors:
         scope["raw_path"] = known.path
         await known.endpoint(scope, receive, send)
 
-    async def _find(self, scope: Scope, chosen: tuple[object, ...], beside: str, end: str) -> _Known:
+    async def _find(self, scope: Scope, chosen: tuple[object, ...], beside: str, end: str) -> Known:
         if (before := self._chosen.pop(chosen, None)) is not None and before.link is not None:
             # It is gone, or another one has come to its place, and nobody told us.
             self.retire(gone := before.link.parent, "the workspace is gone")
             await self._rooms.hub.let_go(gone)
         choice = await self._chooser.choose(scope, beside)
         link = choice.directory / ".git" if choice.directory is not None else None
-        mark = _mark_of(link) if link is not None else None
-        endpoint = await self._endpoint(choice, beside)
-        known = _Known(endpoint, f"{beside}/{end}".encode(), link, mark)
+        mark = mark_of(link) if link is not None else None
+        endpoint, _ = await self._endpoint(choice, beside)
+        known = Known(endpoint, f"{beside}/{end}".encode(), link, mark)
         if len(self._chosen) >= _MOST_CHOICES:
             self._chosen.clear()
         # What is nowhere now may be somewhere the next time.
@@ -133,6 +120,7 @@ class Doors:
         """
         gone = [key for key in self._endpoints if key[0].directory == directory]
         self._chosen.clear()
+        self.usages.forget(directory)
         used = False
         for key in gone:
             endpoint, view = self._endpoints.pop(key)
@@ -156,7 +144,13 @@ class Doors:
             endpoint.close()
             view.close()
 
-    async def _endpoint(self, choice: Choice, beside: str) -> Endpoint:
+    async def tools(self, directory: Path, beside: str) -> Raw:
+        """What a workspace's endpoint lists, as far as it is known: no server is started for it."""
+        _, view = await self._endpoint(self._chooser.usual(directory), beside)
+        assert isinstance(view, View)
+        return view.table(None).lists["tools/list"]
+
+    async def _endpoint(self, choice: Choice, beside: str) -> Made:
         key = choice, beside
         if key not in self._endpoints:
             fleet = await self._rooms.hub.fleet(choice.directory)
@@ -167,7 +161,7 @@ class Doors:
                 self._endpoints[key] = self._make(choice, beside, fleet)
                 self._forget_oldest()
         self._endpoints.move_to_end(key)
-        return self._endpoints[key][0]
+        return self._endpoints[key]
 
     def _make(self, choice: Choice, beside: str, fleet: Fleet) -> Made:
         rooms = self._rooms
@@ -177,7 +171,17 @@ class Doors:
             return Endpoint(nowhere, f"{beside}/mcp"), nowhere
         members = FleetMembers(fleet, rooms.judge, toolsets, choice.server, choice.servers)
         view = View(members, choice.style, rooms.info, rooms.hooks)
-        return Endpoint(view, f"{beside}/mcp", on_session_end=lambda one: rooms.hub.end_session(one.id)), view
+        # The workspace's own endpoint; an agent comes to the app-wide one, and to those of single servers.
+        usage = self.usages.of(choice.directory) if choice.directory and beside and not choice.server else None
+        made = Endpoint(
+            view,
+            f"{beside}/mcp",
+            on_session_end=lambda one: rooms.hub.end_session(one.id),
+            traffic=usage.traffic if usage is not None else None,
+        )
+        if usage is not None:
+            usage.add(made.service)
+        return made, view
 
     def _forget_oldest(self) -> None:
         """One that somebody uses stays, however many there are: that costs less than a client that is cut off."""
@@ -189,10 +193,6 @@ class Doors:
             view.close()
 
 
-def _mark_of(link: Path) -> tuple[int, ...] | None:
-    """What tells one `.git` from another; a main checkout's is a folder, in which things come and go."""
-    try:
-        found = link.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, 0 if stat.S_ISDIR(found.st_mode) else found.st_mtime_ns
+def _address(parts: Iterable[str]) -> str:
+    """The path of these parts, each percent-encoded in the same way."""
+    return "/".join(quote(unquote(part), safe="@") for part in parts)

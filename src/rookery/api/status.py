@@ -1,12 +1,13 @@
 """The shape of `GET /api/status` and `rookery status --json`. Fields are added, never taken away."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import msgspec
 
 from rookery.upstreams.slots import Record
+from rookery.wire.traffic import Line
 from rookery.workspaces.agent import Agent, AgentStatus
 from rookery.workspaces.projects import Project
 from rookery.workspaces.status import Status
@@ -34,16 +35,38 @@ class Need(msgspec.Struct):
 class Tool(msgspec.Struct):
     name: str
     description: str
-    parameters: dict[str, object]
+    parameters: Any
 
 
-class Endpoint(msgspec.Struct):
-    server_running: bool
-    port: int | None
-    url: str | None
-    connected_clients: int
-    tools: list[Tool]
-    last_error: str | None
+class State(msgspec.Struct, frozen=True):
+    """What the event `workspace.mcp` tells: how the MCP server of a workspace is just now."""
+
+    server_running: bool = False
+    port: int | None = None
+    url: str | None = None
+    connected_clients: int = 0
+    last_error: str | None = None
+
+
+class Endpoint(State, frozen=True, kw_only=True):
+    """`app_url` has the same on the app port."""
+
+    app_url: str
+    tools: Sequence[Tool]
+
+
+class Endpoints(Protocol):
+    """The MCP servers of workspaces; which one is meant is told by a workspace as it is shown."""
+
+    def state(self, shown: Mapping[str, Any]) -> State: ...
+
+    async def tools(self, shown: Mapping[str, Any]) -> Sequence[Tool]:
+        """As far as they are known; none of one that is closed."""
+        ...
+
+    def traffic(self, shown: Mapping[str, Any]) -> Sequence[Line]:
+        """The last messages."""
+        ...
 
 
 class Workspace(msgspec.Struct):
@@ -69,8 +92,12 @@ class Report(msgspec.Struct):
     servers: list[Record]
 
 
-def with_endpoint(shown: Mapping[str, Any], url: str) -> Workspace:
-    """A workspace with where clients reach it: on the app port, which serves it while it is open."""
-    place = f"{url}/w/{shown['project']}/{quote(shown['name'], safe='@')}/mcp"
-    mcp = Endpoint(shown["open"], port=None, url=place, connected_clients=0, tools=[], last_error=None)
-    return msgspec.convert({**shown, "mcp": msgspec.to_builtins(mcp)}, Workspace)
+async def endpoint_of(shown: Mapping[str, Any], endpoints: Endpoints, url: str) -> Endpoint:
+    """Where clients reach a workspace, on its own port and at the app's `url`, and what they find there."""
+    tools = await endpoints.tools(shown)
+    place = f"{url}/w/{quote(shown['project'], safe='@')}/{quote(shown['name'], safe='@')}/mcp"
+    return Endpoint(**msgspec.structs.asdict(endpoints.state(shown)), app_url=place, tools=tools)
+
+
+async def with_endpoint(shown: Mapping[str, Any], endpoints: Endpoints, url: str) -> Workspace:
+    return msgspec.convert({**shown, "mcp": await endpoint_of(shown, endpoints, url)}, Workspace)

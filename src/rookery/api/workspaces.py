@@ -1,5 +1,7 @@
 """The routes about workspaces. `{project}` is an id or a name, `{name}` one percent-encoded segment."""
 
+from collections.abc import Callable
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,7 +11,9 @@ from rookery.api.answers import answer, body_of
 from rookery.api.projects import absolute
 from rookery.api.queries import flag, query
 from rookery.api.raw_route import RawRoute
+from rookery.api.status import Endpoints, endpoint_of
 from rookery.system.errors import RookeryError
+from rookery.workspaces.overview import Shown
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tools import WorkspaceTools
 
@@ -43,8 +47,9 @@ class Metadatum(msgspec.Struct, forbid_unknown_fields=True):
     value: str | None
 
 
-def routes(tools: WorkspaceTools) -> list[Route]:
-    made = WorkspaceRoutes(tools)
+def routes(tools: WorkspaceTools, endpoints: Callable[[], Endpoints], url: Callable[[], str]) -> list[Route]:
+    """`url` is that of the app port."""
+    made = WorkspaceRoutes(tools, endpoints, url)
     one = "/api/workspaces/{project}/{name}"
     return [
         Route("/api/workspaces", made.list),
@@ -57,6 +62,7 @@ def routes(tools: WorkspaceTools) -> list[Route]:
         RawRoute(f"{one}/metadata", made.metadata),
         RawRoute(f"{one}/metadata", made.set_metadata, methods=["PUT"]),
         RawRoute(f"{one}/environment", made.environment),
+        RawRoute(f"{one}/token", made.token),
         RawRoute(f"{one}/diff", made.diff),
         RawRoute(f"{one}/open", made.open, methods=["POST"]),
         RawRoute(f"{one}/close", made.close, methods=["POST"]),
@@ -65,13 +71,14 @@ def routes(tools: WorkspaceTools) -> list[Route]:
 
 
 class WorkspaceRoutes:
-    def __init__(self, tools: WorkspaceTools) -> None:
-        self._tools = tools
+    def __init__(self, tools: WorkspaceTools, endpoints: Callable[[], Endpoints], url: Callable[[], str]) -> None:
+        self._tools, self._endpoints, self._url = tools, endpoints, url
 
     async def list(self, request: Request) -> Response:
         """The workspaces of all projects, or of `?project=`; `?status=true` tells the status of each one too."""
         project, status = query(request, "project"), flag(request, "status")
-        return answer(await self._tools.overview.all(project, status=status))
+        found = await self._tools.overview.all(project, status=status)
+        return answer([self._with_state(one) for one in found])
 
     async def create(self, request: Request) -> Response:
         """Make a workspace; it is still being prepared, unless `wait` is true. Without `project` the only one."""
@@ -99,8 +106,10 @@ class WorkspaceRoutes:
         return await self._answer(await self._tools.around(absolute(given)))
 
     async def show(self, request: Request) -> Response:
-        """A workspace with its status, its metadata and what it needs its user for."""
-        return answer(await self._tools.overview.one(await self._one(request)))
+        """A workspace with its status, its metadata, its MCP server and what it needs its user for."""
+        shown, endpoints = await self._tools.overview.one(await self._one(request)), self._endpoints()
+        mcp = msgspec.structs.asdict(await endpoint_of(shown, endpoints, self._url()))
+        return answer({**shown, "mcp": mcp | {"traffic": endpoints.traffic(shown)}})
 
     async def delete(self, request: Request) -> Response:
         """Move a workspace to the trash; answers at once, or with `wait` at the end. Also `force`, `keepBranch`."""
@@ -133,6 +142,10 @@ class WorkspaceRoutes:
         """The variables that programs in a workspace are given, its ports among them."""
         return answer(await self._tools.workspaces.environment(await self._one(request)))
 
+    async def token(self, request: Request) -> Response:
+        """The token that opens this workspace and no other."""
+        return answer({"token": await self._tools.workspaces.token(await self._one(request))})
+
     async def diff(self, request: Request) -> Response:
         """What was changed since the branch left its base, committed or not: files, a patch, and what was cut off."""
         return answer(await self._tools.diff(await self._one(request)))
@@ -154,4 +167,7 @@ class WorkspaceRoutes:
         return await self._tools.get(request.path_params["project"], request.path_params["name"])
 
     async def _answer(self, workspace: Workspace, status: int = 200) -> Response:
-        return answer(await self._tools.overview.brief(workspace), status)
+        return answer(self._with_state(await self._tools.overview.brief(workspace)), status)
+
+    def _with_state(self, shown: Shown) -> Shown:
+        return {**shown, "mcp": self._endpoints().state(shown)}

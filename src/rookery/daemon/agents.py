@@ -51,7 +51,7 @@ def read_jsonc(text: str) -> Any:
 
 class AgentsService:
     name = "agents"
-    needs: Sequence[str] = ("http",)
+    needs: Sequence[str] = ("endpoints",)
 
     def __init__(
         self, state: Path, agents: AgentService, gateway: GatewayService, configs: OpenCodeConfigs, events: Bus

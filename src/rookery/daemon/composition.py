@@ -14,6 +14,7 @@ from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
 from rookery.daemon.agents import AgentsService, read_jsonc
 from rookery.daemon.context import Gathering
+from rookery.daemon.endpoints import EndpointsService
 from rookery.daemon.files import FilesService
 from rookery.daemon.gateway import GatewayService
 from rookery.daemon.justfiles import Justfiles
@@ -75,9 +76,8 @@ class Composition:
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
-        # Each is started after those that it needs.
-        self.services = (self.workspaces, self.files, self.gateway, self.agents, self.upkeep)
         self.tokens = Tokens()
+        self.agents.admits = lambda key: self.tokens.find(key) is not None
         given = self.workspaces.workspaces.tokens
         given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
         given.void = lambda token, own: self.tokens.remove(token)
@@ -94,10 +94,14 @@ class Composition:
             guard=Guard(self.approvals, events, self._waiting, self._decided),
             mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
             agents=self.workspaces.agents,
+            endpoints=lambda: self.endpoints,
         )
         self.doors = self.gateway.doors(api.build(house))
+        self.endpoints = EndpointsService(settings, store, self.tokens, self.doors, self.gateway.lookup, events)
         # Behind the gateway, since what was opened last is closed first.
-        self.workspaces.workspaces.openness.companions += [self.files, self.workspaces.agents]
+        self.workspaces.workspaces.openness.companions += [self.files, self.endpoints, self.workspaces.agents]
+        # Each is started after those that it needs.
+        self.services = (self.workspaces, self.files, self.gateway, self.endpoints, self.agents, self.upkeep)
         # Called while clients can still be told that the daemon stops.
         self.closing: Sequence[Callable[[], None]] = [
             self.doors.close,

@@ -104,18 +104,8 @@ class HttpService:
         return f"http://{LOOPBACK}:{self.port}"
 
     async def start(self) -> None:
-        given = self.settings.limits
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        limits = Limits(
-            header_bytes=given.header_bytes,
-            header_seconds=given.header_seconds,
-            body_bytes=given.body_bytes,
-            body_seconds=given.body_seconds,
-            write_seconds=given.write_seconds,
-            keep_alive_seconds=given.keep_alive_seconds,
-            # There are two listeners, and connections must leave files for everything else.
-            connections=max(min(given.connections, files // 4), 8),
-        )
+        # There are two of these listeners.
+        limits = limits_of(self.settings, 4, 8)
         tcp = await self._bind()
         self.port = tcp.getsockname()[1]
         self.bound(self.port)
@@ -154,6 +144,21 @@ class HttpService:
             await listener.stop(self.settings.daemon.stop_seconds / 3)
         if self.socket_file != Path():
             remove(self.socket_file)
+
+
+def limits_of(settings: Settings, share: int, least: int) -> Limits:
+    """What one listener may take: connections must leave files for everything else, so that it gets a share of them."""
+    given = settings.limits
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return Limits(
+        header_bytes=given.header_bytes,
+        header_seconds=given.header_seconds,
+        body_bytes=given.body_bytes,
+        body_seconds=given.body_seconds,
+        write_seconds=given.write_seconds,
+        keep_alive_seconds=given.keep_alive_seconds,
+        connections=max(min(given.connections, files // share), least),
+    )
 
 
 def _short_folder(state: Path) -> Path:

@@ -43,7 +43,7 @@ class View:
         self._info = info
         self._hooks = hooks
         self._audience = Audience(membership, style, self.changes)
-        self._table = self._audience.table
+        self.table = self._table = self._audience.table
         self._methods: Mapping[str, Callable[[Call], Coroutine[Any, Any, Raw | Mapping[str, Any]]]] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,

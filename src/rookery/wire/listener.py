@@ -141,14 +141,18 @@ class Listener:
         else:
             self._server = await loop.create_server(lambda: front(self.door), sock=self._socket, backlog=_BACKLOG)
 
-    async def stop(self, seconds: float) -> None:
-        """Accept nobody any more, let running requests end for `seconds`, then cut them off."""
+    def leave(self) -> None:
+        """Give the port back and accept nobody any more; running requests go on."""
         self.door.closing = True
         if self._server is not None:
             self._server.close()
         self._socket.close()
         for connection in list(self.door.connections):
             connection.shut_down()
+
+    async def stop(self, seconds: float) -> None:
+        """Accept nobody any more, let running requests end for `seconds`, then cut them off."""
+        self.leave()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.door.empty.wait()

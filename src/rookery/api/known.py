@@ -1,0 +1,38 @@
+"""What a request chose before, so that the next one of its kind need not choose again."""
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.system.clock import SYSTEM_CLOCK
+from rookery.wire.endpoint import Endpoint
+
+# How long a choice is taken for what it was without a look at the folder.
+LOOK_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Known:
+    """It holds while the folder is the same worktree, by its link to the repository."""
+
+    endpoint: Endpoint
+    path: bytes
+    link: Path | None
+    mark: tuple[int, ...] | None
+    looked: float = 0.0
+
+    def holds(self) -> bool:
+        """Looked at now and then only: a worktree that goes by our hands is forgotten at once."""
+        if self.link is None or (now := SYSTEM_CLOCK.monotonic()) < self.looked + LOOK_SECONDS:
+            return True
+        self.looked = now
+        return mark_of(self.link) == self.mark
+
+
+def mark_of(link: Path) -> tuple[int, ...] | None:
+    """What tells one `.git` from another; a main checkout's is a folder, in which things come and go."""
+    try:
+        found = link.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, 0 if stat.S_ISDIR(found.st_mode) else found.st_mtime_ns
