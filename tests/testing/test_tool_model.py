@@ -1,0 +1,49 @@
+"""The model that plays tools, as agents reach it."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rookery.sessions.executing_plays import Play, Plays
+from rookery.testing.tool_model import ToolModel
+from tests.support.completions import body, user
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_is_served_from_when_it_is_wanted_to_those_with_a_key_each_with_its_own_call() -> None:
+    plays = Plays()
+    model = ToolModel(plays, lambda key: key in (b"one", b"two"))
+    await model.stop()
+    port = await model.port()
+    assert await model.port() == port
+    try:
+        async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+
+            async def ask(session: str, authorization: str = "Bearer one") -> tuple[int, Any]:
+                headers = {"x-session-id": session, "authorization": authorization}
+                url = f"http://127.0.0.1:{port}/v1/chat/completions"
+                async with http.post(url, json=body([user("Run it.")]), headers=headers) as answer:
+                    return answer.status, await answer.json()
+
+            calls = {f"ses_{number}": Play("bash", {"number": number}) for number in range(20)}
+            for session, play in calls.items():
+                stack.enter_context(plays.playing(session, play))
+            answers = await asyncio.gather(*map(ask, calls))
+            for play, (status, answer) in zip(calls.values(), answers, strict=True):
+                assert (status, answer["choices"][0]["message"]["tool_calls"][0]["id"]) == (200, play.id)
+            for wrong in ("Bearer three", "Basic one", "one"):
+                assert (await ask("ses_1", wrong))[0] == 401
+            assert (await ask("ses_1", "Bearer two"))[0] == 200
+            status, answer = await ask("ses_other")
+            assert status == 400 and "choose another model" in answer["error"]["message"]
+            headers = {"authorization": "Bearer one"}
+            async with http.get(f"http://127.0.0.1:{port}/requests", headers=headers) as kept:
+                assert (await kept.json())["requests"] == []
+    finally:
+        await model.stop()
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port)
