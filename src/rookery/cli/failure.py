@@ -18,6 +18,7 @@ _BY_CODE = {
     "workspace-not-clean": NOT_FOUND,
     "unauthorized": NOT_AUTHORISED,
     "approval-refused": NOT_AUTHORISED,
+    "forbidden": NOT_AUTHORISED,
     "tool-denied": NOT_AUTHORISED,
     "daemon-unreachable": UNREACHABLE,
     "timeout": TIMED_OUT,

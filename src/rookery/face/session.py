@@ -1,37 +1,26 @@
 """One session: driven, waited for and read. Time limits and moments are in seconds."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from rookery.face.line import Line, as_given, segment
-from rookery.sessions.records import AskShown, Closed, Messages, MessageShown, SessionInfo, Toast, ToolRun, Turn, Waited
+from msgspec import Raw
+
+from rookery.face.line import as_given, segment
+from rookery.face.session_waits import SessionWaits
+from rookery.sessions.records import AskShown, Closed, Messages, MessageShown, SessionInfo, Toast, ToolRun, Turn
 from rookery.system.errors import RookeryError
 
-T = TypeVar("T")
 
-# What the daemon may take beside the time that something is waited for; it may have to start an agent.
-_MORE_SECONDS = 180.0
-
-
-class Session:
+class Session(SessionWaits):
     """One conversation of an agent, as it was when it was last asked about: `refresh` asks again.
 
     What ends badly raises RookeryError: a turn or a tool that failed, and a wait whose time runs out. With
     `check=False` it is answered instead, and tells what there is.
     """
 
-    def __init__(self, line: Line, record: SessionInfo) -> None:
-        self._line = line
-        self.record = record
-
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
-
-    @property
-    def id(self) -> str:
-        return self.record.id
 
     @property
     def directory(self) -> Path:
@@ -73,64 +62,23 @@ class Session:
         found = await self._ask("GET", "/messages", Messages, limit=str(limit), since=_milli(since))
         return list(found.messages)
 
-    # ---- waits
-
-    async def wait_for_message(
-        self,
-        pattern: str,
-        timeout: float = 30.0,
-        *,
-        role: Literal["user", "assistant"] | None = None,
-        since: float | None = None,
-        check: bool = True,
-    ) -> Waited:
-        """Until a message fits the regular expression; those that are there already count."""
-        return await self._wait("message", timeout, check, pattern=pattern, role=role, since=since)
-
-    async def wait_for_toast(
-        self, pattern: str, timeout: float = 10.0, *, since: float | None = None, check: bool = True
-    ) -> Waited:
-        """Until a toast of its workspace fits the regular expression."""
-        return await self._wait("toast", timeout, check, pattern=pattern, since=since)
-
-    async def wait_for_idle(self, timeout: float = 30.0, *, check: bool = True) -> Waited:
-        """Until no turn runs."""
-        return await self._wait("idle", timeout, check)
-
-    async def wait_for_tool(
-        self,
-        tool: str | None = None,
-        timeout: float = 30.0,
-        *,
-        pattern: str | None = None,
-        since: float | None = None,
-        check: bool = True,
-    ) -> Waited:
-        """Until a run of this tool, or of any, has ended, with the pattern in its input, output or error."""
-        return await self._wait("tool", timeout, check, tool=tool, pattern=pattern, since=since)
-
-    async def wait_for_file(
-        self, path: str | os.PathLike[str], timeout: float = 30.0, *, pattern: str | None = None, check: bool = True
-    ) -> Waited:
-        """Until this file of its folder is there, and fits the pattern if there is one."""
-        return await self._wait("file", timeout, check, path=os.fspath(path), pattern=pattern)
-
-    async def _wait(
-        self, what: str, timeout: float, check: bool, *, since: float | None = None, **more: str | None
-    ) -> Waited:
-        moment = since * 1000 if since is not None else None
-        body = {"for": what, "timeout": timeout * 1000, **as_given(since=moment, **more)}
-        found = await self._ask("POST", "/wait", Waited, body, seconds=timeout)
-        if check and not found.found:
-            last = f"; seen last: {found.seen}" if found.seen else ""
-            raise RookeryError("timeout", f"no {what} came within {timeout:g} s{last}", found.note or "")
-        return found
-
     # ---- toasts, tools, asks
 
     async def toasts(self, *, since: float | None = None) -> list[Toast]:
         """Those on show now in its workspace, or all since a moment."""
         return await self._ask("GET", "/toasts", list[Toast], since=_milli(since))
+
+    async def show_toast(
+        self,
+        message: str,
+        *,
+        title: str | None = None,
+        variant: Literal["info", "success", "warning", "error"] = "info",
+        duration: float = 5.0,
+    ) -> None:
+        """Show a toast in its workspace for so many seconds."""
+        body = {"message": message, "variant": variant, "duration": int(duration * 1000), **as_given(title=title)}
+        await self._ask("POST", "/toasts", Raw, body)
 
     async def execute_tool(
         self,
@@ -179,12 +127,6 @@ class Session:
     async def close(self, *, delete: bool = False) -> None:
         """End its turn and all that waits for it. OpenCode keeps its history, unless `delete` is true."""
         await self._ask("DELETE", "", Closed, delete="true" if delete else None)
-
-    async def _ask(
-        self, method: str, rest: str, kind: type[T], body: object = None, *, seconds: float = 0.0, **query: str | None
-    ) -> T:
-        place = f"/api/sessions/{segment(self.id)}{rest}"
-        return await self._line.ask(method, place, kind, body, seconds=seconds + _MORE_SECONDS, **query)
 
 
 def _milli(moment: float | None) -> str | None:
