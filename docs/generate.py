@@ -24,6 +24,7 @@ from rookery.api import app as api
 from rookery.cli.main import cli
 from rookery.daemon.known import Known, known_settings
 from rookery.toolsets.hub import hub
+from rookery.toolsets.project import project_toolset
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.gate import OPEN
 
@@ -158,23 +159,33 @@ def tools_page() -> Iterator[str]:
         "[troubleshooting](../guide/troubleshooting.md#error-codes)."
     )
     nothing = cast(Any, Mock())
-    for toolset in (workspace_toolset(nothing, None), hub(nothing)):
+    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), hub(nothing)):
         yield f"## {toolset.name}"
         for entry in toolset.catalog.tools:
             definition = json.loads(bytes(entry.raw))
             yield f"### `{definition['name']}`"
             yield plain(definition["description"])
             yield "\n".join([*map("- takes {}".format, inputs(definition["inputSchema"])), *answers(definition)])
+        if toolset.resources:
+            yield f"### Resources of {toolset.name}"
+            yield "\n".join(f"- `{one.uri}`: {plain(one.description)}" for one in toolset.resources)
 
 
 def inputs(schema: dict[str, Any]) -> Iterator[str]:
     for name, member in schema["properties"].items():
-        kinds = member["type"] if isinstance(member["type"], list) else [member["type"]]
+        kinds = [one for way in member.get("anyOf", [member]) for one in _kinds(way["type"])]
         fact = "required" if name in schema["required"] else f"default `{json.dumps(member['default'])}`"
         yield f"`{name}` ({' or '.join(kinds)}, {fact}): {plain(member['description'])}"
 
 
+def _kinds(told: str | list[str]) -> list[str]:
+    return told if isinstance(told, list) else [told]
+
+
 def answers(definition: dict[str, Any]) -> Iterator[str]:
+    if "outputSchema" not in definition:
+        yield "- answers content as it stands, without `structuredContent`"
+        return
     schema, _ = definition["outputSchema"]["anyOf"]
     members = ", ".join(f"`{name}`" for name in schema.get("properties", {}))
     yield f"- answers {members or 'an object'}"

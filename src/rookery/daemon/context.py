@@ -9,7 +9,7 @@ from rookery.daemon.docker import Engine
 from rookery.files import reading
 from rookery.files.context.docker import docker_sections
 from rookery.files.context.engine import Context
-from rookery.files.context.failures import Failure, Failures, failure_sections
+from rookery.files.context.failures import Mishap, Failures, failure_sections
 from rookery.files.context.gathering import Gatherer
 from rookery.files.context.section import Section
 from rookery.files.context.sources import gatherers_of
@@ -49,13 +49,13 @@ class Gathering:
         found = [*tasks.recent(), *await self._setup(workspace), *await self._servers(workspace)]
         return failure_sections(found)
 
-    async def _setup(self, workspace: Workspace) -> list[Failure]:
+    async def _setup(self, workspace: Workspace) -> list[Mishap]:
         found = await self._workspaces.finding.there(workspace)
         if found.workspace.state != "failed":
             return []
         lines = last_lines(log_file(found.own), _SETUP_LINES)
-        return [Failure("preparing the workspace", found.workspace.error or "it failed", lines)]
+        return [Mishap("preparing the workspace", found.workspace.error or "it failed", lines)]
 
-    async def _servers(self, workspace: Workspace) -> list[Failure]:
+    async def _servers(self, workspace: Workspace) -> list[Mishap]:
         broken = [one for one in await self._hub.records(workspace.path) if one.status in _BROKEN and not one.shadowed]
-        return [Failure(f"the MCP server {one.name}", one.error or one.status, one.stderr) for one in broken]
+        return [Mishap(f"the MCP server {one.name}", one.error or one.status, one.stderr) for one in broken]

@@ -13,7 +13,7 @@ _SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class Mishap:
     """`what` names it, and is the same the next time; `at` is missing where nobody knows when it was."""
 
     what: str
@@ -27,11 +27,11 @@ class Failures:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._known: dict[str, Failure] = {}
+        self._known: dict[str, Mishap] = {}
 
     def add(self, what: str, why: str, output: str = "") -> None:
         self.clear(what)
-        self._known[what] = Failure(what, why, output.splitlines()[-_LINES:], self._clock.wall())
+        self._known[what] = Mishap(what, why, output.splitlines()[-_LINES:], self._clock.wall())
         while len(self._known) > _MOST:
             del self._known[next(iter(self._known))]
 
@@ -39,16 +39,16 @@ class Failures:
         """It went well."""
         self._known.pop(what, None)
 
-    def recent(self) -> list[Failure]:
+    def recent(self) -> list[Mishap]:
         """The newest first."""
         since = self._clock.wall() - _SECONDS
         return [one for one in reversed(self._known.values()) if one.at is None or one.at >= since]
 
 
-def failure_sections(failures: Iterable[Failure]) -> list[Section]:
+def failure_sections(failures: Iterable[Mishap]) -> list[Section]:
     return [Section(f"failures/{one.what}", f"Failure: {one.what}", 2, _text(one)) for one in failures]
 
 
-def _text(one: Failure) -> str:
+def _text(one: Mishap) -> str:
     when = f" ({datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S} UTC)" if one.at is not None else ""
     return "\n".join([f"{one.why}{when}", *one.lines[-_LINES:]]) + "\n"
