@@ -80,6 +80,18 @@ async def test_e11_a_shallow_clone_a_sparse_checkout_and_submodules(served: Serv
     assert (await make(served, app / "lib", "inner") / "README").read_text() == "one\n"
 
 
+@pytest.mark.parametrize("spoilt", [b"", b"gitdir: a\0b\n", b"gitdir: " + b"x" * 70_000, b"\xff" * 10])
+async def test_e11_a_worktree_that_is_spoilt_hides_no_other(served: Served, tmp_path: Path, spoilt: bytes) -> None:
+    app = make_repository(tmp_path / "app")
+    path = await make(served, app, "good")
+    bad = await make(served, app, "bad")
+    (bad / ".git").write_bytes(spoilt)
+    found = {one.name: one for one in await served.workspaces.list()}
+    assert (found["good"].state, found["good"].path) == ("ready", path)
+    assert found["bad"].state == "missing"
+    assert found["bad"].error
+
+
 async def test_e11_a_checkout_with_its_git_folder_elsewhere(served: Served, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main", "--separate-git-dir", str(tmp_path / "apart.git"), "app")
     commit(tmp_path / "app", "README")

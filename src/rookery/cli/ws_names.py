@@ -51,6 +51,8 @@ class Known:
 
 def quoted(text: str) -> str:
     """As one part of an address."""
+    if text.isascii() and text.replace("-", "").isalnum():
+        return text  # most are such, and need not wait for the import
     from urllib.parse import quote
 
     return quote(text, safe="@")

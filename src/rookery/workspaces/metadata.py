@@ -15,6 +15,7 @@ logger = logging.getLogger("rookery.workspaces")
 T = TypeVar("T")
 
 BASE = "base"
+_HOUSE = "rookery"
 _KEY = re.compile(r"[a-zA-Z][a-zA-Z0-9-]*\Z")
 _LONGEST_VALUE = 64 * 1024
 _LARGEST = 2**20
@@ -37,12 +38,12 @@ class Preparing(msgspec.Struct, frozen=True):
 
 def house(own: Path) -> Path:
     """Our folder in a worktree's own git folder."""
-    return own / "rookery"
+    return own / _HOUSE
 
 
 def read_kept(own: Path) -> Kept:
     """What is kept; nothing if the file is missing or was spoilt by others."""
-    return _read(house(own) / "metadata.json", Kept) or Kept()
+    return _read(f"{own}/{_HOUSE}/metadata.json", Kept) or Kept()
 
 
 def write_kept(own: Path, kept: Kept) -> None:
@@ -66,7 +67,7 @@ def change(own: Path, key: str, value: str | None) -> Kept:
 
 
 def read_preparing(own: Path) -> Preparing | None:
-    return _read(house(own) / "preparing.json", Preparing)
+    return _read(f"{own}/{_HOUSE}/preparing.json", Preparing)
 
 
 def write_preparing(own: Path, preparing: Preparing | None) -> None:
@@ -77,7 +78,8 @@ def write_preparing(own: Path, preparing: Preparing | None) -> None:
         _write(place, preparing)
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
+def _read(path: str, kind: type[T]) -> T | None:
+    """By a text: a list of many workspaces reads many files, and paths take longer to make than files to read."""
     try:
         return msgspec.json.decode(read_plain(path, _LARGEST), type=kind)
     except FileNotFoundError:

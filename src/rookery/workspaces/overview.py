@@ -12,7 +12,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.workspaces.agent import Agents
 from rookery.workspaces.attention import attention_of
-from rookery.workspaces.base import default_name
+from rookery.workspaces.base import default_name, remote_default
 from rookery.workspaces.merged import merged_workspaces
 from rookery.workspaces.metadata import BASE, read_kept
 from rookery.workspaces.projects import Project, Projects
@@ -114,11 +114,17 @@ class Overview:
     async def _bases(self, workspaces: Sequence[Workspace]) -> dict[Path, str]:
         """What each is compared with; git is asked for the usual one only where a workspace has none."""
         kept = {one.path: _kept_base(one) for one in workspaces if one.state != "missing"}
-        if all(kept.values()):
-            usual = ""
-        else:
-            usual = await default_name(self._git, Path(workspaces[0].project.path))
+        usual = "" if all(kept.values()) else await self._usual_base(workspaces)
         return {path: base or usual for path, base in kept.items()}
+
+    async def _usual_base(self, workspaces: Sequence[Workspace]) -> str:
+        checkout = Path(workspaces[0].project.path)
+        main = next((one for one in workspaces if one.main), None)
+        if main is None:
+            return await default_name(self._git, checkout)
+        # Git has just said what the main checkout is on, and is not asked again.
+        remote = await remote_default(self._git, checkout)
+        return remote.name if remote is not None else main.branch or "HEAD"
 
     # ---- shapes
 

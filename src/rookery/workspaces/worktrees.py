@@ -64,14 +64,14 @@ async def own_git_folder(git: Git, worktree: Path) -> Path:
 
 def named_git_folder(worktree: Path) -> Path | None:
     """The git folder that a worktree itself names, read without git; None where there is none to read."""
-    place = worktree / ".git"
     try:
-        named = read_plain(place, _LONGEST)
+        named = read_plain(f"{worktree}/.git", _LONGEST)
     except OSError:
+        place = worktree / ".git"
         with contextlib.suppress(OSError):  # such as a name that is too long for any file
             return place if place.is_dir() else None
         return None
-    if not named.startswith(b"gitdir: "):
+    if not named.startswith(b"gitdir: ") or b"\0" in named:
         return None
     return worktree / os.fsdecode(named.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
 
@@ -93,7 +93,7 @@ def registered_folders(common: Path) -> dict[Path, Path]:
         return found
     for folder in folders:
         try:
-            place = Path(os.fsdecode(read_plain(folder / "gitdir", _LONGEST).rstrip(b"\r\n")))
+            place = os.fsdecode(read_plain(f"{folder}/gitdir", _LONGEST).rstrip(b"\r\n"))
         except OSError:
             continue
         found[Path(os.path.normpath(folder / place)).parent] = folder
