@@ -9,7 +9,7 @@ from rookery.daemon.docker import Engine
 from rookery.files import reading
 from rookery.files.context.docker import docker_sections
 from rookery.files.context.engine import Context
-from rookery.files.context.failures import Mishap, Failures, failure_sections
+from rookery.files.context.failures import Failures, Mishap, failure_sections
 from rookery.files.context.gathering import Gatherer
 from rookery.files.context.section import Section
 from rookery.files.context.sources import gatherers_of
