@@ -78,6 +78,14 @@ class StatusBook:
     def session(self, id_: str) -> Session | None:
         return self._sessions.get(id_)
 
+    def state(self, id_: str) -> SessionState | None:
+        """Of one that is known, be it a root or a child; a root has the asks of its children too."""
+        session = self._sessions.get(id_)
+        if session is None:
+            return None
+        asks = self._asks_by_root().get(id_, ()) if session.parent is None else self._asks_of(id_)
+        return self._state(session, tuple(asks))
+
     def sessions(self) -> tuple[SessionState, ...]:
         """The root sessions, the one that was used last first."""
         asks = self._asks_by_root()
@@ -122,6 +130,9 @@ class StatusBook:
             if (root := self._root(ask.session)) is not None:
                 found.setdefault(root, []).append(ask)
         return found
+
+    def _asks_of(self, id_: str) -> list[Ask]:
+        return [ask for _, ask in sorted(self._asks.items()) if ask.session == id_]
 
     def _root(self, id_: str) -> str | None:
         """A child that asks keeps the session waiting that it works for."""

@@ -43,7 +43,7 @@ class Tenancy:
         self._by_itself, self._idle_seconds, self._pace = start == "open", idle_seconds, pace
         self.tenants: dict[Path, Tenant] = {}
         # Called with every new process, before anything is heard of it.
-        self.began: Callable[[Tenant, Life], None] = lambda tenant, life: None
+        self.listeners: list[Callable[[Tenant, Life], None]] = []
         self._works = False
 
     def begin_work(self) -> None:
@@ -110,6 +110,10 @@ class Tenancy:
         await self._declined.drop(tenant.own)
         return tenant
 
+    def _began(self, tenant: Tenant, life: "Life") -> None:
+        for listener in self.listeners:
+            listener(tenant, life)
+
     async def _tenant(self, workspace: Workspace) -> Tenant:
         found = await self._workspaces.finding.there(workspace)
         if found.workspace.state == "deleting":
@@ -125,6 +129,6 @@ class Tenancy:
                 events=self._events,
                 idle_seconds=self._idle_seconds,
                 pace=self._pace,
-                began=lambda tenant, life: self.began(tenant, life),
+                began=self._began,
             )
         return tenant

@@ -72,6 +72,9 @@ class Watcher:
         """One that is known, be it a root or a child."""
         return self._book.session(id_)
 
+    def state(self, id_: str) -> SessionState | None:
+        return self._book.state(id_)
+
     def learn(self, event: OfSessions) -> None:
         """Take in what is sure to be told by an event that is still on its way."""
         if self._known.is_set():

@@ -7,46 +7,51 @@ the caller may see, None for the owner, who sees all.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
+from rookery.agents.client import Reply
 from rookery.agents.life import Life
-from rookery.sessions.records import (
-    AskShown,
-    Change,
-    Closed,
-    Messages,
-    Progress,
-    SessionInfo,
-    Toast,
-    ToolRun,
-    Turn,
-)
+from rookery.agents.service import AgentService
+from rookery.sessions.asking import Asking, require_owner
+from rookery.sessions.changes import Changes, Told
+from rookery.sessions.choosing import Alias, Choice, choose
+from rookery.sessions.finding import Finding
+from rookery.sessions.following import Following
+from rookery.sessions.history import History
+from rookery.sessions.making import Making
+from rookery.sessions.records import AskShown, Closed, Messages, Progress, SessionInfo, Toast, ToolRun, Turn
+from rookery.sessions.shelf import Shelf
+from rookery.sessions.turns import Turns
 from rookery.sessions.waits import Waits
+from rookery.system.clock import SYSTEM_CLOCK, Clock
+from rookery.system.errors import RookeryError
+from rookery.workspaces.service import Workspaces
 
-Reply = Literal["once", "always", "reject"]
-
-
-class Executor(Protocol):
-    """Whoever runs a tool of an agent by its name, as `executing.py` does."""
-
-    async def execute(
-        self,
-        life: Life,
-        session_id: str,
-        tool: str,
-        args: Mapping[str, Any],
-        *,
-        wait: bool = True,
-        timeout: float = 30.0,
-        progress: Progress | None = None,
-    ) -> ToolRun: ...
+if TYPE_CHECKING:
+    from rookery.sessions.executor import Executor
 
 
 class Sessions(Waits):
     """Raises RookeryError: `session-not-found`, `workspace-not-found`, `invalid-input`, `agent-unavailable`, ..."""
 
-    # Given by whoever wires all of it.
-    executor: Executor | None = None
+    def __init__(
+        self,
+        agents: AgentService,
+        workspaces: Workspaces,
+        *,
+        aliases: Mapping[str, Alias] | None = None,
+        shelf: Shelf | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._aliases = aliases or {}
+        self._changes = Changes()
+        finding = Finding(agents, self._changes, shelf or Shelf(), clock)
+        following = Following(self._changes, clock)
+        super().__init__(finding, following, clock)
+        self._making = Making(agents, workspaces, finding, clock)
+        self._turns, self._asking, self._history = Turns(following, clock), Asking(finding), History(finding)
+        # Given by whoever wires all of it.
+        self.executor: Executor | None = None
 
     # ---- sessions
 
@@ -60,28 +65,31 @@ class Sessions(Waits):
         scope: Path | None = None,
     ) -> SessionInfo:
         """A session in the workspace at `directory`, whose agent is started if it has to be."""
-        raise NotImplementedError
+        return await self._making.create(directory, agent, model, title, self._aliases, scope)
 
     async def list(self, scope: Path | None = None) -> Sequence[SessionInfo]:
         """All open sessions, the one that was used last first."""
-        raise NotImplementedError
+        return await self._finding.open(scope)
 
     async def get(self, id_: str, scope: Path | None = None) -> SessionInfo:
-        raise NotImplementedError
+        return await (await self._finding.find(id_, scope)).info()
 
     async def close(self, id_: str, scope: Path | None = None, *, delete: bool = False) -> Closed:
         """End its turn and all that waits for it. OpenCode keeps its history, unless that is to be deleted too."""
-        raise NotImplementedError
+        return await self._making.close(await self._finding.find(id_, scope), delete)
 
     async def abort(self, id_: str, scope: Path | None = None) -> SessionInfo:
         """End the turn that runs, if there is one."""
-        raise NotImplementedError
+        found = await self._finding.find(id_, scope)
+        async with found.room.used() as life:
+            await life.client.abort(id_)
+        return await found.info()
 
     @asynccontextmanager
     async def used(self, id_: str, scope: Path | None = None) -> AsyncGenerator[Life]:
         """The agent of a session, kept awake until the end of the block."""
-        raise NotImplementedError
-        yield
+        async with (await self._finding.find(id_, scope)).room.used() as life:
+            yield life
 
     # ---- messages
 
@@ -98,13 +106,21 @@ class Sessions(Waits):
         progress: Progress | None = None,
     ) -> Turn:
         """Send a message and, if wanted, wait for the end of the turn; past the time limit the turn goes on."""
-        raise NotImplementedError
+        found, choice = await self._finding.find(id_, scope), Choice()
+        if agent is not None or model is not None:
+            async with found.room.used() as life:
+                choice = await choose(life.client, agent, model, self._aliases)
+        return await self._turns.send(found, content, choice, wait=wait, seconds=timeout, progress=progress)
 
     async def messages(
         self, id_: str, limit: int | None = 50, since: float | None = None, scope: Path | None = None
     ) -> Messages:
         """The newest ones, in the order in which they were made; without a limit all."""
-        raise NotImplementedError
+        _require_count(limit)
+        found = await self._finding.find(id_, scope)
+        book = await found.room.ledger.book(found.session)
+        shown = book.messages(running=found.running, limit=limit, since=since)
+        return Messages(messages=shown, note=book.note(len(shown), limit))
 
     # ---- toasts, tools, asks
 
@@ -112,7 +128,11 @@ class Sessions(Waits):
         self, id_: str | None = None, since: float | None = None, scope: Path | None = None
     ) -> Sequence[Toast]:
         """Those on show now, or all since a moment; of one session's workspace, or of all."""
-        raise NotImplementedError
+        rooms = self._finding.rooms(scope) if id_ is None else [(await self._finding.find(id_, scope)).room]
+        now = self._clock.wall() * 1000
+        logs = [room.toasts for room in rooms]
+        found = [one for log in logs for one in (log.current(now) if since is None else log.since(since))]
+        return sorted(found, key=lambda one: one.shown_at)
 
     async def show_toast(
         self,
@@ -124,13 +144,16 @@ class Sessions(Waits):
         duration: int = 5000,
         scope: Path | None = None,
     ) -> None:
-        raise NotImplementedError
+        await self._making.show_toast(await self._finding.find(id_, scope), message, title, variant, duration)
 
     async def tool_history(
         self, id_: str | None = None, limit: int = 20, scope: Path | None = None
     ) -> Sequence[ToolRun]:
         """The newest runs, in the order in which they began; of one session, or of all."""
-        raise NotImplementedError
+        _require_count(limit)
+        if id_ is None:
+            return await self._history.all(scope, limit)
+        return await self._history.of(await self._finding.find(id_, scope), limit)
 
     async def execute(
         self,
@@ -143,11 +166,15 @@ class Sessions(Waits):
         scope: Path | None = None,
         progress: Progress | None = None,
     ) -> ToolRun:
-        raise NotImplementedError
+        if self.executor is None:
+            raise RookeryError("agent-unavailable", "no tool can be run by its name here")
+        async with self.used(id_, scope) as life:
+            return await self.executor.execute(life, id_, tool, args, wait=wait, timeout=timeout, progress=progress)
 
     async def asks(self, id_: str | None = None, scope: Path | None = None) -> Sequence[AskShown]:
         """What sessions wait for; for the owner only."""
-        raise NotImplementedError
+        require_owner(scope)
+        return self._asking.all() if id_ is None else await self._asking.of(id_)
 
     async def answer(
         self,
@@ -159,10 +186,16 @@ class Sessions(Waits):
         scope: Path | None = None,
     ) -> AskShown:
         """For the owner only. A permission takes a `reply`, a question the labels for each of its questions."""
-        raise NotImplementedError
+        require_owner(scope)
+        return await self._asking.answer(ask_id, reply, answers, message)
 
     # ---- changes
 
-    def listen(self, told: Callable[[frozenset[Change]], None]) -> Callable[[], None]:
+    def listen(self, told: Told) -> Callable[[], None]:
         """Be told what has changed, many changes at once; answers how to end that."""
-        raise NotImplementedError
+        return self._changes.listen(told)
+
+
+def _require_count(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise RookeryError("invalid-input", f"a limit of {limit} shows nothing", "give 1 or more")
