@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from rookery.files.context.engine import BUDGET, LEAST, MOST, Answer, Context
 from rookery.files.context.rendering import Receipt
-from rookery.toolsets.toolset import Blocks, Resource, Tool
+from rookery.toolsets.resources import Resource
+from rookery.toolsets.toolset import Blocks, Tool
 from rookery.wire.provider import Call
 
 SCHEME = "context://"

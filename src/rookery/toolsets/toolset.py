@@ -13,6 +13,7 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.catalog import Catalog, Entry
 from rookery.system.errors import RookeryError
+from rookery.toolsets.resources import Resource
 from rookery.toolsets.schemas import input_schema, output_schema
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
 from rookery.wire.provider import Call, Changes, InputNeeded
@@ -36,6 +37,13 @@ class Blocks:
     content: Sequence[Mapping[str, Any]]
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
     error: RookeryError | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer that is an object in JSON already, as large ones are: it is not taken apart again."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -69,33 +77,6 @@ class Tool:
             "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
         return Entry(self.name, Raw(msgspec.json.encode(definition)))
-
-
-@dataclass(frozen=True)
-class Resource:
-    """Something to read at `uri`, or at every URI that begins as the template does, up to its first brace.
-
-    `read` gets the URI that was asked for, and answers text, or bytes of what is none. An error with a code that ends
-    in `-not-found` says that there is no such resource.
-    """
-
-    uri: str
-    name: str
-    description: str
-    read: Callable[[Call, str], Awaitable[str | bytes]]
-    media_type: str = "text/plain"
-
-    @property
-    def is_template(self) -> bool:
-        return "{" in self.uri
-
-    def fits(self, uri: str) -> bool:
-        return uri.startswith(self.uri.partition("{")[0]) if self.is_template else uri == self.uri
-
-    def entry(self) -> Entry:
-        key = "uriTemplate" if self.is_template else "uri"
-        definition = {"name": self.name, "description": self.description, "mimeType": self.media_type}
-        return Entry(self.uri, Raw(msgspec.json.encode({key: self.uri, **definition})))
 
 
 @dataclass
@@ -189,6 +170,9 @@ def _answer(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Blocks):
         failed: Mapping[str, Any] = results.failed_by(value.error) if value.error is not None else {}
         return {**failed, "content": value.content, "_meta": value.meta}
+    if isinstance(value, Written):
+        content = [{"type": "text", "text": value.text}]
+        return {"content": content, "structuredContent": Raw(value.text.encode())}
     told = value if isinstance(value, Told) else Told(value)
     plain = msgspec.to_builtins(told.value)
     plain = {**plain, "error": told.error.as_dict()} if told.error is not None else plain
