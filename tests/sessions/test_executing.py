@@ -277,12 +277,17 @@ async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one
         await asyncio.to_thread(sleeper.wait, LIMIT)
         assert (await stage.run("bash", command="echo next", description="next")).output == "next\n"
 
-        closed = begin(LIMIT)
-        sleeper = await stage.sleeper()
-        stage.executor.end(stage.session)
-        with pytest.raises(RookeryError, match="was closed while bash ran"):
-            await closed
-        await asyncio.to_thread(sleeper.wait, LIMIT)
+        for delete in (True, False):
+            closed = begin(LIMIT)
+            sleeper = await stage.sleeper()
+            if delete:
+                await stage.client.delete_session(stage.session)
+            else:
+                await stage.client.archive_session(stage.session, 1.0)
+            with pytest.raises(RookeryError, match="was closed while bash ran"):
+                await closed
+            await asyncio.to_thread(sleeper.wait, LIMIT)
+            await stage.begin()
 
         for child in await stage.children():
             await stage.client.delete_session(child.id)

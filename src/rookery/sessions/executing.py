@@ -33,7 +33,6 @@ class Executor:
     def __init__(self, plays: Plays) -> None:
         self._plays = plays
         self._children = Children()
-        self._running: set[Running] = set()
         self._tasks = TaskSet("tools by name")
 
     async def execute(
@@ -69,13 +68,6 @@ class Executor:
         play = Play(None, {})
         await self._run(life, session_id, play, timeout, None)
         return runnable(play.offered.result())
-
-    def end(self, session_id: str) -> None:
-        """End what runs in a session, which is closed."""
-        for one in self._running:
-            if one.session.id == session_id and not one.unwanted.done():
-                told = f"{session_id} was closed while {one.play.tool} ran"
-                one.unwanted.set_result(RookeryError("session-not-found", told, "run it in another session"))
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -113,7 +105,7 @@ class Executor:
         return Running.begin(self._tasks, life, session, child, play)
 
     async def _ended(self, running: Running, until: float, progress: Progress | None) -> ToolRun | RookeryError:
-        self._running.add(running)
+        running.life.listeners.append(running.hear)
         try:
             with self._plays.playing(running.child.id, running.play):
                 async with asyncio.timeout_at(until):
@@ -127,7 +119,7 @@ class Executor:
             self._tasks.start(self._stop(running), "stop")
             raise
         finally:
-            self._running.discard(running)
+            running.life.listeners.remove(running.hear)
 
     # ---- what is left of a child's turn
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from rookery.agents.client import AgentClient
+from rookery.agents.events import Event, SessionGone, SessionSeen
 from rookery.agents.injection import TOOL_MODEL
 from rookery.agents.life import Life
 from rookery.agents.records import Message, Session
@@ -44,6 +45,19 @@ class Running:
     def doing(self) -> str:
         asks = [ask for one in self.life.watcher.sessions for ask in one.asks if ask.session == self.child.id]
         return f"it waits for an answer: {asks[0].text}" if asks else f"{self.play.tool} runs"
+
+    def hear(self, event: Event) -> None:
+        """Its session may be closed or deleted meanwhile, by whomever."""
+        match event:
+            case SessionGone(id_):
+                gone = id_
+            case SessionSeen(session) if session.time.archived is not None:
+                gone = session.id
+            case _:
+                return
+        if gone == self.session.id and not self.unwanted.done():
+            told = f"{gone} was closed while {self.play.tool} ran"
+            self.unwanted.set_result(RookeryError("session-not-found", told, "run it in another session"))
 
     async def ended(self, progress: Progress | None) -> ToolRun | RookeryError:
         """What came of it. Told meanwhile is what it does; raises why it is not wanted any more."""

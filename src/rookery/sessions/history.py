@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
+
 from rookery.agents.records import Session
 from rookery.sessions.finding import Finding, Found
 from rookery.sessions.hidden import is_hidden
@@ -40,7 +42,7 @@ class History:
         books = await asyncio.gather(*(room.ledger.book(one) for one in (session, *hidden)))
         ids = [session.id, *(one.id for one in hidden)]
         return [
-            run
+            msgspec.structs.replace(run, session_id=session.id)
             for id_, book in zip(ids, books, strict=True)
             for message in book.messages(running=room.running(id_))
             for run in message.parts
