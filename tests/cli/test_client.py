@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rookery.clients.known import CLIENTS
+from tests.support.endpoints import JSON, ask, bearer, mcp, token_of
 from tests.support.house import ROOKERY, House, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository
-from tests.support.ws import app, made
+from tests.support.ws import app, made, ws
 
 
 @requirement("client.print.http")
@@ -22,12 +23,14 @@ def test_what_is_printed_is_the_config_alone_and_the_rest_is_narration(house: Ho
     entry |= {"headers": {"Authorization": "Bearer ${ROOKERY_TOKEN}"}}
     assert json.loads(done.stdout) == {"mcpServers": {"rookery": entry}}
     assert f"this goes into {Path.home() / '.claude.json'}" in done.stderr
-    # What it says to do works.
-    (line,) = [line for line in done.stderr.splitlines() if "export" in line]
-    told = subprocess.run(
-        ["sh", "-c", f"{line.partition(': ')[2]} && printenv ROOKERY_TOKEN"], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.strip() == house.token
+    assert exported(done.stderr) == house.token
+
+
+def exported(narration: str) -> str:
+    """What is in ROOKERY_TOKEN for whoever does what was said."""
+    (line,) = [line for line in narration.splitlines() if "export" in line]
+    said = [f"PATH={ROOKERY.parent}:$PATH", line.partition(": ")[2], "printenv ROOKERY_TOKEN"]
+    return subprocess.run(["sh", "-c", " && ".join(said)], capture_output=True, text=True, check=True).stdout.strip()
 
 
 @requirement("client.print.nine")
@@ -58,13 +61,15 @@ def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
     checkout = app(Path.home() / "src" / "app")
     made("fix/login", "--no-agent", cwd=checkout)
     shown = rookery("client", "print", "cursor", "--workspace", "fix/login", cwd=checkout)
-    url = json.loads(shown.stdout)["mcpServers"]["rookery"]["url"]
-    path = url.removeprefix(f"http://127.0.0.1:{house.port}")
-    assert path.startswith("/w/app-") and path.endswith("/fix%2Flogin/mcp")
+    port = mcp("fix/login", checkout)["port"]
+    assert json.loads(shown.stdout)["mcpServers"]["rookery"]["url"] == f"http://127.0.0.1:{port}/mcp"
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "it", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
-    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    assert house.http("POST", path, body, headers=headers).status == 200
+    # What it says to do gives a token that opens this workspace, and nothing else.
+    token = exported(shown.stderr)
+    assert token not in (house.token, "") and token not in shown.stdout + shown.stderr
+    assert ask(port, "POST", "/mcp", body, **JSON, **bearer(token)).status == 200
+    assert house.http("GET", "/api/status", token=token).status == 403
     shown = rookery("client", "print", "cursor", "--workspace", "fix/login", "--transport", "bridge", cwd=checkout)
     entry = json.loads(shown.stdout)["mcpServers"]["rookery"]
     assert entry["command"] == str(ROOKERY)
@@ -77,6 +82,28 @@ def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
         check=True,
     )
     assert json.loads(said.stdout)["result"]["serverInfo"]["name"] == "rookery"
+
+
+@requirement("client.print.options")
+def test_a_workspace_without_a_server_is_not_aimed_at_over_http(house: House) -> None:
+    checkout = app(Path.home() / "src" / "app")
+    made("fix", "--no-agent", cwd=checkout)
+    ws("close", "fix", cwd=checkout)
+    done = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fix is closed" in done.stderr and "rookery ws open app-" in done.stderr
+    assert not (Path.home() / ".cursor").exists()
+    bridged = rookery("client", "install", "cursor", "--workspace", "fix", "--transport", "bridge", cwd=checkout)
+    assert bridged.returncode == 0, bridged.stderr
+
+
+def test_the_token_of_a_workspace_is_printed_where_it_is_asked_for(house: House) -> None:
+    checkout = app(Path.home() / "src" / "app")
+    path = made("fix", "--no-agent", cwd=checkout)
+    token = ws("token", cwd=path).strip()
+    assert json.loads(ws("token", "fix", "--json", cwd=checkout)) == {"token": token}
+    assert token == token_of(house, "fix")
+    assert token not in ws("show", "--json", cwd=path) + str(house.log())
 
 
 @requirement("client.install.edit")

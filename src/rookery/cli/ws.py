@@ -12,6 +12,7 @@ COMMANDS = {
     "path": ("rookery.cli.ws_show", "Print the path of a workspace."),
     "open": ("rookery.cli.ws_show:open_", "Open a workspace: its agent and its endpoint may run."),
     "close": ("rookery.cli.ws_show", "Close a workspace: what runs in it is stopped, and its files stay."),
+    "token": ("rookery.cli.ws_show", "Print the token that opens a workspace and no other."),
     "prepare": ("rookery.cli.ws_create", "Prepare a workspace again: bring files along and run the setup command."),
     "diff": ("rookery.cli.ws_diff", "Show what a workspace has changed since its base."),
     "exec": ("rookery.cli.ws_exec:exec_", "Run a program in a workspace, with its ports in the environment."),

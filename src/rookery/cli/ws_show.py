@@ -1,4 +1,4 @@
-"""`rookery ws show`, `path`, `open` and `close`."""
+"""`rookery ws show`, `path`, `open`, `close` and `token`."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from rookery.cli.ws_names import NAME, Known, Record, common
 def show(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show one workspace.
 
-    Its place, branch and state, what has changed in it, its ports and its metadata.
+    Its place, branch and state, what has changed in it, its MCP server, its ports and its metadata.
     """
     known = Known(no_start, project)
     one = known.one(name)
@@ -60,6 +60,22 @@ def close(name: str | None, project: str | None, as_json: bool, no_start: bool) 
     _turn("close", name, Known(no_start, project), as_json)
 
 
+@click.command(epilog='\b\nExamples:\n  export ROOKERY_TOKEN="$(rookery ws token fix-login)"\n')
+@NAME
+@common
+def token(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
+    """Print the token that opens a workspace and no other.
+
+    A client that has it reaches the MCP server of this workspace, and nothing else of Rookery.
+    """
+    known = Known(no_start, project)
+    data = known.ask_of(known.one(name), "token")
+    if as_json:
+        output.answer_json(data)
+    else:
+        output.answer(json.loads(data)["token"])
+
+
 def _turn(verb: str, name: str | None, known: Known, as_json: bool) -> None:
     one = known.one(name)
     data = known.ask_of(one, verb, method="POST")
@@ -67,6 +83,8 @@ def _turn(verb: str, name: str | None, known: Known, as_json: bool) -> None:
         output.answer_json(data)
     else:
         output.answer(f"{visible(one['name'])} is {'open' if verb == 'open' else 'closed'}")
+        if verb == "open":
+            output.narrate(f"its MCP server: {_mcp(json.loads(data))}")
 
 
 def details(one: Record, environment: dict[str, str]) -> str:
@@ -80,6 +98,7 @@ def details(one: Record, environment: dict[str, str]) -> str:
         ("changes", (changes(status) or "none") if status else ""),
         ("conflicts", ", ".join(status.get("conflicts", ())) if status else ""),
         ("agent", _agent(one)),
+        ("mcp", _mcp(one)),
         ("ports", environment.get("ROOKERY_PORTS", "")),
     ]
     lines = [output.paint(visible(one["name"]), "bold")]
@@ -94,3 +113,10 @@ def _agent(one: Record) -> str:
     agent = one["agent"]
     where = f"port {agent['port']}" if agent["port"] is not None else agent.get("detail") or ""
     return ", ".join(filter(None, [agent_of(one) or "none", where]))
+
+
+def _mcp(one: Record) -> str:
+    mcp = one["mcp"]
+    clients = mcp["connected_clients"]
+    told = [mcp["url"] or "", f"{clients} client{'s' * (clients != 1)}" if clients else "", mcp["last_error"] or ""]
+    return ", ".join(filter(None, told))

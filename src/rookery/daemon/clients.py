@@ -12,7 +12,7 @@ from typing import Any
 
 from rookery.cli import link, output
 from rookery.cli.failure import Failure, report
-from rookery.cli.ws_names import Known, quoted
+from rookery.cli.ws_names import Known
 from rookery.clients.editing import snippet
 from rookery.clients.entries import TOKEN, Entry, Target, entry_of
 from rookery.clients.install import install
@@ -77,7 +77,7 @@ def _run(options: ClientOptions) -> None:
     else:
         output.answer(text)
         output.narrate(f"this goes into {path}")
-    for line in _next(client, entry, told):
+    for line in _next(client, entry, told, _token(workspace)):
         output.narrate(line)
 
 
@@ -95,17 +95,38 @@ def _file(client: Client, options: ClientOptions, workspace: dict[str, Any] | No
 
 def _target(options: ClientOptions, transport: Transport, workspace: dict[str, Any] | None) -> Target:
     words = ["bridge"]
-    place = ""
     if workspace is not None:
         words += ["--workspace", f"{workspace['project']}/{workspace['name']}"]
-        place = f"/w/{quoted(workspace['project'])}/{quoted(workspace['name'])}"
     # A client that is no child of this shell does not know which state folder is meant.
     home = {_HOME: str(places.state_folder())} if os.environ.get(_HOME) else {}
     url = ""
-    if transport == "http":
-        status = json.loads(link.call("GET", "/api/status", start=options.start))
-        url = f"{status['daemon']['url']}{place}/mcp"
+    if transport == "http" and workspace is not None:
+        url = _own_url(workspace)
+    elif transport == "http":
+        url = json.loads(link.call("GET", "/api/status", start=options.start))["daemon"]["mcp_url"]
     return Target(options.name, url, [*_command(), *words], home)
+
+
+def _own_url(workspace: dict[str, Any]) -> str:
+    """That of the port which the workspace keeps."""
+    mcp, name = workspace["mcp"], f"{workspace['project']}/{workspace['name']}"
+    if mcp["url"] is None and not workspace["open"]:
+        wrong = f"{workspace['name']} is closed, and its MCP server with it"
+        raise Failure("invalid-input", wrong, f"open it first: rookery ws open {name}; or use --transport bridge")
+    if mcp["url"] is None:
+        wrong = f"the MCP server of {workspace['name']} does not run: {mcp['last_error']}"
+        again = f"then close and open it: rookery ws close {name} && rookery ws open {name}"
+        raise Failure("invalid-input", wrong, f"{again}; or use --transport bridge")
+    return mcp["url"]
+
+
+def _token(workspace: dict[str, Any] | None) -> str:
+    """How a shell gets the token: the owner's, or that of the workspace, which opens nothing else."""
+    if workspace is None:
+        return f"cat {shlex.quote(str(places.token_file(places.state_folder())))}"
+    home = f"{_HOME}={shlex.quote(str(places.state_folder()))} " if os.environ.get(_HOME) else ""
+    words = ["rookery"] if shutil.which("rookery") else _command()
+    return home + shlex.join([*words, "ws", "token", f"{workspace['project']}/{workspace['name']}"])
 
 
 def _command() -> list[str]:
@@ -120,13 +141,12 @@ def _done(told: dict[str, Any]) -> str:
     return f"{told['name']} is {words[told['change']]}: {told['file']}"
 
 
-def _next(client: Client, entry: Entry, told: dict[str, Any]) -> list[str]:
+def _next(client: Client, entry: Entry, told: dict[str, Any], token: str) -> list[str]:
     lines: list[str] = []
     if told.get("backup") and told["change"] == "changed":
         lines.append(f"as it was before: {told['backup']}")
-    token = places.token_file(places.state_folder())
     if entry.inputs:
-        lines.append(f"{client.title} asks for the token once: it is in {token}")
+        lines.append(f"{client.title} asks for the token once; this prints it: {token}")
     elif told["transport"] == "http":
-        lines.append(f'set {TOKEN} where {client.title} is started: export {TOKEN}="$(cat {shlex.quote(str(token))})"')
+        lines.append(f'set {TOKEN} where {client.title} is started: export {TOKEN}="$({token})"')
     return [*lines, *([client.after] if "change" in told else [])]

@@ -19,6 +19,7 @@ from rookery.daemon.files import FilesService
 from rookery.daemon.gateway import GatewayService
 from rookery.daemon.justfiles import Justfiles
 from rookery.daemon.opencode_configs import OpenCodeConfigs
+from rookery.daemon.sessions import SessionsService
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
 from rookery.daemon.workspaces import SETUP, WorkspacesService
@@ -75,6 +76,8 @@ class Composition:
         self.gateway.toolsets.append(self.files.toolset)
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
+        self.sessions = SessionsService(self.agents, self.workspaces.workspaces)
+        self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()
         self.agents.admits = lambda key: self.tokens.find(key) is not None
@@ -95,13 +98,15 @@ class Composition:
             mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
             agents=self.workspaces.agents,
             endpoints=lambda: self.endpoints,
+            sessions=self.sessions.sessions,
         )
         self.doors = self.gateway.doors(api.build(house))
-        self.endpoints = EndpointsService(settings, store, self.tokens, self.doors, self.gateway.lookup, events)
+        self.endpoints = EndpointsService(settings, store, self.tokens, self.doors, self.gateway, events)
         # Behind the gateway, since what was opened last is closed first.
         self.workspaces.workspaces.openness.companions += [self.files, self.endpoints, self.workspaces.agents]
         # Each is started after those that it needs.
-        self.services = (self.workspaces, self.files, self.gateway, self.endpoints, self.agents, self.upkeep)
+        inner = self.workspaces, self.files, self.gateway
+        self.services = (*inner, self.endpoints, self.agents, self.sessions, self.upkeep)
         # Called while clients can still be told that the daemon stops.
         self.closing: Sequence[Callable[[], None]] = [
             self.doors.close,

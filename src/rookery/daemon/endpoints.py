@@ -16,7 +16,7 @@ from rookery.api.status import State, Tool
 from rookery.daemon.endpoint_ports import EndpointPorts
 from rookery.daemon.endpoint_server import WorkspaceServer
 from rookery.daemon.follow import follow
-from rookery.daemon.lookup import WorkspaceLookup
+from rookery.daemon.gateway import GatewayService
 from rookery.daemon.settings import Settings
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
@@ -44,10 +44,10 @@ class EndpointsService:
     needs: Sequence[str] = ("http",)
 
     def __init__(
-        self, settings: Settings, store: Store, tokens: Tokens, doors: Doors, lookup: WorkspaceLookup, events: Bus
+        self, settings: Settings, store: Store, tokens: Tokens, doors: Doors, gateway: GatewayService, events: Bus
     ) -> None:
         self._settings, self._tokens, self._doors = settings, tokens, doors
-        self._lookup, self._events = lookup, events
+        self._lookup, self._taken, self._events = gateway.lookup, gateway.hub.workspace_ports, events
         self._ports = EndpointPorts(store, settings.endpoints.first_port)
         # By the path of the workspace, as it is shown.
         self._servers: dict[str, WorkspaceServer] = {}
@@ -87,6 +87,7 @@ class EndpointsService:
             await server.start(await self._ports.hold(own), functools.partial(self._place, own))
         except (RookeryError, OSError) as error:
             server.failed(error)
+        self._taken |= {server.port} if server.port is not None else set()
         if server.error is not None:
             logger.warning("the MCP server of %s: %s", workspace.path, server.error)
         self._tell(key)
@@ -97,6 +98,7 @@ class EndpointsService:
         self._listed.pop(key, None)
         if server is None:
             return False
+        self._taken.discard(server.port or 0)
         server.leave()
         self._tasks.start(server.stop(_DRAIN_SECONDS), f"drain {workspace.name}")
         self._tell(key, server.workspace)

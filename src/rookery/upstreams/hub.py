@@ -47,6 +47,8 @@ class Hub:
         self.files = Following(self._file_changed)
         # Where Rookery itself is served, once that is known.
         self.own_port: int | None = None
+        # And where its open workspaces are.
+        self.workspace_ports: set[int] = set()
         # Whether a session is still there: whatever is made for one ends with it, and else would never end.
         self.knows_session: Callable[[str], bool] = lambda session: False
         # The main checkout of the project that a directory is a workspace of.
@@ -84,9 +86,12 @@ class Hub:
             pool=self._pool,
             switches=self.switches,
             added=added,
-            load=lambda: self._checked(without_ourselves(self.files.read(directory), self.own_port)),
+            load=lambda: self._checked(without_ourselves(self.files.read(directory), self._own_ports())),
             approved=self._pool.connector.approved,
         )
+
+    def _own_ports(self) -> set[int]:
+        return self.workspace_ports | ({self.own_port} if self.own_port is not None else set())
 
     # ---- what is asked for
 

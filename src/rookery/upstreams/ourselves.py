@@ -1,5 +1,6 @@
 """Rookery is no server of its own: its clients keep its address in the very files that it reads servers from."""
 
+from collections.abc import Collection
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
@@ -9,11 +10,13 @@ from rookery.upstreams.definition import Definition, Problem
 from rookery.upstreams.sources import Found
 
 _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
+# What our own entries in the files of clients name; a workspace's port may not be open yet, or not any more.
+_TOKEN = "ROOKERY_TOKEN"
 
 
-def without_ourselves(found: Found, port: int | None) -> Found:
+def without_ourselves(found: Found, ports: Collection[int]) -> Found:
     """What was found, without those that lead back here: each of them would wait for itself."""
-    ours = [one for one in found.servers if _is_bridge(one) or (port is not None and _leads_to(one, port))]
+    ours = [one for one in found.servers if _is_bridge(one) or _leads_here(one, ports)]
     if not ours:
         return found
     notes = [
@@ -24,9 +27,9 @@ def without_ourselves(found: Found, port: int | None) -> Found:
     return msgspec.structs.replace(found, servers=others, problems=[*found.problems, *notes])
 
 
-def _leads_to(definition: Definition, port: int) -> bool:
+def _leads_here(definition: Definition, ports: Collection[int]) -> bool:
     parts = urlsplit(definition.url)
-    return parts.hostname in _HERE and parts.port == port
+    return parts.hostname in _HERE and (parts.port in ports or _TOKEN in str(definition.written.get("headers")))
 
 
 def _is_bridge(definition: Definition) -> bool:
