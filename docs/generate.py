@@ -25,6 +25,7 @@ from rookery.cli.main import cli
 from rookery.daemon.known import Known, known_settings
 from rookery.toolsets.hub import hub
 from rookery.toolsets.project import project_toolset
+from rookery.toolsets.session import session_toolset
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.gate import OPEN
 
@@ -159,7 +160,8 @@ def tools_page() -> Iterator[str]:
         "[troubleshooting](../guide/troubleshooting.md#error-codes)."
     )
     nothing = cast(Any, Mock())
-    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), hub(nothing)):
+    sessions = session_toolset(nothing, None, nothing)
+    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), sessions, hub(nothing)):
         yield f"## {toolset.name}"
         for entry in toolset.catalog.tools:
             definition = json.loads(bytes(entry.raw))

@@ -14,12 +14,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rookery.agents.service import AgentService
-from rookery.api import agents, guard, mcp, projects, trash, workspaces
+from rookery.api import agents, guard, mcp, projects, sessions, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
 from rookery.api.status import Daemon, Endpoints, Report, with_endpoint
 from rookery.api.streams import EventStream, since_of
+from rookery.sessions.service import Sessions
 from rookery.system import metrics
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
@@ -60,6 +61,7 @@ class House:
     mcp: mcp.Mcp
     agents: AgentService
     endpoints: Callable[[], Endpoints]
+    sessions: Sessions
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
@@ -76,6 +78,7 @@ def build(house: House) -> ASGIApp:
             *workspaces.routes(house.workspaces, house.endpoints, lambda: house.daemon().url),
             *agents.routes(house.workspaces, house.agents),
             *trash.routes(house.workspaces),
+            *sessions.routes(house.sessions),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
             *guard.routes(lambda: house.guard),

@@ -18,6 +18,7 @@ COMMANDS = {
     "project": ("rookery.cli.project", "The repositories that Rookery knows."),
     "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
     "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
+    "session": ("rookery.cli.session", "Sessions: conversations of agents, driven from outside."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
     "client": ("rookery.cli.client", "Configs for the programs that connect to Rookery."),

@@ -122,7 +122,8 @@ class SessionCalls:
         return await self._sessions.asks(given.sessionId, self._scope)
 
     async def answer(self, call: Call, given: AnswerAsk) -> AskShown:
-        await self._answering()
+        if self._scope is None:
+            await self._answering()
         return await self._sessions.answer(
             given.askId, given.reply, answers=given.answers, message=given.message, scope=self._scope
         )

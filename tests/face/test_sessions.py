@@ -1,0 +1,62 @@
+"""Sessions for Python programs: the real daemon, the real OpenCode, a scripted model."""
+
+import pytest
+
+import rookery
+from tests.support.requirements import requirement
+from tests.support.sessions import README, a_driven_colony
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+
+@requirement("session.face.python", "session.send.wait", "session.wait.toast", "session.wait.timeout")
+async def test_a_program_drives_a_session_and_what_ends_badly_is_raised_or_answered() -> None:
+    async with a_driven_colony("fix") as (colony, (path,)), rookery.connect() as r:
+        ws = await r.workspaces.get("fix")
+        s = await ws.sessions.create(title="By Python")
+        assert (s.directory, s.status, s.record.title) == (path, "idle", "By Python")
+        assert (await s.send("hello", wait=True, timeout=120)).content == "Good morning."
+        said = await s.messages()
+        assert [each.content for each in said] == ["hello", "Good morning."]
+        assert await s.messages(since=said[0].time / 1000) == said[1:] == await s.messages(1)
+        assert (await s.refresh()).record.message_count == 2
+        assert [each.id for each in await ws.sessions.list()] == [s.id]
+        assert [each.id for each in await r.sessions.list()] == [s.id]
+        assert (await r.sessions.get(s.id)).record.title == s.record.title
+
+        await s.show_toast("all done", variant="success", duration=60)
+        toast = (await s.wait_for_toast("done", timeout=10)).toast
+        assert toast is not None and toast.message == "all done"
+        assert [each.message for each in await s.toasts()] == ["all done"]
+        run = await s.execute_tool("read", {"filePath": str(path / "README.md")})
+        assert run.output is not None and README.strip() in run.output
+        assert [each.tool for each in await s.tool_history()] == ["read"]
+        await s.send("list", timeout=120)
+        assert (await s.wait_for_tool("glob")).found and (await s.wait_for_file("README.md", pattern="app")).found
+        assert (await s.wait_for_message("morning", role="assistant")).match == "morning"
+
+        for failing, code in (
+            (s.send("fail", timeout=120), "turn-failed"),
+            (s.execute_tool("read", {"filePath": str(path / "missing")}), "tool-failed"),
+            (s.wait_for_toast("never", timeout=0.2), "timeout"),
+            (s.wait_for_message("(", timeout=1), "invalid-input"),
+            (r.sessions.get("ses_unknown"), "session-not-found"),
+        ):
+            with pytest.raises(rookery.RookeryError) as caught:
+                await failing
+            assert caught.value.code == code
+        assert not (await s.wait_for_message("never", timeout=0.2, check=False)).found
+        assert (await s.send("fail", timeout=120, check=False)).status == "error"
+
+        assert (await s.send("ask", wait=False)).status == "taken"
+        await colony.until_all(lambda all_: all_["fix"]["attention"])
+        (ask,) = await s.asks()
+        assert [each.id for each in await r.sessions.asks()] == [ask.id] and "echo asked" in ask.text
+        assert (await s.answer(ask, "once")).id == ask.id
+        await s.wait_for_message("Done", timeout=120)
+        assert (path / "asked.txt").exists()
+        await s.send("hold", wait=False)
+        assert (await s.abort()).id == s.id
+        await s.wait_for_idle(timeout=120)
+        await s.close()
+        assert await ws.sessions.list() == []
