@@ -1,0 +1,72 @@
+"""A caller's pattern finds what it should, and none of them keeps the others waiting."""
+
+import asyncio
+
+import pytest
+
+from rookery.sessions.patterns import LONGEST, Patterns
+from rookery.system.errors import RookeryError
+from tests.support.clock import SetClock
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_text_that_fits_is_told() -> None:
+    patterns = Patterns()
+    assert await patterns.compile(r"needle \d+").search("a needle 42 in hay") == "needle 42"
+    assert await patterns.compile("(?i)ENFORCEMENT|done").search("boulder enforcement") == "enforcement"
+    assert await patterns.compile("^two$").search("one\ntwo") is None
+    assert await patterns.compile("(?m)^two$").search("one\ntwo") == "two"
+    assert await patterns.compile("日本").search("in 日本") == "日本"
+    assert await patterns.compile("x").search("no\udcff") is None
+    assert await patterns.compile("a*").search("") == ""
+
+
+@requirement("session.wait.pattern")
+@pytest.mark.parametrize(
+    "pattern", ["", "(", "[a", "*", "(?=ahead)", r"(a)\1", "\ud800", "x" * (LONGEST + 1), "((a{1000}){1000}){1000}"]
+)
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(RookeryError) as caught:
+        Patterns().compile(pattern)
+    assert caught.value.code == "invalid-input"
+
+
+@requirement("session.wait.pattern")
+async def test_a_pattern_that_backtracks_elsewhere_takes_no_time_here() -> None:
+    for pattern in (r"(a|aa)+$", r"(x+x+)+y", r"(\w+\s?)*$"):
+        await Patterns().compile(pattern).search("a" * 100_000 + "!")
+
+
+@requirement("session.wait.pattern")
+async def test_a_search_that_would_take_long_is_refused_and_one_that_takes_a_while_holds_nobody_up() -> None:
+    patterns = Patterns()
+    heavy = patterns.compile("(a{1,100}){1,10}b")
+    with pytest.raises(RookeryError) as caught:
+        await heavy.search("a" * 1_000_000)
+    assert (caught.value.code, "too long" in caught.value.message) == ("invalid-input", True)
+    slow = asyncio.ensure_future(heavy.search("a" * 20_000))
+    await asyncio.sleep(0)
+    # The loop goes on, and short searches are not behind it.
+    assert await patterns.compile("quick").search("quick") == "quick"
+    assert not slow.done()
+    assert await slow is None
+
+
+async def test_a_wait_that_has_spent_its_time_on_searches_is_ended() -> None:
+    clock = SetClock()
+    pattern = Patterns(clock).compile("(a{1,100}){1,10}b")
+
+    class Slow:
+        programsize = 10**6
+
+        def search(self, text: str) -> None:
+            clock.now += 4
+
+    pattern._compiled = Slow()
+    assert await pattern.search("some") is None
+    assert await pattern.search("some") is None
+    with pytest.raises(RookeryError) as caught:
+        await pattern.search("some")
+    assert caught.value.code == "invalid-input"

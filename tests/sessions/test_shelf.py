@@ -1,0 +1,38 @@
+"""The books of all sessions take so many bytes and no more, unless somebody holds them."""
+
+import msgspec
+
+from rookery.agents.records import Message
+from rookery.sessions.book import Book
+from rookery.sessions.shelf import Shelf
+
+
+def a_book(session: str, size: int = 10_000) -> Book:
+    book = Book(session, 1_000_000)
+    part = {"id": "p", "type": "text", "text": "x" * size}
+    book.fill(msgspec.convert([{"info": {"id": "m", "role": "user"}, "parts": [part]}], list[Message]))
+    return book
+
+
+def test_the_book_that_was_not_used_for_longest_goes_first() -> None:
+    shelf = Shelf(40_000)
+    for name in ("a", "b", "c"):
+        shelf.put(a_book(name))
+    assert shelf.take("a") is not None
+    shelf.put(a_book("d"))
+    assert [name for name in "abcd" if shelf.look(name) is not None] == ["a", "c", "d"]
+    assert shelf.size <= 40_000
+    shelf.drop("a")
+    assert shelf.take("a") is None
+
+
+def test_a_book_that_is_held_stays_and_so_does_the_one_that_has_grown() -> None:
+    shelf = Shelf(25_000)
+    held, large = a_book("held"), a_book("large", 50_000)
+    held.pins += 1
+    for book in (held, a_book("free"), large):
+        shelf.put(book)
+    assert [name for name in ("held", "free", "large") if shelf.look(name) is not None] == ["held", "large"]
+    held.pins -= 1
+    shelf.trim(large)
+    assert shelf.look("held") is None and shelf.look("large") is large

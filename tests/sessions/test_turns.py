@@ -1,0 +1,155 @@
+"""Turns of the real OpenCode: what was said, run, asked and broken comes back to whoever sent the message."""
+
+import asyncio
+
+import pytest
+
+from tests.support.driving import driving, refusal
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+RUN = {"call": "bash", "with": {"command": "echo ran", "description": "run"}}
+SCRIPT = steps(
+    hello=[{"say": "hello yourself"}],
+    first=[{"say": "the first", "hold": "first"}],
+    second=[{"say": "the second"}],
+    run=[{"say": "I run it.", **RUN}, {"call": "frobnicate", "with": {"a": 1}}, {"say": "It ran."}],
+    outside=[{"call": "read", "with": {"filePath": "/etc/hostname"}}, {"say": "read"}],
+    choose=[
+        {"call": "question", "with": {"questions": [
+            {"question": "Which?", "header": "Pick", "options": [{"label": "A", "description": "a"}]}
+        ]}},
+        {"say": "chosen"},
+    ],
+    refuse=[{"error": 400, "message": "no such thing"}],
+    down=[{"error": 503, "message": "overloaded"}],
+    torn=[{"say": "half of it", "disconnect": True}],
+    slow=[{"say": "one two three four five six seven eight nine ten", "pace": 0.2}],
+)  # fmt: skip
+
+
+@requirement("session.send.wait", "session.send.input", "session.history.get")
+async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
+    async with driving(SCRIPT) as stage:
+        sessions = stage.sessions
+        one = await stage.agency.create("one")
+        session = await stage.session(one)
+        taken = await sessions.send(session, "hello", wait=False)
+        assert (taken.status, taken.content, taken.session_id) == ("taken", "", session)
+        found = await sessions.wait_for_message(session, "hello yourself", 60, role="assistant")
+        assert found.found
+        assert (await sessions.wait_for_idle(session)).found
+        assert (await sessions.messages(session)).messages[0].id == taken.message_id
+
+        turn = await sessions.send(session, "run", timeout=60, progress=stage.progress)
+        assert (turn.status, turn.content, turn.error, turn.note) == ("finished", "I run it.\nIt ran.", None, None)
+        assert [(run.tool, run.status, run.output) for run in turn.parts] == [
+            ("bash", "completed", "ran\n"),
+            ("frobnicate", "error", None),
+        ]
+        assert [one.role for one in turn.messages] == ["assistant"] * 3
+        history = await sessions.tool_history(session)
+        assert history == list(turn.parts)
+        assert history[0].start is not None and history[0].end is not None and history[0].end >= history[0].start
+        assert await sessions.tool_history(limit=1) == [turn.parts[1]]
+
+        # Two at once are answered one after the other, each with its own.
+        both = asyncio.gather(sessions.send(session, "first", timeout=60), _later(stage, one, session))
+        turns = await both
+        assert [turn.content for turn in turns] == ["the first", "the second"]
+        assert {turn.status for turn in turns} == {"finished"}
+        for content, code in (("", "invalid-input"), (" \n", "invalid-input"), ("x" * 1_000_001, "invalid-input")):
+            async with refusal(code):
+                await sessions.send(session, content)
+        for seconds in (-1, 1e9, float("nan")):
+            async with refusal("invalid-input"):
+                await sessions.send(session, "hello", timeout=seconds)
+        assert (await sessions.get(session)).message_count == len((await sessions.messages(session, None)).messages)
+
+
+async def _later(stage, workspace, session):  # type: ignore[no-untyped-def]
+    await stage.until_is(workspace, session, "busy")
+    sending = asyncio.ensure_future(stage.sessions.send(session, "second", timeout=60))
+    await stage.sessions.wait_for_message(session, "^second$", 60, role="user")
+    stage.agency.model.release("first")
+    return await sending
+
+
+@requirement("session.send.timeout", "session.wait.timeout")
+async def test_f05_a_model_that_is_dead_slow_or_torn_ends_no_session() -> None:
+    async with driving(SCRIPT) as stage:
+        sessions = stage.sessions
+        session = await stage.session(await stage.agency.create("one"))
+        assert (await sessions.send(session, "hello", timeout=60)).status == "finished"
+        turn = await sessions.send(session, "refuse", timeout=60)
+        assert turn.status == "error"
+        assert turn.error is not None and "no such thing" in turn.error
+
+        # Slow: what was seen so far, and the turn goes on by itself.
+        turn = await sessions.send(session, "slow", timeout=1.2, progress=stage.progress)
+        assert (turn.status, turn.error) == ("timeout", None)
+        assert turn.note is not None and turn.note.startswith("the turn goes on")
+        assert "one two three four five six seven eight nine ten".startswith(turn.content.strip())
+        assert (await sessions.wait_for_message(session, "nine ten", 60)).found
+        assert (await sessions.wait_for_idle(session, 60)).found
+
+        # Dead: OpenCode asks it again and again, which shows; the turn can be ended.
+        turn = await sessions.send(session, "down", timeout=3)
+        assert turn.status == "timeout"
+        shown = await sessions.get(session)
+        assert (shown.status, shown.opencode) == ("active", "retry")
+        assert "overloaded" in shown.detail
+        late = await sessions.wait_for_idle(session, 0.3, progress=stage.progress)
+        assert (late.found, late.session) == (False, None)
+        assert late.seen is not None and "overloaded" in late.seen
+        await sessions.abort(session)
+        assert (await sessions.wait_for_idle(session, 60)).found
+
+        turn = await sessions.send(session, "torn", timeout=3)
+        assert turn.status in ("error", "timeout")
+        await sessions.abort(session)
+        assert (await sessions.wait_for_idle(session, 60)).found
+        # Whatever it was, the next message is answered.
+        assert (await sessions.send(session, "hello", timeout=60)).content == "hello yourself"
+
+
+@requirement("session.asks.visible")
+async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
+    async with driving(SCRIPT) as stage:
+        sessions = stage.sessions
+        session = await stage.session(await stage.agency.create("one"))
+        turn = await sessions.send(session, "outside", timeout=20)
+        assert turn.status == "timeout"
+        (ask,) = turn.asks
+        assert turn.note is not None and ask.text in turn.note
+        assert (ask.kind, ask.session_id, ask.workspace) == ("permission", session, "one")
+        assert (
+            [each.id for each in await sessions.asks()]
+            == [ask.id]
+            == [each.id for each in await sessions.asks(session)]
+        )
+        assert ((await sessions.get(session)).status, (await sessions.get(session)).opencode) == ("active", "asking")
+        for wrong in ({"reply": None}, {"reply": "maybe"}, {"answers": [["A"]]}):
+            async with refusal("invalid-input"):
+                await sessions.answer(ask.id, **wrong)  # pyright: ignore[reportArgumentType]
+        # Nobody has answered meanwhile.
+        assert await sessions.asks(session) == [ask]
+        assert await sessions.answer(ask.id, "reject", message="not that one") == ask
+        assert await sessions.asks() == []
+        assert (await sessions.wait_for_idle(session, 60)).found
+        (run,) = await sessions.tool_history(session)
+        assert (run.tool, run.status) == ("read", "error")
+        async with refusal("invalid-input", ask.id):
+            await sessions.answer(ask.id, "once")
+
+        sending = asyncio.ensure_future(sessions.send(session, "choose", timeout=60))
+        await stage.until(lambda: any(room.asks() for room in sessions._finding.rooms(None)))
+        (question,) = await sessions.asks(session)
+        assert (question.kind, question.options) == ("question", (("A",),))
+        for wrong in ({"reply": "once"}, {"answers": []}):
+            async with refusal("invalid-input"):
+                await sessions.answer(question.id, **wrong)  # pyright: ignore[reportArgumentType]
+        await sessions.answer(question.id, answers=[["A"]])
+        assert (await sending).content == "chosen"
