@@ -14,11 +14,12 @@ import pytest
 
 from rookery.agents.client import AgentClient
 from rookery.agents.life import Life
-from rookery.agents.records import Session, ToolState
+from rookery.agents.records import Session
 from rookery.agents.supervision import Pace
 from rookery.sessions.executing import Executor
 from rookery.sessions.hidden import is_hidden
 from rookery.sessions.records import ToolRun
+from rookery.sessions.service import Sessions
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 from tests.support.agency import LIMIT, Agency, an_agency
@@ -52,8 +53,9 @@ T = TypeVar("T")
 class Stage:
     """A session of an agent, and tools that are run beside it."""
 
-    def __init__(self, agency: Agency, executor: Executor, life: Life, folder: Path) -> None:
-        self.agency, self.executor, self.life, self.folder = agency, executor, life, folder
+    def __init__(self, agency: Agency, sessions: Sessions, executor: Executor, life: Life) -> None:
+        self.agency, self.sessions, self.executor, self.life = agency, sessions, executor, life
+        self.folder = Path(life.client.directory)
         self.session = ""
 
     @property
@@ -96,13 +98,12 @@ class Stage:
 
         return await self.until(look)
 
-    async def written(self, call: str) -> ToolState:
-        """What OpenCode wrote down of a call, once it has ended."""
+    async def noted(self, run: ToolRun, status: str) -> ToolRun:
+        """What the history of the session says of a run, once it has come so far."""
 
-        async def look() -> ToolState | None:
-            messages = [await self.client.messages(child.id) for child in await self.children()]
-            parts = [part for each in messages for message in each for part in message.parts if part.call == call]
-            return next((part.state for part in parts if part.state and part.state.status == "completed"), None)
+        async def look() -> ToolRun | None:
+            runs = await self.sessions.tool_history(self.session)
+            return next((one for one in runs if one.id == run.id and one.status == status), None)
 
         return await self.until(look)
 
@@ -124,9 +125,10 @@ class Stage:
 async def a_stage(**more: Any) -> AsyncGenerator[Stage]:
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with an_agency(SCRIPT, app, **more) as agency:
-        executor = Executor(agency.gateway.parts.agents.plays)
+        sessions = Sessions(agency.agents, agency.gateway.workspaces)
+        executor = sessions.executor = Executor(agency.gateway.parts.agents.plays, 0.1)
         made = await agency.create("one")
-        stage = Stage(agency, executor, await agency.agents.up(made), made.path)
+        stage = Stage(agency, sessions, executor, await agency.agents.up(made))
         await stage.begin()
         try:
             yield stage
@@ -218,20 +220,22 @@ async def test_a_turn_that_runs_meanwhile_its_model_and_its_messages_are_left_al
         assert not stage.agency.model.requests.unforeseen
 
 
-@requirement("session.exec.real", "session.asks.visible")
+@requirement("session.exec.real", "session.exec.input", "session.history.get")
 async def test_the_sessions_rules_hold_and_what_they_ask_about_waits_for_an_answer() -> None:
     async with a_stage() as stage:
         await stage.begin(("bash", "*", "ask"), ("edit", "*", "deny"), ("read", "*.secret", "deny"), agent="plan")
-        told: list[str] = []
+        waits = asyncio.Event()
 
         async def tell(text: str) -> None:
-            told.append(text)
+            if text == "it waits for an answer: bash: echo asked":
+                waits.set()
 
         async def command(**more: Any) -> ToolRun:
             args = {"command": "echo asked", "description": "ask"}
             return await stage.executor.execute(stage.life, stage.session, "bash", args, timeout=LIMIT, **more)
 
         first = asyncio.ensure_future(command(progress=tell))
+        await asyncio.wait_for(waits.wait(), LIMIT)
         await stage.client.answer_permission(await stage.asked(), "once")
         assert (await first).output == "asked\n"
         second = asyncio.ensure_future(command())
@@ -241,8 +245,15 @@ async def test_the_sessions_rules_hold_and_what_they_ask_about_waits_for_an_answ
 
         begun = await command(wait=False)
         assert (begun.status, begun.tool, begun.origin) == ("running", "bash", "execute_tool")
-        await stage.client.answer_permission(await stage.asked(), "once")
-        assert (await stage.written(begun.id)).output == "asked\n"
+        asked = await stage.asked()
+        assert [one.asked_by != one.session_id for one in await stage.sessions.asks(stage.session)] == [True]
+        assert await stage.noted(begun, "running")
+        await stage.client.answer_permission(asked, "once")
+        done = await stage.noted(begun, "completed")
+        assert (done.output, done.session_id, done.origin) == ("asked\n", stage.session, "execute_tool")
+        history = await stage.sessions.tool_history(stage.session)
+        assert [one.status for one in history] == ["completed", "error", "completed"]
+        assert {one.parent for one in await stage.sessions.list()} == {None}
 
         denied = await stage.refused("write", filePath=str(stage.folder / "x"), content="x")
         assert denied.code == "tool-denied" and not (stage.folder / "x").exists()

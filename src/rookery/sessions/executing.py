@@ -22,16 +22,17 @@ from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 
 _SECONDS = 30.0
+_TELL_SECONDS = 5.0
 _STOP_SECONDS = 10.0
 # A child may be gone by the time that it is used.
 _TRIES = 2
 
 
 class Executor:
-    """`plays` are shown to the model that agents know as `injection.TOOL_MODEL`."""
+    """`plays` are shown to the model that agents know as `injection.TOOL_MODEL`; progress is told so often."""
 
-    def __init__(self, plays: Plays) -> None:
-        self._plays = plays
+    def __init__(self, plays: Plays, tell_seconds: float = _TELL_SECONDS) -> None:
+        self._plays, self._tell_seconds = plays, tell_seconds
         self._children = Children()
         self._tasks = TaskSet("tools by name")
 
@@ -109,7 +110,7 @@ class Executor:
         try:
             with self._plays.playing(running.child.id, running.play):
                 async with asyncio.timeout_at(until):
-                    return await running.ended(progress)
+                    return await running.ended(progress, self._tell_seconds)
         except TimeoutError:
             late = _late(running.play, running.doing())
             # What is said to have ended has ended.

@@ -18,7 +18,6 @@ from rookery.system.tasks import TaskSet
 
 # A turn has no limit of its own: whoever waits for it has.
 LONGEST_SECONDS = 7 * 86_400.0
-_TELL_SECONDS = 5.0
 # The call is in the last of the messages, or in the one before that.
 _NEWEST = 3
 
@@ -59,10 +58,10 @@ class Running:
             told = f"{gone} was closed while {self.play.tool} ran"
             self.unwanted.set_result(RookeryError("session-not-found", told, "run it in another session"))
 
-    async def ended(self, progress: Progress | None) -> ToolRun | RookeryError:
-        """What came of it. Told meanwhile is what it does; raises why it is not wanted any more."""
+    async def ended(self, progress: Progress | None, seconds: float) -> ToolRun | RookeryError:
+        """What came of it. Told meanwhile is what it does, so often; raises why it is not wanted any more."""
         over = {self.turn, self.play.ran, self.unwanted}
-        while not (await asyncio.wait(over, timeout=_TELL_SECONDS, return_when=asyncio.FIRST_COMPLETED))[0]:
+        while not (await asyncio.wait(over, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
             if progress is not None:
                 await progress(self.doing())
         if self.unwanted.done():
