@@ -200,6 +200,7 @@ async def test_a_workspaces_token_sees_its_own_sessions_and_only_the_owner_answe
                 "workspace-not-found",
             )
             await toast(colony, other, "not for one")
+            assert (await tell(owner, "wait_for_toast", sessionId=other, pattern="not for"))["found"]
             assert await tell(one, "get_toasts") == []
 
             asking = asyncio.ensure_future(tell(one, "send_message", sessionId=mine, content="ask", timeout=120_000))
