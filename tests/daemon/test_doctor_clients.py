@@ -4,15 +4,16 @@ import json
 import os
 from pathlib import Path
 
-from rookery.daemon.doctor_clients import client_checks
+from rookery.daemon.doctor_clients import Ports, client_checks
 from tests.support.house import House, rookery
 from tests.support.requirements import requirement
+from tests.support.ws import app, made, ws
 
 INSTALLED = ("zed", "codex", "cursor", "vscode", "opencode")
 
 
 def rows(port: int | None, **env: str) -> dict[str, tuple[str, str]]:
-    return {one.id: (one.status, one.summary) for one in client_checks(port, {**os.environ, **env})}
+    return {one.id: (one.status, one.summary) for one in client_checks(Ports(port, {}), {**os.environ, **env})}
 
 
 @requirement("client.real.connected")
@@ -51,3 +52,18 @@ def test_files_without_rookery_have_no_row() -> None:
     path.parent.mkdir()
     path.write_text('{"mcpServers": {"db": {"url": "http://127.0.0.1:9000/mcp"}, "x": {"command": "y"}}}')
     assert rows(1) == {}
+
+
+def test_an_entry_for_a_workspace_is_right_while_that_is_open(house: House) -> None:
+    checkout = app(Path.home() / "app")
+    made("fix", "--no-agent", cwd=checkout)
+    done = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)
+    assert done.returncode == 0, done.stderr
+
+    def row() -> dict[str, str]:
+        told = json.loads(rookery("doctor", "--json", env={"ROOKERY_TOKEN": "x"}).stdout)["checks"]
+        return next(one for one in told if one["id"] == "client cursor")
+
+    assert row()["status"] == "ok"
+    ws("close", "fix", cwd=checkout)
+    assert row()["status"] == "warning" and "that workspace is closed" in row()["summary"]

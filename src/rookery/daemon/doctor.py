@@ -15,7 +15,7 @@ import rookery
 from rookery.cli import link, output
 from rookery.daemon import layers
 from rookery.daemon.doctor_agents import agent_checks
-from rookery.daemon.doctor_clients import app_port, client_checks
+from rookery.daemon.doctor_clients import Ports, app_port, client_checks, workspace_ports
 from rookery.daemon.programs import Check, Programs
 from rookery.system import places
 from rookery.system.lock import FileLock, is_held
@@ -69,7 +69,7 @@ async def all_checks() -> list[Check]:
         *check_modes(state),
         *check_config(layered),
         *check_servers(),
-        *client_checks(app_port()),
+        *client_checks(Ports(app_port(), workspace_ports())),
     ]
 
 

@@ -1,13 +1,15 @@
 """What the doctor says of the files in which clients keep Rookery."""
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from rookery.cli import link
+from rookery.cli.failure import Failure
 from rookery.clients.editing import entries_in
 from rookery.clients.entries import TOKEN
 from rookery.clients.install import LARGEST
@@ -23,17 +25,43 @@ def app_port() -> int | None:
     return urlsplit(url).port if isinstance(url, str) else None
 
 
-def client_checks(port: int | None, environment: Mapping[str, str] = os.environ) -> list[Check]:
-    """One row for each client whose file has Rookery in it; `port` is that of the running daemon, if one runs."""
+def workspace_ports() -> dict[int, str] | None:
+    """The ports of open workspaces, with whose they are; None where no daemon tells."""
+    try:
+        found: list[dict[str, Any]] = json.loads(link.call("GET", "/api/workspaces", start=False))
+    except Failure:
+        return None
+    ports = {one["mcp"]["port"]: f"{one['project']}/{one['name']}" for one in found}
+    return {port: name for port, name in ports.items() if port is not None}
+
+
+class Ports(NamedTuple):
+    """Where Rookery is: the app port, and those of workspaces, None of both for what is not known."""
+
+    app: int | None
+    workspaces: Mapping[int, str] | None = None
+
+    def wrong(self, url: str) -> str:
+        """What is wrong with an address, in words; nothing where it is right or nobody knows."""
+        port = urlsplit(url).port
+        if self.app is None or port == self.app or port in (self.workspaces or {}):
+            return ""
+        if self.workspaces is None and urlsplit(url).path == "/mcp":
+            return ""  # it may be a workspace's, which only a running daemon tells
+        return f"leads to {url}, and the daemon is at port {self.app}, or that workspace is closed"
+
+
+def client_checks(ports: Ports, environment: Mapping[str, str] = os.environ) -> list[Check]:
+    """One row for each client whose file has Rookery in it."""
     rows: list[Check] = []
     for client in CLIENTS.values():
         path = file_of(client, None, environment)
         if path is not None and path.exists():
-            rows += _of(client, path, port, environment)
+            rows += _of(client, path, ports, environment)
     return rows
 
 
-def _of(client: Client, path: Path, port: int | None, environment: Mapping[str, str]) -> list[Check]:
+def _of(client: Client, path: Path, ports: Ports, environment: Mapping[str, str]) -> list[Check]:
     id_, again = f"client {client.id}", f"rookery client install {client.id}"
     try:
         entries = entries_in(client, read_plain(path, LARGEST).decode())
@@ -48,8 +76,8 @@ def _of(client: Client, path: Path, port: int | None, environment: Mapping[str, 
         told = f"{name} in {path}"
         if command and shutil.which(command, path=environment.get("PATH")) is None:
             rows.append(Check(id_, "warning", f"{told} runs {command}, which is not there", again))
-        elif url and port is not None and urlsplit(url).port != port:
-            rows.append(Check(id_, "warning", f"{told} leads to {url}, and the daemon is at port {port}", again))
+        elif url and (wrong := ports.wrong(url)):
+            rows.append(Check(id_, "warning", f"{told} {wrong}", again))
         elif url and client.id != "vscode" and not environment.get(TOKEN):
             remedy = f"set it where {client.title} is started: rookery client print {client.id}"
             rows.append(Check(id_, "warning", f"{told} needs {TOKEN}, which is not set here", remedy))
