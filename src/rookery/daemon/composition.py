@@ -69,7 +69,7 @@ class Composition:
         self.justfiles = Justfiles(
             self.approvals, self.projects, self.workspaces.workspaces, just, settings.just.approval
         )
-        gathering = Gathering(git, just, self.workspaces.agents, self.gateway.hub, self.workspaces.workspaces)
+        gathering = Gathering(git, just, self.workspaces.agents, self.gateway.hub)
         self.files = FilesService(
             settings, self.projects, self.workspaces.tools, git, just, self.justfiles, gathering, events
         )

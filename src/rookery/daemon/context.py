@@ -18,17 +18,18 @@ from rookery.files.reading import Content
 from rookery.files.sandbox import Root
 from rookery.system.git import Git
 from rookery.upstreams.hub import Hub
+from rookery.workspaces.metadata import read_preparing
 from rookery.workspaces.record import Workspace
-from rookery.workspaces.service import Workspaces
 from rookery.workspaces.setup import log_file
+from rookery.workspaces.worktrees import named_git_folder
 
 _SETUP_LINES = 40
 _BROKEN = ("failed", "backoff")
 
 
 class Gathering:
-    def __init__(self, git: Git, just: Just, agents: AgentService, hub: Hub, workspaces: Workspaces) -> None:
-        self._git, self._just, self._agents, self._hub, self._workspaces = git, just, agents, hub, workspaces
+    def __init__(self, git: Git, just: Just, agents: AgentService, hub: Hub) -> None:
+        self._git, self._just, self._agents, self._hub = git, just, agents, hub
 
     def context(self, workspace: Workspace, root: Root, failures: Failures, siblings: bool) -> Context:
         """With `siblings` it tells of the agents of the project's other workspaces too."""
@@ -46,16 +47,16 @@ class Gathering:
         )
 
     async def _failures(self, workspace: Workspace, tasks: Failures) -> list[Section]:
-        found = [*tasks.recent(), *await self._setup(workspace), *await self._servers(workspace)]
-        return failure_sections(found)
-
-    async def _setup(self, workspace: Workspace) -> list[Mishap]:
-        found = await self._workspaces.finding.there(workspace)
-        if found.workspace.state != "failed":
-            return []
-        lines = last_lines(log_file(found.own), _SETUP_LINES)
-        return [Mishap("preparing the workspace", found.workspace.error or "it failed", lines)]
+        return failure_sections([*tasks.recent(), *_setup(workspace), *await self._servers(workspace)])
 
     async def _servers(self, workspace: Workspace) -> list[Mishap]:
         broken = [one for one in await self._hub.records(workspace.path) if one.status in _BROKEN and not one.shadowed]
         return [Mishap(f"the MCP server {one.name}", one.error or one.status, one.stderr) for one in broken]
+
+
+def _setup(workspace: Workspace) -> list[Mishap]:
+    own = named_git_folder(workspace.path)
+    preparing = read_preparing(own) if own is not None else None
+    if own is None or preparing is None or not preparing.error:
+        return []
+    return [Mishap("preparing the workspace", preparing.error, last_lines(log_file(own), _SETUP_LINES))]
