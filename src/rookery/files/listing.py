@@ -5,14 +5,16 @@ import base64
 import binascii
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from rookery.files.entries import Entry, Row, count, in_json, last_path, shown, split, spread
 from rookery.files.ignoring import Ignoring
 from rookery.files.paging import Pending
 from rookery.files.sandbox import Root
-from rookery.files.walking import Entry, Names, Scope, Walk
+from rookery.files.walking import Names, Scope, Walk
 from rookery.system.beneath import Beneath
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
@@ -24,12 +26,30 @@ DEEPEST = 64
 _AHEAD, _AHEAD_IN_ONE = 60_000, 10_000
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListingShape(msgspec.Struct):
     """`next_cursor` asks for the next page; None if this is the last one."""
 
     path: str
     entries: list[Entry]
     next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of entries, in rows."""
+
+    path: str
+    rows: list[Row]
+    next_cursor: str | None
+
+    @property
+    def entries(self) -> list[Entry]:
+        return spread(self.rows)
+
+    def written(self) -> str:
+        """In JSON, of the shape above."""
+        path, cursor = (msgspec.json.encode(text).decode() for text in (self.path, self.next_cursor))
+        return in_json(self.rows, f'{{"path":{path},"entries":', f',"next_cursor":{cursor}}}')
 
 
 async def list_folder(
@@ -56,24 +76,24 @@ async def list_folder(
         scope = Scope(handle.names, depth, hidden, sizes)
     pending = root.paging.take(token, scope, after) or _begin(root, git, scope, after)
     await _look_ahead(root, pending, limit + 1, is_first=cursor is None)
-    page, pending.ahead = pending.ahead[:limit], pending.ahead[limit:]
+    page, pending.ahead = split(pending.ahead, limit)
     next_cursor = None
     if pending.ahead:
-        pending.told = tuple(page[-1].path.split("/"))[len(scope.start) :]
+        pending.told = tuple(last_path(page).split("/"))[len(scope.start) :]
         next_cursor = _cursor(root.paging.keep(pending), pending.told)
-    return Listing(_shown("/".join(scope.start)) or ".", [_shown_entry(entry) for entry in page], next_cursor)
+    return Listing(shown("/".join(scope.start)) or ".", page, next_cursor)
 
 
 def _begin(root: Root, git: Git, scope: Scope, after: Names) -> Pending:
     prefix = "".join(f"{name}/" for name in scope.start)
-    return Pending(scope, Ignoring(git, root.path.joinpath(*scope.start), prefix), after, after)
+    return Pending(scope, Ignoring(git, root.path.joinpath(*scope.start), prefix, root.tracked), after, after)
 
 
 async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bool) -> None:
     """Until there are so many entries, or no more."""
     scope, ignoring = pending.scope, pending.ignoring
     most = wanted if is_first else max(wanted, _AHEAD if scope.depth > 1 else _AHEAD_IN_ONE)
-    while pending.more and len(pending.ahead) < wanted:
+    while pending.more and count(pending.ahead) < wanted:
         if scope.depth > 1:
             await ignoring.learn_tracked()
         walk = Walk(scope, root.denied, pending.seen, most, ignoring.tracked)
@@ -81,7 +101,7 @@ async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bo
         while walk.unknown:
             ignored = await ignoring.among(walk.unknown)
             await _in_thread(root, partial(walk.sift, ignored))
-        pending.ahead += walk.entries
+        pending.ahead += walk.rows
         pending.more, pending.seen = walk.cut and walk.last != pending.seen, walk.last
 
 
@@ -90,15 +110,6 @@ async def _in_thread(root: Root, work: Callable[[Beneath], None]) -> None:
         await asyncio.to_thread(work, root.held())
     except OSError as error:
         raise RookeryError("file-unreadable", f"the folder cannot be listed: {error.strerror}") from error
-
-
-def _shown_entry(entry: Entry) -> Entry:
-    return entry if entry.path.isascii() else msgspec.structs.replace(entry, path=_shown(entry.path))
-
-
-def _shown(path: str) -> str:
-    """The path, with bytes that are no text written out. No path that is given to us has a backslash in it."""
-    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _cursor(token: str, names: Names) -> str:

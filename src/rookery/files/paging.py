@@ -3,14 +3,15 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from rookery.files.entries import Row, count
 from rookery.files.ignoring import Ignoring
-from rookery.files.walking import Entry, Names, Scope
+from rookery.files.walking import Names, Scope
 from rookery.system.ids import new_id
 
 _SECONDS = 60.0
 _MOST = 8
-# Of entries and tracked paths, which are some hundred bytes each.
-_MOST_ITEMS = 500_000
+_MOST_BYTES = 50_000_000
+_BYTES_EACH = 150
 
 
 @dataclass
@@ -21,12 +22,13 @@ class Pending:
     ignoring: Ignoring
     told: Names
     seen: Names
-    ahead: list[Entry] = field(default_factory=list[Entry])
+    ahead: list[Row] = field(default_factory=list[Row])
     more: bool = True
 
     @property
-    def items(self) -> int:
-        return len(self.ahead) + len(self.ignoring.tracked.files)
+    def bytes(self) -> int:
+        """About as many as it takes."""
+        return count(self.ahead) * _BYTES_EACH + len(self.ignoring.tracked) * 5
 
 
 class Paging:
@@ -40,12 +42,12 @@ class Paging:
 
     def keep(self, pending: Pending) -> str:
         """The token to take it by."""
-        if pending.items > _MOST_ITEMS // 2:
+        if pending.bytes > _MOST_BYTES // 2:
             pending.ignoring.forget()
         token = new_id()[:12]
         timer = asyncio.get_running_loop().call_later(_SECONDS, self._drop, token)
         self._kept[token] = (pending, timer)
-        while len(self._kept) > _MOST or sum(one.items for one, _ in self._kept.values()) > _MOST_ITEMS:
+        while len(self._kept) > _MOST or sum(one.bytes for one, _ in self._kept.values()) > _MOST_BYTES:
             self._drop(next(iter(self._kept)))
         return token
 

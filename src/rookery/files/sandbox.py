@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rookery.files.ignoring import TrackedOnce
 from rookery.files.paging import Paging
 from rookery.files.paths import outside, parse, shown
 from rookery.files.secrets import Denied
@@ -53,6 +54,7 @@ class Root:
         self.path = path
         self.denied = denied or Denied()
         self.paging = Paging()
+        self.tracked = TrackedOnce()
         _check_root(path)
         try:
             self._fd = os.open(path, PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
@@ -79,25 +79,38 @@ class Denied:
         seen = names if self.workspaces else names[-1:]
         return self.folder(seen) if is_folder else self.file(seen)
 
-    def among(self, way: Sequence[str], names: Sequence[str], folders: Container[str]) -> dict[str, str]:
-        """Of all names in one folder, which is not denied itself, the denied ones, each with why."""
-        text = "\n".join(names)
-        near = any(inner[:-1] == _folded(way) for inner in self._workspaces)
-        if text.isascii() and not near and not self._suspect.search(f"\n{text.lower()}\n"):
-            return {}
-        told = ((name, self.entry((*way, name), is_folder=name in folders)) for name in names)
+    def among(self, folder: str, names: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
+        """Of all names in one folder, which is not denied itself, the denied ones, each with why.
+
+        `types` tells which of them are folders.
+        """
+        text = "/".join(names)
+        if text.isascii() and not (self.workspaces and self._is_near_workspace(folder)):
+            lower = f"/{text.lower()}/"
+            begins, ends = self._suspect
+            if not begins.search(lower) and not ends.search(lower):
+                return {}
+        way = folder.split("/") if folder else []
+        told = ((name, self.entry((*way, name), is_folder=types.get(name) == "folder")) for name in names)
         return {name: why for name, why in told if why}
 
+    def _is_near_workspace(self, folder: str) -> bool:
+        way = _folded(folder.split("/")) if folder else []
+        return any(inner[:-1] == way for inner in self._workspaces)
+
     @cached_property
-    def _suspect(self) -> re.Pattern[str]:
-        """Finds, in names with a line each, what any denied one has in it: how it begins, or how it ends."""
+    def _suspect(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """They find, in names with a slash before and after each, how a denied one begins and how one ends.
+
+        Two are much faster than one: all that each of them looks for begins with the same character.
+        """
         patterns = {_fold(one) for one in (*_GIT, *self.files, *self.folders)}
         heads = {one: re.split(r"[*?[]", one, maxsplit=1)[0] for one in patterns}
         tails = {one: re.split(r"[*?\]]", one)[-1] for one in patterns if not heads[one]}
-        if not all(tails.values()):
-            return re.compile("")
         begins, ends = ("|".join(map(re.escape, sorted({*some.values()} - {""}))) for some in (heads, tails))
-        return re.compile(rf"\n(?:{begins})|(?:{ends or '(?!)'})[. ]*\n")
+        if not all(tails.values()):
+            begins = ""
+        return re.compile(f"/(?:{begins})"), re.compile(rf"(?:{ends or '(?!)'})[. ]*/")
 
     @cached_property
     def _files(self) -> re.Pattern[str]:

@@ -2,35 +2,20 @@
 
 import errno
 import os
-from collections.abc import Container, Iterator, Sequence, Set
-from itertools import islice, repeat
-from typing import Literal
+from collections.abc import Mapping, Set
 
 import msgspec
 
+from rookery.files.entries import Entry, Files, Row, Type, is_plain, last_path
 from rookery.files.ignoring import Tracked
+from rookery.files.scanning import scan, sizes_of
 from rookery.files.secrets import Denied
 from rookery.system.beneath import FOLDER, Beneath
 
-Type = Literal["file", "folder", "link", "other"]
 Names = tuple[str, ...]
 
 # What may become of a folder between two looks at it. Its entries are left out then.
 _PASSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.EPERM)
-_AT_ONCE = 4096
-_FILES: Iterator[Type] = repeat("file")
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """`path` is from the workspace's root, as `read_file` takes it; bytes that are no text stand as `\\xff` in it.
-
-    `denied` says why it may not be read, if so. A link's target is not told: it may lie outside.
-    """
-
-    path: str
-    type: Type
-    size: int | None = None
-    denied: str = ""
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -51,12 +36,13 @@ class Walk:
 
     def __init__(self, scope: Scope, denied: Denied, after: Names, most: int, tracked: Tracked) -> None:
         self._scope, self._denied, self._after, self._most, self._tracked = scope, denied, after, most, tracked
-        self.entries: list[Entry] = []
+        self.rows: list[Row] = []
         self.unknown: list[str] = []
-        # Whether there may be more, which then comes after `last`.
-        self.cut = self._full = False
-        self._passed = ""
         self._waiting: set[str] = set()
+        # Whether there may be more, which then comes after `last`.
+        self.cut = False
+        self._passed = ""
+        self._left = most
 
     @property
     def last(self) -> Names:
@@ -65,118 +51,115 @@ class Walk:
     def begin(self, beneath: Beneath) -> None:
         """Closes the descriptor that it is given."""
         try:
-            self._enter(beneath, None, self._scope.start, self._after)
+            self._enter(beneath, None, "/".join(self._scope.start), self._after)
         finally:
             os.close(beneath.folder)
-        self.cut = self._full
-        self._passed = self.entries[-1].path if self.entries else ""
+        self.cut = self._left <= 0
+        self._passed = last_path(self.rows) if self.rows else ""
 
     def sift(self, ignored: Set[str], beneath: Beneath) -> None:
         """Leave out what is ignored, and enter the folders that waited for it. Closes the descriptor too."""
-        found, waiting = self.entries, self._waiting
-        self.entries, self.unknown, self._waiting, self._full = [], [], set(), False
+        found, waiting = self.rows, self._waiting
+        self.rows, self.unknown, self._waiting, self._left = [], [], set(), self._most
         try:
-            for entry in found:
-                self._passed = entry.path
-                if entry.path in ignored:
+            for row in found:
+                self._passed = last_path([row])
+                if self._passed in ignored and isinstance(row, Entry):
                     continue
-                self.entries.append(entry)
-                if entry.path in waiting:
-                    self._enter(beneath, None, tuple(entry.path.split("/")), ())
-                    self._passed = self.entries[-1].path
-                if self._full or len(self.entries) >= self._most:
+                self._add(row)
+                if self._passed in waiting:
+                    self._enter(beneath, None, self._passed, ())
+                    self._passed = last_path(self.rows)
+                if self._left <= 0:
                     self.cut = True
                     break
         finally:
             os.close(beneath.folder)
 
-    def _enter(self, beneath: Beneath, above: int | None, names: Names, after: Names) -> None:
+    def _enter(self, beneath: Beneath, above: int | None, path: str, after: Names) -> None:
         """Take in what a folder holds. `above` is the folder that it lies in, if that is open."""
         try:
-            folder = beneath.open_linkless(names, FOLDER) if above is None else beneath.enter(above, names[-1])
+            if above is None:
+                folder = beneath.open_linkless(path.split("/") if path else (), FOLDER)
+            else:
+                folder = beneath.enter(above, path.rpartition("/")[2])
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
             return
         try:
-            self._take_in(beneath, folder, names, after)
+            self._take_in(beneath, folder, path, after)
         finally:
             os.close(folder)
 
-    def _take_in(self, beneath: Beneath, folder: int, names: Names, after: Names) -> None:
-        inside = names != self._scope.start
-        listed, types, whole = _scan(folder, after[0] if after else "", self._scope.hidden, self._most, inside)
-        folders = {name for name, type in types.items() if type == "folder"}
-        denied = self._denied.among(names, listed, folders)
-        deeper = len(names) - len(self._scope.start) + 1 < self._scope.depth
-        if after and listed[:1] == [after[0]]:
+    def _take_in(self, beneath: Beneath, folder: int, path: str, after: Names) -> None:
+        prefix = f"{path}/" if path else ""
+        level = prefix.count("/") - len(self._scope.start)
+        least = after[0] if after else ""
+        # One more than are wanted, because the first may have been told before.
+        names, types, whole = scan(folder, least, self._most + 1, hidden=self._scope.hidden, inside=level > 0)
+        denied = self._denied.among(path, names, types)
+        deeper = level + 1 < self._scope.depth
+        if after and names[:1] == [after[0]]:
             # It was told before. What it holds was not, or not all of it.
-            told = listed.pop(0)
-            if deeper and told in folders and told not in denied:
-                self._enter(beneath, folder, (*names, told), after[1:])
-                if self._full:
-                    return
-        prefix = "".join(f"{name}/" for name in names)
-        paths = [prefix + name for name in listed]
-        sizes = _sizes(folder, listed, types.keys() | denied) if self._scope.sizes else [None] * len(listed)
-        tracked = self._tracked.files
+            told = names.pop(0)
+            if deeper and types.get(told) == "folder" and told not in denied:
+                self._enter(beneath, folder, prefix + told, after[1:])
         if types or denied:
-            for name, path, size in zip(listed, paths, sizes, strict=True):
-                why = denied.get(name, "")
-                self.entries.append(Entry(path, types.get(name, "file"), size, why))
-                if why:
-                    continue
-                if path in tracked or (name in folders and self._tracked.has_folder(path)):
-                    if deeper and name in folders:
-                        self._enter(beneath, folder, (*names, name), ())
-                else:
-                    self.unknown.append(path)
-                    if deeper and name in folders:
-                        self._waiting.add(path)
-                if self._full:
-                    return
-        else:
-            self.unknown += [path for path in paths if path not in tracked]
-            self.entries += map(Entry, paths, _FILES, sizes)
-        self._full = not whole or len(self.entries) >= self._most
+            names = self._take_each(beneath, folder, prefix, names, types, denied, deeper)
+        self._add_files(folder, prefix, names)
+        if not whole:
+            self._left = 0
 
+    def _take_each(
+        self,
+        beneath: Beneath,
+        folder: int,
+        prefix: str,
+        names: list[str],
+        types: Mapping[str, Type],
+        denied: Mapping[str, str],
+        deeper: bool,
+    ) -> list[str]:
+        """The files that are left, after the last of those that have to be looked at."""
+        run: list[str] = []
+        for name in names:
+            if name not in types and name not in denied:
+                run.append(name)
+                continue
+            self._add_files(folder, prefix, run)
+            run = []
+            if self._left <= 0:
+                break
+            entry = Entry(prefix + name, types.get(name, "file"), None, denied.get(name, ""))
+            if self._add_other(entry, deeper=deeper):
+                self._enter(beneath, folder, entry.path, ())
+        return run
 
-def _scan(folder: int, least: str, hidden: bool, most: int, inside: bool) -> tuple[list[str], dict[str, Type], bool]:
-    """The first names from `least` on, in order, the types of those that are no files, and whether that is all."""
-    names, whole = list[str](), True
-    types: dict[str, Type] = {}
-    with os.scandir(folder) as listed:
-        while batch := list(islice(listed, _AT_ONCE)):
-            found = [entry.name for entry in batch]
-            if inside and ".git" in found:
-                return [], {}, True  # a repository of its own, with rules of its own
-            if least or not hidden:
-                found = [name for name in found if name >= least and (hidden or name[0] != ".")]
-            names += found
-            for entry in [entry for entry in batch if not entry.is_file(follow_symlinks=False)]:
-                types[entry.name] = _type(entry)
-            if len(names) > 4 * most + _AT_ONCE:
-                whole = False
-                names = sorted(names)[: most + 1]
-                types = {name: types[name] for name in names if name in types}
-    names.sort()
-    # One more than are wanted, because the first may have been told before.
-    return names[: most + 1], types, whole and len(names) <= most + 1
+    def _add(self, row: Row) -> None:
+        self.rows.append(row)
+        self._left -= len(row.names) if isinstance(row, Files) else 1
 
+    def _add_files(self, folder: int, prefix: str, names: list[str]) -> None:
+        if not names or self._left <= 0:
+            return
+        files = Files(prefix, names, sizes_of(folder, names) if self._scope.sizes else None)
+        if is_plain(prefix + "/".join(names)) and self._tracked.has_all(prefix, names):
+            self._add(files)
+            return
+        self.unknown += [prefix + name for name in names if not self._tracked.has_file(prefix + name)]
+        for entry in files.entries():
+            self._add(entry)
 
-def _type(entry: os.DirEntry[str]) -> Type:
-    if entry.is_symlink():
-        return "link"
-    return "folder" if entry.is_dir(follow_symlinks=False) else "other"
-
-
-def _sizes(folder: int, names: Sequence[str], without: Container[str]) -> list[int | None]:
-    return [None if name in without else _size(folder, name) for name in names]
-
-
-def _size(folder: int, name: str) -> int | None:
-    """None for a file that has gone in the meantime."""
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
-    except OSError:
-        return None
+    def _add_other(self, entry: Entry, *, deeper: bool) -> bool:
+        """What is no file, or denied. Whether it is a folder to be entered now."""
+        self._add(entry)
+        if entry.denied:
+            return False
+        enters = deeper and entry.type == "folder"
+        if (entry.type == "folder" and self._tracked.has_folder(entry.path)) or self._tracked.has_file(entry.path):
+            return enters
+        self.unknown.append(entry.path)
+        if enters:
+            self._waiting.add(entry.path)
+        return False

@@ -66,7 +66,9 @@ class Beneath:
 
     def enter(self, folder: int, name: str) -> int:
         """Open a folder by its plain name in another one that was opened beneath; ELOOP or ENOTDIR if it is a link."""
-        return _child(folder, name, FOLDER, os.fstat(self.folder).st_dev if self.one_filesystem else None)
+        if not self.one_filesystem:
+            return os.open(name, FOLDER, dir_fd=folder)
+        return _child(folder, name, FOLDER, os.fstat(self.folder).st_dev)
 
     def _follow(self, names: Sequence[str], flags: int) -> Opened:
         ahead, done, links = list(reversed(names)), list[str](), 0

@@ -84,7 +84,7 @@ async def _checkouts_in(folder: Path, git: Callable[..., Awaitable[Completed]], 
 
 def _has_submodules(folder: Path) -> bool:
     """Whether the index may have an entry of that mode; where that cannot be told, yes."""
-    own = _git_folder(folder)
+    own = git_folder(folder)
     if own is None:
         return True
     try:
@@ -138,7 +138,7 @@ def overrides(listed: bytes) -> Iterator[tuple[str, str, str | None]]:
 
 def _is_suspect(folder: Path) -> bool:
     """Whether the config files of a repository could name a program; where that cannot be told, yes."""
-    own = _git_folder(folder)
+    own = git_folder(folder)
     if own is None:
         return True
     try:
@@ -159,7 +159,8 @@ def _is_suspect(folder: Path) -> bool:
 
 
 # Texts and not paths from here on: this is asked before each git command, and takes a fifth of the time.
-def _git_folder(folder: Path) -> str | None:
+def git_folder(folder: Path) -> str | None:
+    """The git folder of the worktree that a folder lies in; None where that cannot be told for certain."""
     for above in itertools.chain((folder,), folder.parents):
         place = f"{above}/.git"
         try:

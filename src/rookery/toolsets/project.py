@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from rookery.files.context.engine import Context
-from rookery.files.listing import DEEPEST, LONGEST_PAGE, PAGE, Listing, list_folder
+from rookery.files.listing import DEEPEST, LONGEST_PAGE, PAGE, ListingShape, list_folder
 from rookery.files.reading import DATA_BYTES, TEXT_BYTES, Content, read
 from rookery.files.sandbox import Root
 from rookery.system.git import Git
 from rookery.toolsets.project_context import context_resource, context_tool
 from rookery.toolsets.project_tasks import TaskPlace, task_tools
-from rookery.toolsets.toolset import Blocks, Tool, Toolset
+from rookery.toolsets.toolset import Blocks, Tool, Toolset, Written
 from rookery.wire.provider import Call
 
 _FILE = "Path of the file, relative to the root of the workspace"
@@ -31,6 +31,7 @@ class ListDirectory(msgspec.Struct, forbid_unknown_fields=True):
     path: Annotated[str, Meta(description=_FOLDER)]
     depth: Annotated[int, Meta(description="How many levels of folders to list", ge=1, le=DEEPEST)] = 1
     hidden: Annotated[bool, Meta(description="If true, also list names that begin with a dot")] = False
+    sizes: Annotated[bool, Meta(description="If false, sizes are left out, which is faster in large trees")] = True
     limit: Annotated[int, Meta(description="Most entries to answer", ge=1, le=LONGEST_PAGE)] = PAGE
     cursor: Annotated[str | None, Meta(description="next_cursor of the page before, for the next page")] = None
 
@@ -55,16 +56,18 @@ def project_toolset(place: Place, git: Git) -> Toolset:
         )
         return _blocks(root, found)
 
-    async def list_directory(call: Call, given: ListDirectory) -> Listing:
-        return await list_folder(
+    async def list_directory(call: Call, given: ListDirectory) -> Written:
+        found = await list_folder(
             await place.root(),
             git,
             given.path,
             depth=given.depth,
             hidden=given.hidden,
+            sizes=given.sizes,
             limit=given.limit,
             cursor=given.cursor,
         )
+        return Written(found.written())
 
     return Toolset(
         "project",
@@ -85,7 +88,7 @@ def project_toolset(place: Place, git: Git) -> Toolset:
                 "other) and size of each entry, in the order of names. `denied` marks what cannot be read.",
                 list_directory,
                 takes=ListDirectory,
-                gives=Listing,
+                gives=ListingShape,
                 read_only=True,
             ),
             context_tool(place.context),
