@@ -1,5 +1,7 @@
 """The files of a workspace through the daemon's face: clients at the workspace's own endpoint, in both eras."""
 
+import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -199,3 +201,67 @@ async def test_p12_p13_pipes_and_huge_files_hold_nobody_up() -> None:
         assert failure(await caller.call("read_file", {"path": "pipe"})) == "invalid-input"
         found = await caller.call("read_file", {"path": "huge"})
         assert "larger than" in words(found)
+
+
+@requirement("files.list.options")
+@pytest.mark.parametrize("era", ERAS)
+async def test_p14_p30_odd_names_and_many_entries_come_over_the_wire_in_pages(era: str) -> None:
+    app = repository()
+    odd = [b"\xff.txt", b"\x1b[31mred", b"two\nlines", "\u202etxt".encode(), b'"quoted"\\n']
+    folder = app / "many"
+    folder.mkdir()
+    for name in [*odd, *(b"file%04d" % number for number in range(250))]:
+        (folder / os.fsdecode(name)).touch()
+    async with a_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app), era)
+        found: list[str] = []
+        cursor = None
+        while True:
+            page = told(await caller.call("list_directory", {"path": "many", "limit": 100, "cursor": cursor}))
+            found += [one["path"].removeprefix("many/") for one in page["entries"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert len(found) == len(set(found)) == 255
+        assert {name for name in found if not name.startswith("file")} == {
+            *(name.decode() for name in odd[1:]),
+            "\\xff.txt",
+        }
+        wrong = await caller.call("list_directory", {"path": "many", "cursor": "nonsense!"})
+        assert failure(wrong) == "invalid-input"
+
+
+@requirement("files.sandbox.special")
+async def test_b35_a_workspace_that_is_deleted_while_it_is_read_is_told_and_leaves_nothing_open() -> None:
+    app = repository({f"src/{number}.txt": "words\n" * 20_000 for number in range(5)})
+    async with a_gateway(None, app) as gateway:
+        path = await _made(gateway, app, "fix")
+        callers = [await gateway.caller(headers={"X-Workspace-Path": str(path)}) for _ in range(4)]
+        calls = [
+            caller.begin(tool, {"path": "src" if tool == "list_directory" else f"src/{number % 5}.txt"})
+            for number in range(25)
+            for caller in callers
+            for tool in TOOLS
+        ]
+        workspace = await gateway.workspaces.at(path)
+        await gateway.workspaces.delete(workspace, force=True, wait=True)
+        answers = await asyncio.gather(*calls)
+        failed = {failure(one) for one in answers if one.get("result", {}).get("isError")}
+        assert failed <= {"workspace-not-found", "file-not-found", "file-unreadable"}
+        assert all("result" in one or "error" in one for one in answers)
+        late = await gateway.caller(headers={"X-Workspace-Path": str(path)})
+        assert failure(await late.call("read_file", {"path": "src/0.txt"})) == "workspace-not-found"
+        assert path not in gateway.parts.files._grounds
+        for caller in [*callers, late]:
+            await caller.close()
+        gateway.callers.clear()
+        assert not [target for target in _opened() if target.startswith(str(path))]
+
+
+def _opened() -> list[str]:
+    """Where the descriptors of this process lead."""
+    found: list[str] = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(entry.readlink()))
+    return found

@@ -103,7 +103,7 @@ async def test_a_task_answers_its_output_exit_code_and_duration(era: str) -> Non
 
 @requirement("just.run.failing", "just.run.listed")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_task_that_fails_or_is_none_is_a_failed_result(era: str) -> None:
+async def test_p28_a_task_that_fails_or_is_none_is_a_failed_result(era: str) -> None:
     async with a_place() as (gateway, app):
         caller = await gateway.caller(view_of(app), era)
         bad = await caller.call("run_just_task", {"task_name": "bad"})
