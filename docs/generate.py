@@ -23,6 +23,7 @@ from starlette.routing import Route
 from rookery.api import app as api
 from rookery.cli.main import cli
 from rookery.daemon.known import Known, known_settings
+from rookery.daemon.session_settings import SessionAgent
 from rookery.toolsets.hub import hub
 from rookery.toolsets.project import project_toolset
 from rookery.toolsets.session import session_toolset
@@ -36,7 +37,8 @@ HELP_WIDTH = 100
 SHOWN_LINES = 40
 
 # The words for what a setting may hold.
-KINDS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+KINDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+KINDS[dict[str, SessionAgent]] = "a table with a table for each name"
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 

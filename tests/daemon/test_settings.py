@@ -141,6 +141,23 @@ def test_a_value_can_be_read_and_written_and_comments_stay(project: Path) -> Non
     ]
 
 
+@requirement("house.settings.layers")
+def test_a_table_has_names_of_the_users_choice(project: Path) -> None:
+    assert shown()["sessions.agents"] == ({}, "default")
+    user = user_config('[sessions.agents.claude]\nagent = "build"\nmodel = "anthropic/x"\n[sessions.agents.mine]\n')
+    named = {"claude": {"agent": "build", "model": "anthropic/x"}, "mine": {"agent": "", "model": ""}}
+    assert shown()["sessions.agents"] == (named, str(user))
+    assert layers.load(user.parent).settings().sessions.agents["claude"].model == "anthropic/x"
+    given = shown(ROOKERY_SESSIONS_AGENTS='{"gpt": {"model": "openai/y"}}')["sessions.agents"]
+    assert given == ({"gpt": {"agent": "", "model": "openai/y"}}, "environment ROOKERY_SESSIONS_AGENTS")
+    assert rookery("config", "set", "sessions.agents", '{"gpt": {"model": "openai/z"}}').returncode == 0
+    assert shown()["sessions.agents"][0] == {"gpt": {"agent": "", "model": "openai/z"}}
+    for wrong in ("claude", "[1]", '{"gpt": {"modle": "x"}}', '{"gpt": 7}'):
+        assert rookery("config", "set", "sessions.agents", wrong).returncode == 2
+    (project / ".rookery" / "config.toml").write_text('[sessions.agents.claude]\nagent = "theirs"\n')
+    assert shown(project)["sessions.agents"][1] == str(user)
+
+
 def test_the_file_of_a_project_counts_from_every_folder_of_it(project: Path) -> None:
     (project / ".rookery" / "config.toml").write_text('log.level = "debug"\n')
     (project / "sub").mkdir()

@@ -76,7 +76,7 @@ class Composition:
         self.gateway.toolsets.append(self.files.toolset)
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        self.sessions = SessionsService(self.agents, self.workspaces.workspaces)
+        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces)
         self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()

@@ -19,6 +19,11 @@ class Known:
     live: bool
 
     @property
+    def is_table(self) -> bool:
+        """Whether its keys are names of the user's choice."""
+        return get_origin(get_args(self.type)[0]) is dict
+
+    @property
     def accepts(self) -> str:
         """What may be given, in words."""
         kind, *metas = get_args(self.type)
@@ -26,6 +31,8 @@ class Known:
             return "one of " + ", ".join(get_args(kind))
         if kind is str:
             return "text"
+        if self.is_table:
+            return "a table with a table for each name"
         least = next((meta.ge if meta.ge is not None else meta.gt for meta in metas if meta.le is not None), None)
         most = next((meta.le for meta in metas if meta.le is not None), None)
         number = "a whole number" if kind is int else "a number"

@@ -107,8 +107,11 @@ def load(
 def parse(known: Known, value: Any, *, textual: bool) -> Any:
     """`value` as the type of the setting; text from outside a file may spell a number or a truth value."""
     try:
+        if known.is_table:
+            given = msgspec.json.decode(value) if textual else value
+            return msgspec.to_builtins(msgspec.convert(given, known.type))
         return msgspec.convert(value, known.type, strict=not textual)
-    except msgspec.ValidationError:
+    except msgspec.MsgspecError:
         raise RookeryError("invalid-input", f"{known.key} cannot be {value!r}", f"give {known.accepts}") from None
 
 
@@ -127,7 +130,7 @@ def _take_file(found: Layered, known: dict[str, Known], path: Path, *, of_projec
         # A project's broken file must not keep the daemon, which serves other projects too, from starting.
         found.problems.append(Problem(str(path), f"cannot be read: {error}", "mend or remove it", not of_project))
         return
-    for key, value in _flatten(tree):
+    for key, value in _flatten(tree, known):
         if key not in known:
             _unknown(found, str(path), key, known)
         elif of_project and not known[key].project:
@@ -145,10 +148,10 @@ def read_file(path: Path, *, of_project: bool) -> str:
     return read_beneath(project, path.relative_to(project), _LARGEST_FILE).decode()
 
 
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, Any], known: Mapping[str, Known], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, dict) and prefix + key not in known:
+            yield from _flatten(value, known, f"{prefix}{key}.")  # pyright: ignore[reportUnknownArgumentType]
         else:
             yield prefix + key, value
 

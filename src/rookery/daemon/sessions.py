@@ -5,6 +5,8 @@ from pathlib import Path
 
 from rookery.api.sessions_asks import require_outsider
 from rookery.daemon.agents import AgentsService
+from rookery.daemon.settings import Settings
+from rookery.sessions.choosing import Alias
 from rookery.sessions.executing import Executor
 from rookery.sessions.service import Sessions
 from rookery.toolsets.session import session_toolset
@@ -16,8 +18,9 @@ class SessionsService:
     name = "sessions"
     needs: Sequence[str] = ("agents",)
 
-    def __init__(self, agents: AgentsService, workspaces: Workspaces) -> None:
-        self.sessions = Sessions(agents.agents, workspaces)
+    def __init__(self, settings: Settings, agents: AgentsService, workspaces: Workspaces) -> None:
+        aliases = {name: Alias(one.agent, one.model) for name, one in settings.sessions.agents.items()}
+        self.sessions = Sessions(agents.agents, workspaces, aliases=aliases)
         self._executor = self.sessions.executor = Executor(agents.plays)
 
     def toolset(self, scope: Path | None) -> Toolset:

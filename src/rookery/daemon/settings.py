@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from rookery.agents.release import ON_PATH, PINNED, SUPPORTED
+from rookery.daemon.session_settings import Sessions
 
 # Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
 # repository must not open a door.
@@ -191,3 +192,4 @@ class Settings(msgspec.Struct, frozen=True):
     endpoints: Endpoints = Endpoints()
     files: Files = Files()
     just: Just = Just()
+    sessions: Sessions = Sessions()

@@ -1,0 +1,24 @@
+"""The settings of sessions."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class SessionAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is empty is left to OpenCode."""
+
+    agent: str = ""
+    model: str = ""
+
+
+class Sessions(msgspec.Struct, frozen=True):
+    agents: Annotated[
+        dict[str, SessionAgent],
+        Meta(
+            description="Names for an agent of OpenCode and a model, for new sessions: a table for each, such as "
+            "`[sessions.agents.claude]`, with `agent` and `model` (written `provider/model`). What is left out is "
+            "left to OpenCode. `claude` and `gpt` are there by themselves."
+        ),
+    ] = msgspec.field(default_factory=dict[str, SessionAgent])
