@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.support.driving import driving, refusal
+from rookery.sessions.records import Turn
+from rookery.workspaces.record import Workspace
+from tests.support.driving import Driving, driving, refusal
 from tests.support.requirements import requirement
 from tests.support.watched import steps
 
@@ -69,7 +71,7 @@ async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
         assert (await sessions.get(session)).message_count == len((await sessions.messages(session, None)).messages)
 
 
-async def _later(stage, workspace, session):  # type: ignore[no-untyped-def]
+async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
     await stage.until_is(workspace, session, "busy")
     sending = asyncio.ensure_future(stage.sessions.send(session, "second", timeout=60))
     await stage.sessions.wait_for_message(session, "^second$", 60, role="user")
@@ -125,15 +127,11 @@ async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
         (ask,) = turn.asks
         assert turn.note is not None and ask.text in turn.note
         assert (ask.kind, ask.session_id, ask.workspace) == ("permission", session, "one")
-        assert (
-            [each.id for each in await sessions.asks()]
-            == [ask.id]
-            == [each.id for each in await sessions.asks(session)]
-        )
+        assert await sessions.asks() == [ask] == await sessions.asks(session)
         assert ((await sessions.get(session)).status, (await sessions.get(session)).opencode) == ("active", "asking")
-        for wrong in ({"reply": None}, {"reply": "maybe"}, {"answers": [["A"]]}):
+        for reply, answers in ((None, None), ("maybe", None), (None, [["A"]])):
             async with refusal("invalid-input"):
-                await sessions.answer(ask.id, **wrong)  # pyright: ignore[reportArgumentType]
+                await sessions.answer(ask.id, reply, answers=answers)  # pyright: ignore[reportArgumentType]
         # Nobody has answered meanwhile.
         assert await sessions.asks(session) == [ask]
         assert await sessions.answer(ask.id, "reject", message="not that one") == ask
@@ -148,8 +146,9 @@ async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
         await stage.until(lambda: any(room.asks() for room in sessions._finding.rooms(None)))
         (question,) = await sessions.asks(session)
         assert (question.kind, question.options) == ("question", (("A",),))
-        for wrong in ({"reply": "once"}, {"answers": []}):
-            async with refusal("invalid-input"):
-                await sessions.answer(question.id, **wrong)  # pyright: ignore[reportArgumentType]
+        async with refusal("invalid-input"):
+            await sessions.answer(question.id, "once")
+        async with refusal("invalid-input"):
+            await sessions.answer(question.id, answers=[])
         await sessions.answer(question.id, answers=[["A"]])
         assert (await sending).content == "chosen"

@@ -1,0 +1,141 @@
+"""Waits on the real OpenCode: what is there counts, what comes is noticed, and time runs out with what was seen."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rookery.sessions.records import Waited
+from tests.support.driving import driving, refusal
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+SCRIPT = steps(
+    hello=[{"say": "hello yourself"}],
+    write=[{"call": "write", "with": {"filePath": "made.txt", "content": "the answer is 42\n"}}, {"say": "written"}],
+    hold=[{"say": "at last", "hold": "one"}],
+)
+# Says something of its own to whoever says hello, as plugins do.
+PLUGIN = """
+export default async ({ client }) => ({
+  event: async ({ event }) => {
+    if (event.type !== "session.status" || event.properties.status.type !== "idle" || globalThis.said) return
+    globalThis.said = true
+    const toast = { title: "Boulder", message: "Resuming in 2s", variant: "warning", duration: 60000 }
+    await client.tui.showToast({ body: toast })
+    await client.session.prompt({
+      path: { id: event.properties.sessionID },
+      body: { noReply: true, parts: [{ type: "text", text: "BOULDER ENFORCEMENT" }] },
+    })
+  },
+})
+"""
+
+
+@requirement(
+    "session.wait.message",
+    "session.wait.toast",
+    "session.wait.timeout",
+    "session.wait.pattern",
+    "session.messages.get",
+    "session.messages.since",
+    "session.toasts.get",
+)
+async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() -> None:
+    plugin = Path.home() / ".config" / "opencode" / "plugin" / "boulder.js"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(PLUGIN)
+    async with driving(SCRIPT) as stage:
+        sessions = stage.sessions
+        one = await stage.agency.create("one")
+        session = await stage.session(one)
+
+        # Nothing yet: time runs out, and what was seen is told.
+        late = await sessions.wait_for_message(session, "hello", 0.2)
+        assert late == Waited(found=False, session_id=session, seen="no message", note=late.note)
+        assert late.note is not None and "not within 0.2 s" in late.note
+        assert (await sessions.wait_for_toast(session, "Boulder", 0.2)).seen == "no toast"
+
+        # What is still to come.
+        waits = [
+            sessions.wait_for_message(session, r"hello y\w+", 60, role="assistant"),
+            sessions.wait_for_message(session, "ENFORCEMENT", 60),
+            sessions.wait_for_toast(session, r"Resuming in \ds", 60),
+        ]
+        waiting = [asyncio.ensure_future(wait) for wait in waits]
+        await sessions.send(session, "hello", timeout=60)
+        said, pushed, toast = await asyncio.gather(*waiting)
+        assert (said.found, said.match) == (True, "hello yourself")
+        assert said.message is not None and said.message.role == "assistant"
+        assert pushed.message is not None and (pushed.message.role, pushed.match) == ("user", "ENFORCEMENT")
+        assert toast.toast is not None
+        assert (toast.toast.title, toast.toast.variant, toast.toast.duration) == ("Boulder", "warning", 60000)
+        assert toast.toast.expires_at - toast.toast.shown_at == 60000
+        assert (toast.toast.workspace, toast.toast.session_id) == ("one", None)
+
+        # What is there already.
+        assert (await sessions.wait_for_message(session, "hello yourself", 5)).found
+        assert (await sessions.wait_for_toast(session, "Resuming", 5)).found
+        assert [each.message for each in await sessions.toasts(session)] == ["Resuming in 2s"]
+        assert not (await sessions.wait_for_toast(session, "Resuming", 0.2, since=toast.toast.shown_at)).found
+        await sessions.show_toast(session, "soon over", duration=1)
+        assert (await sessions.wait_for_toast(session, "soon", 30)).found
+        everything = await sessions.toasts(session, since=0)
+        assert [(each.message, each.session_id) for each in everything] == [
+            ("Resuming in 2s", None),
+            ("soon over", session),
+        ]
+
+        # The newest, in the order in which they were made, those of plugins among them.
+        assert (await sessions.wait_for_idle(session, 60)).found
+        shown = (await sessions.messages(session)).messages
+        assert [(each.role, each.content) for each in shown] == [
+            ("user", "hello"),
+            ("assistant", "hello yourself"),
+            ("user", "BOULDER ENFORCEMENT"),
+        ]
+        assert [each.content for each in (await sessions.messages(session, 1)).messages] == ["BOULDER ENFORCEMENT"]
+        later = (await sessions.messages(session, since=shown[0].time)).messages
+        assert [each.content for each in later] == ["hello yourself", "BOULDER ENFORCEMENT"]
+        async with refusal("invalid-input"):
+            await sessions.messages(session, 0)
+        async with sessions.used(session) as life:
+            theirs = await life.client.messages(session)
+        assert [each.info.id for each in theirs] == [each.id for each in shown]
+
+        # Tools and files.
+        file = asyncio.ensure_future(sessions.wait_for_file(session, "made.txt", 60, pattern=r"is \d+"))
+        tool = asyncio.ensure_future(sessions.wait_for_tool(session, "write", 60, pattern="the answer"))
+        await sessions.send(session, "write", timeout=60)
+        assert ((await file).file, (await file).match) == ("made.txt", "is 42")
+        run = (await tool).tool
+        assert run is not None and (run.tool, run.status) == ("write", "completed")
+        assert (await sessions.wait_for_tool(session)).tool == run
+        assert not (await sessions.wait_for_tool(session, "bash", 0.2)).found
+        assert (await sessions.wait_for_file(session, str(one.path / "notes.txt"))).found
+        missing = await sessions.wait_for_file(session, "not/yet", 0.2, progress=stage.progress)
+        assert (missing.found, missing.seen) == (False, "not/yet: it is not there")
+        for outside in ("../x", "/etc/passwd", "", "a/../../b"):
+            async with refusal("path-outside-root"):
+                await sessions.wait_for_file(session, outside)
+        for wait in (sessions.wait_for_message, sessions.wait_for_toast):
+            async with refusal("invalid-input", "("):
+                await wait(session, "(")
+
+        # By now one of the two toasts is over.
+        assert [each.message for each in await sessions.toasts()] == ["Resuming in 2s"]
+
+        # A session that is closed ends what waits for it.
+        held = asyncio.ensure_future(sessions.send(session, "hold", timeout=60))
+        waiting = [
+            asyncio.ensure_future(sessions.wait_for_message(session, "never", 60)),
+            asyncio.ensure_future(sessions.wait_for_idle(session, 60)),
+        ]
+        await stage.until_is(one, session, "busy")
+        await sessions.close(session)
+        ended = await asyncio.gather(*waiting)
+        assert ended[0].note == "the session was closed"
+        turn = await held
+        assert turn.status == "error"
