@@ -1,0 +1,130 @@
+"""A wait looks first, then after every change that concerns it, and tells how it goes; time runs out for certain."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rookery.sessions.changes import Changes
+from rookery.sessions.finding import Found
+from rookery.sessions.following import Following, require_seconds
+from rookery.sessions.records import Change
+from rookery.system.errors import RookeryError
+from tests.support.clock import SetClock
+
+pytestmark = pytest.mark.anyio
+
+FOUND = Found(cast(Any, SimpleNamespace(path="/ws")), "ses_1")
+
+
+def a_following() -> tuple[Changes, Following, SetClock]:
+    changes, clock = Changes(), SetClock()
+    return changes, Following(changes, clock), clock
+
+
+async def test_what_is_there_already_is_found_without_a_change() -> None:
+    _, following, _ = a_following()
+
+    async def look() -> str:
+        return "there"
+
+    assert await following.until(FOUND, look, 0, doing=str) == "there"
+
+
+async def test_a_look_is_taken_after_each_change_that_concerns_the_session() -> None:
+    changes, following, _ = a_following()
+    looks: list[int] = []
+    looked = asyncio.Event()
+
+    async def look() -> str | None:
+        looks.append(len(looks))
+        looked.set()
+        return "found" if len(looks) == 4 else None
+
+    async def again() -> None:
+        looked.clear()
+        await looked.wait()
+
+    waiting = asyncio.ensure_future(following.until(FOUND, look, 60, doing=str))
+    await again()
+    changes.mark(Change("messages", "/ws", "ses_2"))
+    changes.mark(Change("messages", "/elsewhere", "ses_1"))
+    changes.mark(Change("messages", "/elsewhere", None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(looks) == 1
+    for change in (Change("messages", "/ws", "ses_1"), Change("session", "/ws", None), Change("toasts", "/ws", None)):
+        changes.mark(change)
+        changes.mark(Change("session", "/ws", "ses_1"))
+        if change.what != "toasts":
+            await again()
+    assert await waiting == "found"
+    assert not changes._listeners
+
+
+async def test_time_runs_out_and_nobody_listens_any_more() -> None:
+    changes, following, _ = a_following()
+
+    async def look() -> None:
+        return None
+
+    assert await following.until(FOUND, look, 0.01, doing=str) is None
+    assert not changes._listeners
+    for seconds in (-1, 1e6, float("nan")):
+        with pytest.raises(RookeryError) as caught:
+            await following.until(FOUND, look, seconds, doing=str)
+        assert caught.value.code == "invalid-input"
+    require_seconds(0)
+
+
+async def test_whoever_waits_is_told_how_it_goes_and_not_too_often() -> None:
+    changes, following, clock = a_following()
+    told: list[str] = []
+    looked = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def look() -> bool | None:
+        looked.set()
+        return True if ended.is_set() else None
+
+    async def progress(words: str) -> None:
+        told.append(words)
+
+    async def change() -> None:
+        looked.clear()
+        changes.mark(Change("messages", "/ws", "ses_1"))
+        await looked.wait()
+
+    doing = iter(["one", "two"])
+    waiting = asyncio.ensure_future(following.until(FOUND, look, 60, doing=lambda: next(doing), progress=progress))
+    await looked.wait()
+    for _ in range(3):
+        await change()
+    assert told == []
+    clock.now = 1.5
+    for _ in range(3):
+        await change()
+    assert told == ["one"]
+    # Where nothing happens for long, that is told too.
+    clock.now = 10
+    ended.set()
+    await change()
+    assert told == ["one", "two"]
+    assert await waiting is True
+
+
+async def test_changes_of_one_turn_of_the_loop_are_told_together() -> None:
+    changes = Changes()
+    told: list[frozenset[Change]] = []
+    stop = changes.listen(told.append)
+    one, two = Change("session", "/ws", "a"), Change("messages", "/ws", "a")
+    for change in (one, two, one):
+        changes.mark(change)
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == [frozenset({one, two})]
+    stop()
+    changes.mark(one)
+    await asyncio.sleep(0)
+    assert len(told) == 1
