@@ -67,7 +67,14 @@ _ALL = (
         placeholder="V",
         after="see it there: codex mcp list",
     ),
-    Client("gemini", "Gemini CLI", ("~/.gemini/settings.json",), (".gemini/settings.json",), placeholder="${V}"),
+    Client(
+        "gemini",
+        "Gemini CLI",
+        ("~/.gemini/settings.json",),
+        (".gemini/settings.json",),
+        placeholder="${V}",
+        after="see it there, in a folder that Gemini CLI trusts: gemini mcp list",
+    ),
     Client(
         "zed",
         "Zed",
