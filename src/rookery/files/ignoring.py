@@ -4,9 +4,11 @@ import asyncio
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 
+from rookery.files.entries import is_plain
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git, failed
 from rookery.system.git_index import Mark, mark_of_index
@@ -33,13 +35,22 @@ class Tracked:
         self._text = f"\0{prefix}" + text.replace("\0", f"\0{prefix}") + "\0" if text else ""
         self._place = 0
 
+    def from_the_top(self) -> "Tracked":
+        """For another listing, which has a place of its own."""
+        # What takes long to find out is found out once.
+        _ = self.is_plain
+        other = copy(self)
+        other._place = 0
+        return other
+
     def __len__(self) -> int:
         """About how many bytes it holds."""
         return len(self._text)
 
     def has_all(self, prefix: str, names: Sequence[str]) -> bool:
         """Whether all these files of one folder are there; for an answer without a look at each."""
-        wanted = f"\0{prefix}" + f"\0{prefix}".join(names) + "\0"
+        between = f"\0{prefix}"
+        wanted = f"{between}{between.join(names)}\0"
         if self._find(wanted, f"\0{prefix}{names[0]}\0"):
             self._place += len(wanted) - 1
             return True
@@ -54,7 +65,11 @@ class Tracked:
         if self._find(f"\0{within}", f"\0{within}"):
             return True
         place = bisect_left(self._sorted, within)
-        return any(path.startswith(within) for path in self._sorted[place : place + 1])
+        found = any(path.startswith(within) for path in self._sorted[place : place + 1])
+        if found:
+            # What it holds is asked for next.
+            self._place = self._text.find(f"\0{within}")
+        return found
 
     def _find(self, wanted: str, beginning: str) -> bool:
         """Whether it stands at our place or near, which is our place from then on."""
@@ -65,6 +80,11 @@ class Tracked:
             return False
         self._place = found
         return True
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether all of them stand in JSON as they are."""
+        return is_plain(self._text.replace("\0", ""))
 
     @cached_property
     def _sorted(self) -> list[str]:
@@ -105,7 +125,7 @@ class Ignoring:
             listed = await self._run("ls-files", "-z")
             tracked = await asyncio.to_thread(Tracked, listed, self._prefix)
             self._once.put(self._folder, mark, tracked)
-        self.tracked, self._knows_tracked = tracked, True
+        self.tracked, self._knows_tracked = tracked.from_the_top(), True
 
     def forget(self) -> None:
         """Ask anew the next time."""

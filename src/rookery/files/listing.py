@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from rookery.files.entries import Entry, Row, count, in_json, last_path, shown, split, spread
+from rookery.files.entries import Entry, Row, in_json, last_path, shown, spread
 from rookery.files.ignoring import Ignoring
 from rookery.files.paging import Pending
 from rookery.files.sandbox import Root
@@ -76,7 +76,7 @@ async def list_folder(
         scope = Scope(handle.names, depth, hidden, sizes)
     pending = root.paging.take(token, scope, after) or _begin(root, git, scope, after)
     await _look_ahead(root, pending, limit + 1, is_first=cursor is None)
-    page, pending.ahead = split(pending.ahead, limit)
+    page = pending.take(limit)
     next_cursor = None
     if pending.ahead:
         pending.told = tuple(last_path(page).split("/"))[len(scope.start) :]
@@ -93,7 +93,7 @@ async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bo
     """Until there are so many entries, or no more."""
     scope, ignoring = pending.scope, pending.ignoring
     most = wanted if is_first else max(wanted, _AHEAD if scope.depth > 1 else _AHEAD_IN_ONE)
-    while pending.more and count(pending.ahead) < wanted:
+    while pending.more and pending.count < wanted:
         if scope.depth > 1:
             await ignoring.learn_tracked()
         walk = Walk(scope, root.denied, pending.seen, most, ignoring.tracked)
@@ -101,7 +101,7 @@ async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bo
         while walk.unknown:
             ignored = await ignoring.among(walk.unknown)
             await _in_thread(root, partial(walk.sift, ignored))
-        pending.ahead += walk.rows
+        pending.add(walk.rows)
         pending.more, pending.seen = walk.cut and walk.last != pending.seen, walk.last
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from rookery.files.entries import Row, count
+from rookery.files.entries import Row, count, split
 from rookery.files.ignoring import Ignoring
 from rookery.files.walking import Names, Scope
 from rookery.system.ids import new_id
@@ -23,12 +23,23 @@ class Pending:
     told: Names
     seen: Names
     ahead: list[Row] = field(default_factory=list[Row])
+    # How many entries these rows are.
+    count: int = 0
     more: bool = True
 
     @property
     def bytes(self) -> int:
         """About as many as it takes."""
-        return count(self.ahead) * _BYTES_EACH + len(self.ignoring.tracked) * 5
+        return self.count * _BYTES_EACH + len(self.ignoring.tracked) * 5
+
+    def add(self, rows: list[Row]) -> None:
+        self.ahead += rows
+        self.count += count(rows)
+
+    def take(self, most: int) -> list[Row]:
+        page, self.ahead = split(self.ahead, most)
+        self.count -= min(most, self.count)
+        return page
 
 
 class Paging:

@@ -40,6 +40,8 @@ ALLOWED = (
     *(f"{stem}*.{suffix}" for stem, suffix in product(("credentials", "id_"), _SOURCE)),
 )
 FOLDERS = (".ssh", ".aws", ".gnupg")
+# So many folders, whose names are together no longer than that.
+_REMEMBERED = 4096
 # Also under the short name that Windows gives it.
 _GIT = (".git", "git~1")
 
@@ -85,14 +87,26 @@ class Denied:
         `types` tells which of them are folders.
         """
         text = "/".join(names)
-        if text.isascii() and not (self.workspaces and self._is_near_workspace(folder)):
-            lower = f"/{text.lower()}/"
-            begins, ends = self._suspect
-            if not begins.search(lower) and not ends.search(lower):
-                return {}
+        if (text in self._fine or self._is_fine(text)) and not (self.workspaces and self._is_near_workspace(folder)):
+            return {}
         way = folder.split("/") if folder else []
         told = ((name, self.entry((*way, name), is_folder=types.get(name) == "folder")) for name in names)
         return {name: why for name, why in told if why}
+
+    def _is_fine(self, text: str) -> bool:
+        """Whether it is plain to see that none of the names is denied. Folders seldom change: it is remembered."""
+        lower = f"/{text.lower()}/"
+        if not text.isascii() or any(pattern.search(lower) for pattern in self._suspect):
+            return False
+        if len(self._fine) >= _REMEMBERED:
+            self._fine.clear()
+        if len(text) < _REMEMBERED:
+            self._fine.add(text)
+        return True
+
+    @cached_property
+    def _fine(self) -> set[str]:
+        return set()
 
     def _is_near_workspace(self, folder: str) -> bool:
         way = _folded(folder.split("/")) if folder else []

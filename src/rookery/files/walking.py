@@ -144,7 +144,7 @@ class Walk:
         if not names or self._left <= 0:
             return
         files = Files(prefix, names, sizes_of(folder, names) if self._scope.sizes else None)
-        if is_plain(prefix + "/".join(names)) and self._tracked.has_all(prefix, names):
+        if self._tracked.has_all(prefix, names) and (self._tracked.is_plain or is_plain(prefix + "/".join(names))):
             self._add(files)
             return
         self.unknown += [prefix + name for name in names if not self._tracked.has_file(prefix + name)]
