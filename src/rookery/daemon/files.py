@@ -134,10 +134,11 @@ class FilesService:
     async def _heard(self, event: Event) -> None:
         if event.type.startswith(("project.", "workspace.")):
             self._nested.forget()
-        if event.type == "project.removed":
-            gone = event.data["project"]["path"]
-            for directory in [path for path, one in self._grounds.items() if one.workspace.project.path == gone]:
-                await self._let_go(directory)
+            removed = event.data["project"]["path"] if event.type == "project.removed" else None
+            for directory, one in list(self._grounds.items()):
+                # One that somebody asked for while it was deleted was opened once more.
+                if one.workspace.project.path == removed or one.mark != _mark(directory):
+                    await self._let_go(directory)
 
 
 class _Place:

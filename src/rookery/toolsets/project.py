@@ -10,6 +10,7 @@ from rookery.files.context.engine import Context
 from rookery.files.listing import DEEPEST, LONGEST_PAGE, PAGE, ListingShape, list_folder
 from rookery.files.reading import DATA_BYTES, TEXT_BYTES, Content, read
 from rookery.files.sandbox import Root
+from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.toolsets.project_context import context_resource, context_tool
 from rookery.toolsets.project_tasks import TaskPlace, task_tools
@@ -57,16 +58,22 @@ def project_toolset(place: Place, git: Git) -> Toolset:
         return _blocks(root, found)
 
     async def list_directory(call: Call, given: ListDirectory) -> Written:
-        found = await list_folder(
-            await place.root(),
-            git,
-            given.path,
-            depth=given.depth,
-            hidden=given.hidden,
-            sizes=given.sizes,
-            limit=given.limit,
-            cursor=given.cursor,
-        )
+        root = await place.root()
+        try:
+            found = await list_folder(
+                root,
+                git,
+                given.path,
+                depth=given.depth,
+                hidden=given.hidden,
+                sizes=given.sizes,
+                limit=given.limit,
+                cursor=given.cursor,
+            )
+        except RookeryError:
+            # If the workspace itself has gone meanwhile, that is what there is to tell.
+            await place.root()
+            raise
         return Written(found.written())
 
     return Toolset(
