@@ -1,0 +1,32 @@
+"""What OpenCode's events say of messages and toasts."""
+
+import json
+from typing import Any
+
+from rookery.agents.events import decode
+from rookery.agents.message_events import MessageGone, MessageSeen, PartGone, PartGrew, PartSeen, ToastShown
+
+
+def event(type_: str, **properties: Any) -> bytes:
+    return json.dumps({"id": "evt_1", "type": type_, "properties": properties}, ensure_ascii=False).encode()
+
+
+def test_events_about_messages_and_toasts_are_decoded() -> None:
+    info = {"id": "m", "role": "assistant", "sessionID": "s", "parentID": "u", "time": {"created": 1}, "cost": 0}
+    seen = decode(event("message.updated", sessionID="s", info=info))[1]
+    assert isinstance(seen, MessageSeen)
+    assert (seen.session, seen.info.id, seen.info.parent) == ("s", "m", "u")
+    part = {"id": "p", "messageID": "m", "type": "text", "text": "日本"}
+    told = decode(event("message.part.updated", sessionID="s", part=part, time=1))[1]
+    assert isinstance(told, PartSeen)
+    assert json.loads(bytes(told.part)) == part
+    place = {"sessionID": "s", "messageID": "m"}
+    assert decode(event("message.part.delta", **place, partID="p", field="text", delta="more ")) == (
+        "message.part.delta",
+        PartGrew("s", "m", "p", "text", "more "),
+    )
+    assert decode(event("message.part.removed", **place, partID="p"))[1] == PartGone("s", "m", "p")
+    assert decode(event("message.removed", **place))[1] == MessageGone("s", "m")
+    toast = {"message": "hi", "variant": "warning", "title": "T", "duration": 900}
+    assert decode(event("tui.toast.show", **toast))[1] == ToastShown("hi", "T", "warning", 900)
+    assert decode(event("tui.toast.show", message="hi", variant="info"))[1] == ToastShown("hi", None, "info", 5000)

@@ -1,0 +1,50 @@
+"""Many sessions of many real OpenCodes, driven at once: every answer in its own session, and no wait missed."""
+
+import asyncio
+import os
+
+import pytest
+
+from rookery.workspaces.record import Workspace
+from tests.support.agency import LIMIT
+from tests.support.driving import Driving, driving
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+WORKSPACES = int(os.environ.get("ROOKERY_APART_WORKSPACES", "5"))
+TURNS = int(os.environ.get("ROOKERY_APART_TURNS", "4"))
+SCRIPT = steps(
+    say=[{"say": "heard {{user}}"}],
+    where=[{"call": "bash", "with": {"command": "pwd", "description": "where"}}, {"say": "it is {{result}}"}],
+)
+
+
+async def drive(stage: Driving, workspace: Workspace, name: str) -> None:
+    sessions = stage.sessions
+    session = await stage.session(workspace)
+    for number in range(TURNS):
+        word = f"say {name} {number}"
+        waiting = asyncio.ensure_future(sessions.wait_for_message(session, f"^heard {word}$", LIMIT, role="assistant"))
+        turn = await sessions.send(session, word, timeout=LIMIT)
+        assert (turn.status, turn.content) == ("finished", f"heard {word}")
+        assert (await waiting).found
+    turn = await sessions.send(session, "where", timeout=LIMIT)
+    assert turn.content.strip() == f"it is {workspace.path}"
+    said = [one.content for one in (await sessions.messages(session, None)).messages if one.role == "user"]
+    assert said == [*(f"say {name} {number}" for number in range(TURNS)), "where"]
+    (run,) = await sessions.tool_history(session)
+    assert (run.output or "").strip() == str(workspace.path)
+
+
+@requirement("session.parallel.apart")
+async def test_f06_sessions_of_many_workspaces_driven_at_once_are_not_mixed_up() -> None:
+    async with driving(SCRIPT, start="use") as stage:
+        made = [await stage.agency.create(f"ws-{number}") for number in range(WORKSPACES)]
+        # One after the other: so many starts at once take long on a small machine.
+        for workspace in made:
+            await stage.agency.agents.up(workspace)
+        await asyncio.gather(*(drive(stage, one, f"{one.name}-{half}") for one in made for half in "ab"))
+        assert len(await stage.sessions.list()) == 2 * WORKSPACES
+        assert {one.status for one in await stage.sessions.list()} == {"idle"}
