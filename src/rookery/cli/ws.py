@@ -10,7 +10,7 @@ COMMANDS = {
     "list": ("rookery.cli.ws_list:list_", "List the workspaces, and who needs you."),
     "show": ("rookery.cli.ws_show", "Show one workspace."),
     "path": ("rookery.cli.ws_show", "Print the path of a workspace."),
-    "open": ("rookery.cli.ws_show:open_", "Open a workspace: its agent and its endpoint may run."),
+    "open": ("rookery.cli.ws_show:open_", "Open a workspace: its agent and its MCP server may run."),
     "close": ("rookery.cli.ws_show", "Close a workspace: what runs in it is stopped, and its files stay."),
     "token": ("rookery.cli.ws_show", "Print the token that opens a workspace and no other."),
     "prepare": ("rookery.cli.ws_create", "Prepare a workspace again: bring files along and run the setup command."),

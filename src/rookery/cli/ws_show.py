@@ -48,7 +48,7 @@ def path(name: str | None, project: str | None, as_json: bool, no_start: bool) -
 @NAME
 @common
 def open_(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Open a workspace: its agent and its endpoint may run."""
+    """Open a workspace: its agent and its MCP server may run."""
     _turn("open", name, Known(no_start, project), as_json)
 
 
