@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rookery.files.ignoring import ignored_paths
 from rookery.files.listing import DEEPEST, LONGEST_PAGE
 from rookery.files.sandbox import Root
 from rookery.system.errors import RookeryError
@@ -44,11 +43,6 @@ def test_what_git_ignores_is_left_out_and_what_is_tracked_is_not(root: Root, tre
     top = [path for path in paths(entries_of(root, depth=depth)) if "/" not in path]
     assert top == ["kept.log", "logs", "sub", "tracked.log"]
     assert paths(entries_of(root, "sub", depth=depth)) == ["sub/only-top"]
-
-
-def test_a_folder_of_which_only_the_content_is_ignored_is_not_ignored_itself() -> None:
-    told = ["build/", "logs/", "logs/in/", "logs/in/a.log", "node_modules/", "src/z.log"]
-    assert list(ignored_paths(told)) == ["build", "logs/in/a.log", "node_modules", "src/z.log"]
 
 
 @requirement("files.list.options")

@@ -115,3 +115,33 @@ def test_p21_names_are_not_normalised_before_they_are_opened(root: Root, tree: T
     assert [look(root, name).text for name in ("e\u0301", "\u00e9")] == ["two characters", "one character"]
     assert [look(root, name).text for name in ("a\u2215b", "..\uff0fx")] == ["division slash", "fullwidth slash"]
     assert paths(entries_of(root, hidden=True)) == ["..\uff0fx", ".git", "a\u2215b", "e\u0301", "\u00e9"]
+
+
+@pytest.mark.parametrize(
+    "denied",
+    [
+        Denied(),
+        Denied(files=("*secret*",), folders=("[ab]*",)),
+        Denied(files=("[x",), allowed=(), folders=("a?c", "*[xy]")),
+        Denied(files=(), folders=()),
+    ],
+)
+def test_p19_p20_p21_many_names_at_once_are_judged_as_one_by_one(denied: Denied) -> None:
+    plain = ["a", "abc", "main.py", "environment", "keys", "monkey", "[x", "xy", "my-secrets", "idea", "README.md"]
+    last = [name.rpartition("/")[2] for name in SECRETS]
+    odd = [
+        f"{name}{end}" for name in (*plain, *last, ".git", ".ssh", ".aws") for end in ("", ".", " ", ". .", "\n", "~")
+    ]
+    names = [*odd, *(name.upper() for name in odd), "x\n.env", ".env\nx", "\uff0eenv", "id\u200b_rsa"]
+    for types in ({}, dict.fromkeys(names, "folder")):
+        singly = {name: denied.entry((name,), is_folder=bool(types)) for name in names}
+        for one in names:
+            assert denied.among("", [one, "z"], types) == ({one: singly[one]} if singly[one] else {}), one
+        assert denied.among("", names, types) == {name: why for name, why in singly.items() if why}
+
+
+def test_workspaces_inside_are_denied_where_they_lie_and_nowhere_else() -> None:
+    denied = Denied(workspaces=(("trees", "one"),))
+    assert denied.among("trees", ["ONE", "two"], {"ONE": "folder"}) == {"ONE": "it belongs to another workspace"}
+    assert denied.among("", ["trees", "one"], {"trees": "folder"}) == {}
+    assert denied.among("other", ["one"], {"one": "folder"}) == {}

@@ -8,9 +8,9 @@ from rookery.files.ignoring import Ignoring
 from rookery.files.walking import Names, Scope
 from rookery.system.ids import new_id
 
-_SECONDS = 60.0
+SECONDS = 60.0
 _MOST = 8
-_MOST_BYTES = 50_000_000
+MOST_BYTES = 50_000_000
 _BYTES_EACH = 150
 
 
@@ -53,12 +53,12 @@ class Paging:
 
     def keep(self, pending: Pending) -> str:
         """The token to take it by."""
-        if pending.bytes > _MOST_BYTES // 2:
+        if pending.bytes > MOST_BYTES // 2:
             pending.ignoring.forget()
         token = new_id()[:12]
-        timer = asyncio.get_running_loop().call_later(_SECONDS, self._drop, token)
+        timer = asyncio.get_running_loop().call_later(SECONDS, self._drop, token)
         self._kept[token] = (pending, timer)
-        while len(self._kept) > _MOST or sum(one.bytes for one, _ in self._kept.values()) > _MOST_BYTES:
+        while len(self._kept) > _MOST or sum(one.bytes for one, _ in self._kept.values()) > MOST_BYTES:
             self._drop(next(iter(self._kept)))
         return token
 

@@ -7,7 +7,7 @@ from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.git_config import git_folder
 
 # A file that was written just now may be written again without a trace in its time.
-_SETTLED_SECONDS = 2.0
+SETTLED_SECONDS = 2.0
 
 Mark = tuple[str, int, int, int, int]
 
@@ -19,6 +19,6 @@ def mark_of_index(folder: Path) -> Mark | None:
         found = os.stat(f"{own}/index", follow_symlinks=False) if own else None  # noqa: PTH116
     except (OSError, ValueError):
         return None
-    if found is None or SYSTEM_CLOCK.wall() - max(found.st_mtime, found.st_ctime) < _SETTLED_SECONDS:
+    if found is None or SYSTEM_CLOCK.wall() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
         return None
     return (str(own), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
