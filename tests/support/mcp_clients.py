@@ -117,12 +117,12 @@ def _child() -> StdioServerParameters:
     )
 
 
-def client_over(way: Any, mode: str, told: Told | None) -> AbstractAsyncContextManager[Client]:
+def client_over(way: Any, mode: str, told: Told | None, seconds: float = LIMIT) -> AbstractAsyncContextManager[Client]:
     told = told or Told()
     return Client(
         way,
         mode=mode,
-        read_timeout_seconds=LIMIT,
+        read_timeout_seconds=seconds,
         log_level="debug",
         logging_callback=told.on_log,
         message_handler=told.on_message,

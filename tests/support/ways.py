@@ -10,6 +10,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.support.e2e import LIMIT
 from tests.support.house import ROOKERY, House
 from tests.support.mcp_clients import Told, client_over, over_websocket
 
@@ -28,5 +29,5 @@ async def a_client_of_house(
             "ws": lambda: over_websocket(f"{url.replace('http', 'ws', 1)}/ws", headers),
             "stdio": lambda: StdioServerParameters(command=str(ROOKERY), args=["bridge"], env=dict(os.environ)),
         }
-        async with client_over(ways[transport](), mode, told) as client:
+        async with client_over(ways[transport](), mode, told, LIMIT) as client:
             yield client
