@@ -47,7 +47,7 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
 
 
 @requirement("session.send.timeout", "session.wait.timeout")
-async def test_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_used_again() -> None:
+async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_used_again() -> None:
     async with driving(SCRIPT, pace=Pace(first_pause=0.1)) as stage:
         sessions = stage.sessions
         one = await stage.agency.create("one")

@@ -36,7 +36,8 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 @requirement("session.wait.pattern")
 async def test_a_pattern_that_backtracks_elsewhere_takes_no_time_here() -> None:
     for pattern in (r"(a|aa)+$", r"(x+x+)+y", r"(\w+\s?)*$"):
-        await Patterns().compile(pattern).search("a" * 100_000 + "!")
+        found = await Patterns().compile(pattern).search("a" * 100_000 + "!")
+        assert found in (None, "")
 
 
 @requirement("session.wait.pattern")

@@ -54,3 +54,4 @@ async def test_that_it_comes_or_changes_is_noticed(tmp_path: Path) -> None:
                 while (await file.look()).text != text:
                     await news.wait()
                     news.clear()
+        assert (await file.look()).text == "two"

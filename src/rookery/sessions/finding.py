@@ -15,6 +15,7 @@ from rookery.sessions.changes import Changes
 from rookery.sessions.records import SessionInfo, not_found
 from rookery.sessions.room import Room
 from rookery.sessions.shelf import Shelf
+from rookery.sessions.tally import Tally
 from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 
@@ -77,8 +78,9 @@ class Finding:
         for room in rooms:
             if room.session(id_) is not None:
                 return Found(room, id_)
-        for room in rooms:
-            if await self._asked_for(room, id_):
+        asked = await asyncio.gather(*(self._asked_for(room, id_) for room in rooms))
+        for room, there in zip(rooms, asked, strict=True):
+            if there:
                 return Found(room, id_)
         raise self._missing(id_, scope)
 
@@ -93,9 +95,8 @@ class Finding:
                 try:
                     return await room.info(session)
                 except RookeryError as error:
-                    if error.code != "session-not-found":
-                        raise
-                    return None
+                    # One agent that does not work hides no session of the others, nor its own.
+                    return room.told(session, Tally(), (error.message,)) if error.code != "session-not-found" else None
 
         found = await asyncio.gather(*(told(room, one) for room in rooms for one in room.roots()))
         return sorted(filter(None, found), key=lambda one: (-one.last_activity, one.id))
@@ -108,7 +109,8 @@ class Finding:
 
     async def _known(self, rooms: Iterable[Room]) -> None:
         """Wait a while for agents that run and have not yet told of their sessions."""
-        waiting = [room.life.watcher.known() for room in rooms if room.life is not None and room.life.sessions is None]
+        lives = [room.life for room in rooms if room.life is room.tenant.agent.life]
+        waiting = [life.watcher.known() for life in lives if life is not None and life.sessions is None]
         if waiting:
             try:
                 async with asyncio.timeout(_KNOWN_SECONDS):
@@ -123,10 +125,8 @@ class Finding:
             return False
         try:
             session = await life.client.session(id_)
-        except RookeryError as error:
-            if error.code == "session-not-found":
-                return False
-            raise
+        except RookeryError:
+            return False
         life.watcher.learn(SessionSeen(session))
         return room.session(id_) is not None
 

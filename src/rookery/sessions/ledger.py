@@ -74,6 +74,8 @@ class Ledger:
     def drop(self, session: str) -> None:
         self._tallies.pop(session, None)
         self._shelf.drop(session)
+        if session in self._turns and not self._turns[session].locked():
+            del self._turns[session]
 
     def clear(self) -> None:
         for session in list(self._tallies):

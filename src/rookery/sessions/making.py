@@ -39,6 +39,11 @@ class Making:
                 life.watcher.learn(SessionSeen(made))
                 return await room.info(made, choice.notes)
 
+    async def abort(self, found: Found) -> SessionInfo:
+        async with found.room.used() as life:
+            await life.client.abort(found.id)
+        return await found.info()
+
     async def close(self, found: Found, delete: bool) -> Closed:
         async with found.room.used() as life:
             if found.running:

@@ -66,7 +66,9 @@ class Room:
         return state is not None and state.state in _RUNNING
 
     async def info(self, session: Session, notes: tuple[str, ...] = ()) -> SessionInfo:
-        tally = await self.ledger.tally(session)
+        return self.told(session, await self.ledger.tally(session), notes)
+
+    def told(self, session: Session, tally: Tally, notes: tuple[str, ...]) -> SessionInfo:
         state = self.state(session.id)
         status, error = _status(state, tally)
         return SessionInfo(

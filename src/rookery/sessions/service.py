@@ -80,10 +80,7 @@ class Sessions(Waits):
 
     async def abort(self, id_: str, scope: Path | None = None) -> SessionInfo:
         """End the turn that runs, if there is one."""
-        found = await self._finding.find(id_, scope)
-        async with found.room.used() as life:
-            await life.client.abort(id_)
-        return await found.info()
+        return await self._making.abort(await self._finding.find(id_, scope))
 
     @asynccontextmanager
     async def used(self, id_: str, scope: Path | None = None) -> AsyncGenerator[Life]:

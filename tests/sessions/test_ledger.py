@@ -1,0 +1,148 @@
+"""Messages are read once and then kept current; what is missed or dropped is read again, and nothing is left behind."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from rookery.agents.message_events import MessageSeen, PartSeen
+from rookery.agents.records import MessageInfo, Session, SessionTimes
+from rookery.sessions.ledger import Ledger
+from rookery.sessions.shelf import Shelf
+from rookery.system.errors import RookeryError
+
+pytestmark = pytest.mark.anyio
+
+SESSION = Session("ses_1", time=SessionTimes(1, 7))
+
+
+class OpenCode:
+    """Holds messages, and lets something happen while it is asked for them."""
+
+    def __init__(self) -> None:
+        self.messages = [self.message("m1", "one")]
+        self.asked: list[int | None] = []
+        self.meanwhile: list[Any] = []
+        self.largest = 10_000
+
+    @staticmethod
+    def message(id_: str, text: str) -> dict[str, Any]:
+        part = {"id": f"p{id_}", "messageID": id_, "type": "text", "text": text, "time": {"start": 1, "end": 2}}
+        return {"info": {"id": id_, "role": "user"}, "parts": [part]}
+
+    async def whole(self, session: str, kind: Any, newest: int | None = None) -> list[Any]:
+        self.asked.append(newest)
+        found = self.messages[-newest:] if newest is not None else self.messages
+        told = msgspec.json.encode(found)
+        await asyncio.sleep(0)
+        while self.meanwhile:
+            self.meanwhile.pop(0)()
+        await asyncio.sleep(0)
+        if len(told) > self.largest:
+            raise RookeryError("agent-unavailable", "the agent cannot be reached: the answer is larger than 1 bytes")
+        return msgspec.json.decode(told, type=list[kind])
+
+
+def a_ledger() -> tuple[Ledger, OpenCode, Shelf]:
+    opencode, shelf = OpenCode(), Shelf()
+
+    @asynccontextmanager
+    async def used() -> AsyncGenerator[Any]:
+        await asyncio.sleep(0)
+        yield SimpleNamespace(client=opencode)
+
+    return Ledger(shelf, cast(Any, used)), opencode, shelf
+
+
+def said(ledger: Ledger, id_: str, text: str) -> None:
+    """OpenCode's events about a new message."""
+    ledger.hear(MessageSeen(SESSION.id, MessageInfo(id_, "user")))
+    ledger.hear(PartSeen(SESSION.id, msgspec.Raw(msgspec.json.encode(OpenCode.message(id_, text)["parts"][0]))))
+
+
+async def contents(ledger: Ledger) -> list[str]:
+    return [one.content for one in (await ledger.book(SESSION)).messages(running=False)]
+
+
+async def test_what_was_read_is_kept_current_and_costs_no_second_reading() -> None:
+    ledger, opencode, _ = a_ledger()
+    assert await asyncio.gather(contents(ledger), contents(ledger)) == [["one"], ["one"]]
+    said(ledger, "m2", "two")
+    assert await contents(ledger) == ["one", "two"]
+    assert (await ledger.tally(SESSION)).count == 2
+    assert opencode.asked == [None]
+    assert ledger.last_words(SESSION.id) == "user: two"
+
+
+async def test_what_is_heard_while_it_is_read_is_not_lost_and_counts_once() -> None:
+    ledger, opencode, _ = a_ledger()
+    opencode.meanwhile = [lambda: said(ledger, "m1", "one"), lambda: said(ledger, "m2", "two")]
+    assert await contents(ledger) == ["one", "two"]
+    assert (await ledger.tally(SESSION)).count == 2
+
+
+async def test_f02_after_a_gap_only_what_is_unchanged_is_still_right() -> None:
+    ledger, opencode, _ = a_ledger()
+    assert await contents(ledger) == ["one"]
+    opencode.messages.append(opencode.message("m2", "two"))
+    ledger.renewed(lambda session, updated: (session, updated) == (SESSION.id, 7))
+    assert await contents(ledger) == ["one"]
+    ledger.renewed(lambda session, updated: False)
+    assert await contents(ledger) == ["one", "two"]
+    # A gap in the middle of a reading: it is read once more.
+    ledger.drop(SESSION.id)
+    opencode.asked.clear()
+    opencode.meanwhile = [lambda: ledger.renewed(lambda session, updated: True)]
+    assert await contents(ledger) == ["one", "two"]
+    assert opencode.asked == [None, None]
+
+
+async def test_a_session_that_is_too_large_to_be_read_is_read_in_part() -> None:
+    ledger, opencode, _ = a_ledger()
+    opencode.messages = [opencode.message(f"m{number:04}", "x" * 100) for number in range(700)]
+    opencode.largest = 15_000
+    book = await ledger.book(SESSION)
+    assert (opencode.asked, len(book), book.whole) == ([None, 500, 50], 50, False)
+    assert book.note(50, None) is not None
+    opencode.largest = 10
+    ledger.drop(SESSION.id)
+    with pytest.raises(RookeryError):
+        await ledger.book(SESSION)
+
+
+async def test_an_event_that_is_not_understood_makes_it_read_again() -> None:
+    ledger, opencode, _ = a_ledger()
+    assert await contents(ledger) == ["one"]
+    ledger.hear(PartSeen(SESSION.id, msgspec.Raw(b'{"id": 7}')))
+    assert await contents(ledger) == ["one"]
+    assert opencode.asked == [None, None]
+
+
+async def test_d18_readers_cancelled_at_whatever_moment_leave_nothing_behind() -> None:
+    ledger, opencode, shelf = a_ledger()
+    chance = random.Random(18)
+
+    async def hold() -> None:
+        async with ledger.held(SESSION):
+            await asyncio.sleep(0)
+
+    for _ in range(300):
+        readers = [asyncio.ensure_future(work) for work in (hold(), contents(ledger), ledger.tally(SESSION), hold())]
+        for _ in range(chance.randrange(8)):
+            await asyncio.sleep(0)
+        for reader in chance.sample(readers, 2):
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        assert not ledger._meanwhile
+        assert not any(lock.locked() for lock in ledger._turns.values())
+        book = shelf.look(SESSION.id)
+        assert book is None or book.pins == 0
+        if chance.random() < 0.5:
+            ledger.drop(SESSION.id)
+    assert await contents(ledger) == ["one"]
+    assert len(opencode.asked) > 50
