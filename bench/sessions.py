@@ -1,0 +1,161 @@
+"""Sessions through Rookery against OpenCode's own API: a tool by its name, a wait, and a long conversation."""
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, TypeAlias
+
+from rookery.agents.release import PINNED, release_for, this_machine
+
+from .harness import Bar, Sample, ratio, take_turns
+from .installs import NotInstalled, from_npm
+from .session_stage import SECONDS, Stage, a_stage
+
+# What was said, and when it was heard.
+Heard: TypeAlias = "queue.Queue[tuple[str, int]]"
+
+WANTED = {"execute.seconds": 1.5, "wait.p99": 2.0, "messages.seconds": 0.1}
+
+_ROUNDS = 30
+_BUSY, _TURNS = 10, 20
+_MESSAGES = 1_000
+_ANSWER = "answer-busy-[0-9]+-[0-9]+-"
+_READER = Path(__file__).parent / "peers" / "event_reader.py"
+
+
+def run() -> list[Bar]:
+    try:
+        release = release_for(PINNED, this_machine())
+        opencode = Path(from_npm(release.opencode_package, PINNED, "bin/opencode")[1])
+    except NotInstalled as error:
+        print(f"sessions: {error}", flush=True)
+        return [Bar(f"sessions.{name}", None, "<=", wanted) for name, wanted in WANTED.items()]
+    with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
+        file = str(Path(folder).resolve() / "app" / "README.md")
+        with a_stage(opencode, Path(folder).resolve(), _script(file)) as stage:
+            found = {
+                "execute.seconds": _execute(stage, file),
+                "wait.p99": _wait(stage),
+                "messages.seconds": _messages(stage),
+            }
+    return [Bar(f"sessions.{name}", found[name], "<=", wanted) for name, wanted in WANTED.items()]
+
+
+def _script(file: str) -> dict[str, Any]:
+    read = {"call": "read", "with": {"filePath": file}}
+    return {
+        "turn": [
+            {"when": "read", "step": [read, {"say": "done"}]},
+            {"when": "busy", "step": [read, {"say": "answer-{{user}}"}]},
+        ]
+    }
+
+
+def _timed(stage: Stage, do: Any) -> Sample:
+    began = time.perf_counter()
+    do()
+    took = time.perf_counter() - began
+    # What is still going on behind an answer must not meet the next one.
+    stage.rest()
+    return {"seconds": took}
+
+
+# ---- a tool by its name, against the same call in a turn of a model
+
+
+def _execute(stage: Stage, file: str) -> float:
+    session, other = stage.session(), stage.session()
+    said = {"parts": [{"type": "text", "text": "read"}]}
+    asked = {"tool": "read", "args": {"filePath": file}}
+    targets = {
+        "turn": lambda: _timed(stage, lambda: stage.agent.ask("POST", stage.at(f"/session/{other}/message"), said)),
+        "execute": lambda: _timed(stage, lambda: stage.house.ask("POST", f"/api/sessions/{session}/tools", asked)),
+    }
+    return ratio(take_turns(targets, rounds=_ROUNDS), "execute", "turn", "seconds")
+
+
+# ---- a wait, against a second reader of OpenCode's events
+
+
+def _wait(stage: Stage) -> float:
+    """How long after a plain reader had the event the wait was answered, against how far two readers are apart."""
+    with _reader(stage) as first, _reader(stage) as second, ThreadPoolExecutor(_BUSY) as pool:
+        answered: dict[str, int] = {}
+
+        def drive(number: int) -> None:
+            session = stage.session()
+            for turn in range(_TURNS):
+                word = f"busy-{number}-{turn}-"
+                said = {"parts": [{"type": "text", "text": word}]}
+                stage.agent.ask("POST", stage.at(f"/session/{session}/prompt_async"), said)
+                wait = {"for": "message", "pattern": f"answer-{word}", "timeout": SECONDS * 1000}
+                found = stage.house.ask("POST", f"/api/sessions/{session}/wait", wait)
+                answered[f"answer-{word}"] = time.monotonic_ns()
+                if not found["found"]:
+                    raise RuntimeError(f"the wait missed {word}: {found}")
+
+        list(pool.map(drive, range(_BUSY)))
+        one, two = (_heard(reader, len(answered)) for reader in (first, second))
+    waited = _p99("wait", [max(at - one[word], 0) for word, at in answered.items()])
+    return waited / _p99("two readers", [abs(one[word] - two[word]) for word in answered])
+
+
+@contextlib.contextmanager
+def _reader(stage: Stage) -> Generator[Heard]:
+    """What one hears, from when it is connected."""
+    words = [sys.executable, str(_READER), str(stage.agent.port), stage.at("/event"), _ANSWER]
+    env = os.environ | {"AUTHORIZATION": stage.agent.headers["Authorization"]}
+    heard: Heard = queue.Queue()
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+
+        def follow() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                word, _, at = line.partition(" ")
+                heard.put((word, int(at)))
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        try:
+            heard.get(timeout=SECONDS)
+            yield heard
+        finally:
+            process.kill()
+            thread.join()
+
+
+def _heard(reader: Heard, count: int) -> dict[str, int]:
+    return dict(reader.get(timeout=SECONDS) for _ in range(count))
+
+
+def _p99(name: str, nanoseconds: list[int]) -> float:
+    cuts = quantiles(nanoseconds, n=100)
+    print(f"{name}: p50 {cuts[49] / 1e6:.2f} ms, p99 {cuts[98] / 1e6:.2f} ms of {len(nanoseconds)}", flush=True)
+    return cuts[98]
+
+
+# ---- a long conversation, against OpenCode's own answer
+
+
+def _messages(stage: Stage) -> float:
+    session = stage.session()
+    for number in range(_MESSAGES):
+        said = {"parts": [{"type": "text", "text": f"message {number}"}], "noReply": True}
+        stage.agent.ask("POST", stage.at(f"/session/{session}/message"), said)
+    path = f"/api/sessions/{session}/messages?limit={_MESSAGES}"
+    if len(stage.house.ask("GET", path)["messages"]) != _MESSAGES:
+        raise RuntimeError("not all messages are told")
+    targets = {
+        "opencode": lambda: _timed(stage, lambda: stage.agent.raw("GET", stage.at(f"/session/{session}/message"))),
+        "messages": lambda: _timed(stage, lambda: stage.house.raw("GET", path)),
+    }
+    return ratio(take_turns(targets, rounds=_ROUNDS), "messages", "opencode", "seconds")
