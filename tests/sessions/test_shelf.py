@@ -34,5 +34,10 @@ def test_a_book_that_is_held_stays_and_so_does_the_one_that_has_grown() -> None:
         shelf.put(book)
     assert [name for name in ("held", "free", "large") if shelf.look(name) is not None] == ["held", "large"]
     held.pins -= 1
-    shelf.trim(large)
+    shelf.grown(large, large.size)
     assert shelf.look("held") is None and shelf.look("large") is large
+    assert shelf.size == large.size
+    shelf.put(large)
+    assert shelf.size == large.size
+    shelf.drop("large")
+    assert shelf.size == 0

@@ -38,7 +38,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Entry:
-    """One message. `version` tells when it changed last."""
+    """One message. `version` tells when it changed last, `shown` how it looks when its turn is over or not."""
 
     info: MessageInfo
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
@@ -185,13 +185,13 @@ class Book:
             self.left_out += 1
 
     def _shown(self, entry: Entry, running: bool) -> MessageShown:
-        if entry.shown is not None and entry.shown[:2] == (running, entry.version):
-            return entry.shown[2]
         info, pieces = entry.info, entry.pieces.values()
-        over = not running or info.error is not None or info.time.completed is not None
+        over = not running or info.role == "user" or info.error is not None or info.time.completed is not None
+        if entry.shown is not None and entry.shown[:2] == (over, entry.version):
+            return entry.shown[2]
         runs = [piece.run for piece in pieces if piece.run is not None]
         shown = message_shown(
             info, self.session, (piece.words for piece in pieces), map(cut_short, runs) if over else runs
         )
-        entry.shown = running, entry.version, shown
+        entry.shown = over, entry.version, shown
         return shown

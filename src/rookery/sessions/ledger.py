@@ -116,9 +116,9 @@ class Ledger:
             )
             book.fill(messages)
             book.whole = whole
+            self._shelf.put(book)
             for event in meanwhile:
                 self._write(book, event)
-            self._shelf.put(book)
             return book
 
     @asynccontextmanager
@@ -159,8 +159,9 @@ class Ledger:
             # It is read again when it is wanted.
             logger.warning("what OpenCode says of a message is not what was expected: %s", error)
             self._shelf.drop(book.session)
-        if book.size > before:
-            self._shelf.trim(book)
+            return
+        if self._shelf.look(book.session) is book:
+            self._shelf.grown(book, before)
 
 
 async def _all_of(client: AgentClient, session: str, kind: type[T]) -> tuple[list[T], bool]:

@@ -12,11 +12,8 @@ class Shelf:
 
     def __init__(self, limit: int = BYTES, book_limit: int = BOOK_BYTES) -> None:
         self.limit, self.book_limit = limit, book_limit
+        self.size = 0
         self._books: dict[str, Book] = {}
-
-    @property
-    def size(self) -> int:
-        return sum(book.size for book in self._books.values())
 
     def look(self, session: str) -> Book | None:
         """Without using it."""
@@ -28,19 +25,21 @@ class Shelf:
         return book
 
     def put(self, book: Book) -> None:
-        self._books.pop(book.session, None)
+        self.drop(book.session)
         self._books[book.session] = book
-        self.trim(book)
+        self.grown(book, 0)
 
     def drop(self, session: str) -> None:
-        self._books.pop(session, None)
+        if (book := self._books.pop(session, None)) is not None:
+            self.size -= book.size
 
-    def trim(self, grown: Book) -> None:
-        """Make room for one that has grown."""
-        size = self.size
-        for book in list(self._books.values()):
-            if size <= self.limit:
+    def grown(self, book: Book, before: int) -> None:
+        """Make room for one that was smaller before."""
+        self.size += book.size - before
+        if self.size <= self.limit:
+            return
+        for other in list(self._books.values()):
+            if other is not book and not other.pins:
+                self.drop(other.session)
+            if self.size <= self.limit:
                 return
-            if book is not grown and not book.pins:
-                size -= book.size
-                self.drop(book.session)
