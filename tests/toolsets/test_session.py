@@ -161,7 +161,7 @@ async def test_what_goes_wrong_is_told_with_a_code_and_with_what_there_is() -> N
         held = {"sessionId": id_, "content": "hold", "timeout": 1_000}
         turn = (await client.call_tool("send_message", held, progress_callback=told)).structured_content
         assert turn is not None and turn["status"] == "timeout" and turn["content"] == ""
-        missed = {"sessionId": id_, "pattern": "At last", "timeout": 1_000}
+        missed = {"sessionId": id_, "pattern": "At last", "timeout": 7_000}
         waited = (await client.call_tool("wait_for_message", missed, progress_callback=told)).structured_content
         assert waited is not None and not waited["found"] and waited["seen"]
         assert heard
