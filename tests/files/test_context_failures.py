@@ -28,6 +28,13 @@ def test_only_so_many_are_kept_the_newest_of_them() -> None:
     for number in range(50):
         failures.add(str(number), "failed")
     assert [one.what for one in failures.recent()] == [str(number) for number in range(49, 29, -1)]
+    assert [one.priority for one in failure_sections(failures.recent())] == [1] * 3 + [4] * 17
+
+
+def test_of_long_lines_the_end_is_told() -> None:
+    (section,) = failure_sections([Mishap("just test", "exit code 1", ["x" * 9_000, "the reason"])])
+    assert section.text.startswith("exit code 1\nxxx") and section.text.endswith("xxx\nthe reason\n")
+    assert len(section.text) < 6_100
 
 
 def test_a_failure_of_which_nobody_knows_when_it_was_has_no_time() -> None:

@@ -9,6 +9,9 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 
 _MOST = 20
 _LINES = 40
+_LONGEST = 6_000
+# So many are more urgent than all but git's status; those before them are history.
+_URGENT = 3
 _SECONDS = 86_400.0
 
 
@@ -46,9 +49,13 @@ class Failures:
 
 
 def failure_sections(failures: Iterable[Mishap]) -> list[Section]:
-    return [Section(f"failures/{one.what}", f"Failure: {one.what}", 2, _text(one)) for one in failures]
+    """Of one that is long the end, which tells most."""
+    return [
+        Section(f"failures/{one.what}", f"Failure: {one.what}", 1 if place < _URGENT else 4, _text(one))
+        for place, one in enumerate(failures)
+    ]
 
 
 def _text(one: Mishap) -> str:
     when = f" ({datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M:%S} UTC)" if one.at is not None else ""
-    return "\n".join([f"{one.why}{when}", *one.lines[-_LINES:]]) + "\n"
+    return f"{one.why}{when}\n" + "".join(f"{line}\n" for line in one.lines[-_LINES:])[-_LONGEST:]
