@@ -103,6 +103,10 @@ async def test_what_has_no_room_is_named_linked_and_read_whole_as_a_resource(era
         (template,) = await caller.listed("resourceTemplates")
         assert template["uriTemplate"] == "context://{+section}"
         assert await caller.listed("resources") == []
+        ref = {"type": "ref/resource", "uri": template["uriTemplate"]}
+        asked = {"ref": ref, "argument": {"name": "section", "value": "git/"}}
+        completed = (await caller.ask("completion/complete", asked))["result"]["completion"]
+        assert {"git/log", "git/status"} <= set(completed["values"]) and completed["hasMore"] is False
         gone = await caller.ask("resources/read", {"uri": "context://files/none.md"})
         assert gone["error"]["code"] == (-32002 if era == HANDSHAKE else -32602)
 

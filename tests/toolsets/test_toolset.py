@@ -69,6 +69,9 @@ async def test_resources_are_listed_and_read_by_their_uri_or_by_a_template(era: 
         for uri in ("book://3", "shelf://other"):
             answer = await caller.ask("resources/read", {"uri": uri})
             assert answer["error"]["code"] == (-32002 if era == HANDSHAKE else -32602), uri
+        ref = {"type": "ref/resource", "uri": "book://{number}"}
+        nothing = await caller.ask("completion/complete", {"ref": ref, "argument": {"name": "number", "value": ""}})
+        assert nothing["result"]["completion"]["values"] == []
         torn = (await caller.ask("resources/read", {"uri": "book://torn"}))["error"]
         assert (torn["message"], torn["data"]["code"]) == ("it is torn (buy another one)", "file-unreadable")
 

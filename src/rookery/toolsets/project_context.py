@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Meta
@@ -57,12 +57,16 @@ def context_resource(context: ContextOf) -> Resource:
     async def read(call: Call, uri: str) -> str:
         return (await (await context(call)).whole(unquote(uri.removeprefix(SCHEME)))).text
 
+    async def complete(call: Call, begun: str) -> list[str]:
+        return [quote(key) for key in await (await context(call)).keys() if key.startswith(unquote(begun))]
+
     return Resource(
         f"{SCHEME}{{+section}}",
         "context",
         "One section of the project's context, whole. get_project_context names the sections, such as git/status, "
         "tree, tasks or files/README.md.",
         read,
+        complete=complete,
     )
 
 

@@ -1,7 +1,6 @@
 """A group of tools and resources of our own, as a view sees it: the same contract as for a server behind us."""
 
 import asyncio
-import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +12,12 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.catalog import Catalog, Entry
 from rookery.system.errors import RookeryError
-from rookery.toolsets.resources import Resource
+from rookery.toolsets.resources import Resource, complete, read_resource
 from rookery.toolsets.schemas import input_schema, output_schema
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
 from rookery.wire.provider import Call, Changes, InputNeeded
 
 logger = logging.getLogger("rookery.toolsets")
-
-_NO_RESOURCE = -32002
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -120,7 +117,9 @@ class Toolset:
 
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
         if call.method == "resources/read":
-            return await self._read(call, params.get("uri", ""))
+            return await read_resource(self.resources, call, params.get("uri", ""))
+        if call.method == "completion/complete":
+            return await complete(self.resources, call, params)
         if call.method != "tools/call":
             raise WireError(METHOD_NOT_FOUND, f"{self.name} has no {call.method}")
         tool = self._by_name.get(params.get("name", ""))
@@ -140,29 +139,12 @@ class Toolset:
             logger.exception("the tool %s crashed", tool.name)
             return results.failed("internal-error", f"{tool.name} failed here; the daemon's log tells why")
 
-    async def _read(self, call: Call, uri: str) -> Mapping[str, Any]:
-        found = next((one for one in self.resources if one.fits(uri)), None)
-        if found is None:
-            raise _no_resource(call, f"there is no resource {uri}")
-        try:
-            read = await found.read(call, uri)
-        except RookeryError as error:
-            if error.code.endswith("-not-found"):
-                raise _no_resource(call, results.words_of(error)) from None
-            raise
-        told = {"text": read} if isinstance(read, str) else {"blob": base64.b64encode(read).decode()}
-        return {"contents": [{"uri": uri, "mimeType": found.media_type, **told}]}
-
     def _catalog(self) -> Catalog:
         return Catalog(
             tools=[tool.entry() for tool in self.tools],
             resources=[one.entry() for one in self.resources if not one.is_template],
             templates=[one.entry() for one in self.resources if one.is_template],
         )
-
-
-def _no_resource(call: Call, words: str) -> WireError:
-    return WireError(INVALID_PARAMS if call.client.modern else _NO_RESOURCE, words)
 
 
 def _answer(value: Any) -> Mapping[str, Any]:

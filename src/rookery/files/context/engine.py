@@ -53,6 +53,11 @@ class Context:
         text = "".join(shown(section, part, mark) for section, part in filled.placed)
         return Answer(opening(mark) + text + closing(filled.receipts, token), token, filled.receipts)
 
+    async def keys(self) -> list[str]:
+        """The sections that there are now."""
+        sections, _ = await gather_all(self._tasks, self._gatherers)
+        return sorted(section.key for section in sections)
+
     async def whole(self, key: str) -> Section:
         """One section in full, for its resource link."""
         sections, others = await gather_all(self._tasks, [one for one in self._gatherers if one.owns(key)])
