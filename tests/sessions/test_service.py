@@ -1,5 +1,7 @@
 """Sessions of the real OpenCode: made, listed, found and closed, by those who may."""
 
+import asyncio
+
 import pytest
 
 from rookery.sessions.choosing import Alias
@@ -117,6 +119,18 @@ async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None
             await sessions.create(str(two.path), scope=one.path)
         async with refusal("workspace-not-found", "/nowhere"):
             await sessions.create("/nowhere")
+        # A workspace that is closed ends what waits for its sessions, and none of that starts its agent again.
+        waiting = asyncio.ensure_future(sessions.wait_for_message(first, "never", 60))
+        sending = asyncio.ensure_future(sessions.send(first, "hold", timeout=60))
+        await stage.until_is(one, first, "busy")
+        await stage.agency.agents.stop(one)
+        assert ((await waiting).found, (await waiting).note) == (False, "the session was closed")
+        assert (await sending).status == "error"
+        assert [each.id for each in await sessions.list()] == [second]
+        assert (await stage.agency.agents.process(one)).state == "stopped"
+        async with refusal("session-not-found", first):
+            await sessions.get(first)
+
         await sessions.show_toast(second, "not for one")
         assert (await sessions.wait_for_toast(second, "not for one")).found
         assert await sessions.toasts(scope=one.path) == []

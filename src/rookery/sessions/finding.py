@@ -59,8 +59,11 @@ class Finding:
     def _began(self, tenant: Tenant, life: Life) -> None:
         path = tenant.workspace.path
         if path not in self._rooms:
-            self._rooms[path] = Room(tenant, self._shelf, self._changes, self._clock)
+            self._rooms[path] = Room(tenant, self._shelf, self._changes, self._clock, self._lives_here)
         self._rooms[path].began(tenant, life)
+
+    def _lives_here(self, tenant: Tenant) -> bool:
+        return self._agents.tenants.get(tenant.workspace.path) is tenant
 
     def room(self, tenant: Tenant) -> Room:
         """That of a workspace whose agent has run."""

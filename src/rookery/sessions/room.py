@@ -1,6 +1,6 @@
 """What is known of the sessions of one workspace: what their agent's watcher tells, their messages and toasts."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -18,6 +18,7 @@ from rookery.sessions.shown import ask_shown
 from rookery.sessions.tally import Tally
 from rookery.sessions.toasts import ToastLog
 from rookery.system.clock import Clock
+from rookery.system.errors import RookeryError
 from rookery.workspaces.record import as_text
 
 _RUNNING = ("busy", "retry", "asking")
@@ -27,7 +28,9 @@ _CUT_OFF = "its last turn was cut off: rookery agent resume takes it up"
 class Room:
     """Made with the first process of a workspace's agent, and kept over the next ones."""
 
-    def __init__(self, tenant: Tenant, shelf: Shelf, changes: Changes, clock: Clock) -> None:
+    def __init__(
+        self, tenant: Tenant, shelf: Shelf, changes: Changes, clock: Clock, lives_here: Callable[[Tenant], bool]
+    ) -> None:
         self.tenant, self.workspace = tenant, tenant.workspace
         self.path = as_text(tenant.workspace.path)
         self.toasts = ToastLog(tenant.workspace.project.id, tenant.workspace.name)
@@ -36,7 +39,7 @@ class Room:
         self.life: Life | None = None
         # How many processes have ended.
         self.ends = 0
-        self._changes, self._clock = changes, clock
+        self._changes, self._clock, self._lives_here = changes, clock, lives_here
 
     def began(self, tenant: Tenant, life: Life) -> None:
         """A new process, of which nothing was heard yet."""
@@ -46,8 +49,10 @@ class Room:
     # ---- what is known
 
     def session(self, id_: str) -> Session | None:
-        """One that is open, be it a root or a child."""
-        found = self.life.watcher.session(id_) if self.life is not None else None
+        """One that is open, be it a root or a child; of a workspace that was closed there is none."""
+        if self.life is None or not self._lives_here(self.tenant):
+            return None
+        found = self.life.watcher.session(id_)
         return found if found is not None and found.time.archived is None else None
 
     def roots(self) -> list[Session]:
@@ -104,6 +109,10 @@ class Room:
     @asynccontextmanager
     async def used(self) -> AsyncGenerator[Life]:
         """The agent, started or woken if it has to be, with its sessions known; kept awake for the block."""
+        if not self._lives_here(self.tenant):
+            # Whoever still waits for something of it must not start it again.
+            message = f"{self.workspace.name} was closed, or its agent was stopped"
+            raise RookeryError("agent-unavailable", message, "start it: rookery agent start")
         async with self.tenant.agent.used() as life:
             await life.watcher.known()
             yield life
