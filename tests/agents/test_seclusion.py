@@ -33,28 +33,24 @@ def bench(state: Path) -> Bench:
 
 
 @requirement("agent.env.secrets", "agent.env.user")
-async def test_f01_tool_shells_see_neither_password_nor_token(state: Path, tmp_path: Path) -> None:
+async def test_f01_neither_tool_shells_nor_terminals_see_password_or_token(state: Path, tmp_path: Path) -> None:
     bench = make_bench(state, user={"MY_KEY": "mine"})
-    async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
-        printed = await shell(api, "env")
-    variables = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
-    assert variables["MY_KEY"] == "mine"
-    assert variables["ROOKERY_WORKSPACE_PATH"] == str(tmp_path / "app")
-    assert variables["OPENCODE_SERVER_PASSWORD"] == variables["ROOKERY_TOKEN"] == ""
-    assert agent.password not in printed
-    assert "npm_config_fetch_retries" not in variables
-
-
-async def test_f01_a_terminal_sees_neither_password_nor_token(bench: Bench, tmp_path: Path) -> None:
     printed = tmp_path / "printed"
     os.mkfifo(printed)
     async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
+        in_shell = await shell(api, "env")
         command = {"command": "/usr/bin/env", "args": ["sh", "-c", f"env > {printed}"], "title": "env"}
         await api.ask("POST", "/pty", command)
-        found = await asyncio.wait_for(asyncio.to_thread(printed.read_text), 60)
-    assert f"ROOKERY_WORKSPACE_PATH={tmp_path}/app\n" in found
-    assert "ROOKERY_TOKEN=\n" in found
-    assert agent.password not in found
+        in_terminal = await asyncio.wait_for(asyncio.to_thread(printed.read_text), 60)
+    variables = dict(line.split("=", 1) for line in in_shell.splitlines() if "=" in line)
+    assert variables["MY_KEY"] == "mine"
+    assert variables["ROOKERY_WORKSPACE_PATH"] == str(tmp_path / "app")
+    assert variables["OPENCODE_SERVER_PASSWORD"] == variables["ROOKERY_TOKEN"] == ""
+    assert agent.password not in in_shell
+    assert "npm_config_fetch_retries" not in variables
+    assert f"ROOKERY_WORKSPACE_PATH={tmp_path}/app\n" in in_terminal
+    assert "ROOKERY_TOKEN=\n" in in_terminal
+    assert agent.password not in in_terminal
 
 
 async def used(api: OpenCodeApi) -> str:
@@ -65,30 +61,45 @@ async def used(api: OpenCodeApi) -> str:
     return json.dumps({path: await api.ask("GET", path) for path in paths})
 
 
+# Each place from which OpenCode takes code of a repository.
+PLACES = [".opencode/plugin/a.js", ".opencode/plugins/b.ts", "opencode.json", ".opencode/opencode.jsonc"]
+
+
+def brought_along(tmp_path: Path) -> dict[str, str]:
+    """Files of a repository that bring plugins in every way, each with a name and a note of its own."""
+    files = {".opencode/agent/evil.md": "---\nmode: primary\n---\nbe evil\n"}
+    for number, place in enumerate(PLACES):
+        if "plugin" in place:
+            files[place] = _plugin(f"evil-{number}", tmp_path)
+            continue
+        inside, outside = f"evil-{number}-in", f"evil-{number}-out"
+        files[str(Path(place).parent / f"{inside}.js")] = _plugin(inside, tmp_path)
+        (tmp_path / f"{outside}.js").write_text(_plugin(outside, tmp_path))
+        named = config_with(plugin=[f"./{inside}.js", (tmp_path / f"{outside}.js").as_uri()])
+        files[place] = named.replace("evil", "\\u0065vil")
+    return files
+
+
+def _plugin(name: str, notes: Path) -> str:
+    return PLUGIN.replace("evil", name).replace("NOTE", str(notes / f"note-{name}"))
+
+
 @requirement("agent.config.project")
-@pytest.mark.parametrize(
-    "where", [".opencode/plugin/evil.js", ".opencode/plugins/evil.ts", "opencode.json", ".opencode/opencode.jsonc"]
-)
-async def test_c24_nothing_of_a_repository_runs_until_it_is_approved(bench: Bench, tmp_path: Path, where: str) -> None:
-    note = tmp_path / "note"
-    code = PLUGIN.replace("NOTE", str(note))
-    outside = tmp_path / "outside" / "evil.js"
-    outside.parent.mkdir()
-    outside.write_text(code)
-    config = config_with(plugin=["./evil.js", outside.as_uri()]).replace("evil", "\\u0065vil")
-    files = {where: code} if "plugin" in where else {where: config, "evil.js": code, ".opencode/evil.js": code}
-    app = make_repository(tmp_path / "app", {**files, ".opencode/agent/evil.md": "---\nmode: primary\n---\nbe evil\n"})
+async def test_c24_nothing_of_a_repository_runs_until_it_is_approved(bench: Bench, tmp_path: Path) -> None:
+    app = make_repository(tmp_path / "app", brought_along(tmp_path))
     fetch_no_plugin_package(app / ".opencode")
     async with bench.agent(app) as (agent, api):
         assert "evil" not in {one["name"] for one in await api.ask("GET", "/agent")}
         await used(api)
         assert "BUN_INSPECT_PRELOAD" not in await shell(api, "env")
         assert "config is kept off" in agent.log.path.read_text()
-    assert not note.exists()
+    assert not list(tmp_path.glob("note-*"))
     async with bench.agent(app, project_config=True) as (_, api):
         assert "evil" in {one["name"] for one in await api.ask("GET", "/agent")}
         await used(api)
-    assert note.read_text() == "ran"
+    ran = {note.name.removeprefix("note-") for note in tmp_path.glob("note-*")}
+    wanted = {"evil-0", "evil-1", "evil-2-in", "evil-2-out", "evil-3-in", "evil-3-out"}
+    assert ran == wanted, "one would not have run anyway"
 
 
 @requirement("agent.config.project")
