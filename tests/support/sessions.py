@@ -15,6 +15,10 @@ SCRIPT: dict[str, Any] = {
     "turn": [
         {"when": "hello", "step": [{"say": "Good morning."}]},
         {"when": "list", "step": [{"call": "glob", "with": {"pattern": "*.md"}}, {"say": "There it is."}]},
+        {
+            "when": "Which pages",
+            "step": [{"call": "glob", "with": {"pattern": "*.md"}}, {"say": "There is one: README.md."}],
+        },
         {"when": "fail", "step": [{"error": 400, "message": "no credit left"}]},
         {"when": "hold", "step": [{"say": "At last.", "hold": "later"}]},
         {
