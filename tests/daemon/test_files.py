@@ -203,6 +203,28 @@ async def test_p12_p13_pipes_and_huge_files_hold_nobody_up() -> None:
         assert "larger than" in words(found)
 
 
+@requirement("files.read.bounds")
+@pytest.mark.parametrize("era", ERAS)
+async def test_lines_caps_encodings_and_images_come_over_the_wire_as_such(era: str) -> None:
+    app = repository()
+    (app / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 101)))
+    (app / "latin.txt").write_bytes("grün\n".encode("latin-1"))
+    (app / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n1234")
+    async with a_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app), era)
+
+        async def read(path: str, **more: int) -> list[dict[str, Any]]:
+            return (await caller.call("read_file", {"path": path, **more}))["result"]["content"]
+
+        assert (await read("long.txt", first_line=5, last_line=6))[0]["text"] == "line 5\nline 6\n"
+        text, note = await read("long.txt", max_bytes=20)
+        assert text["text"] == "line 1\nline 2\n" and "go on with first_line 3" in note["text"]
+        text, note = await read("latin.txt")
+        assert text["text"] == "grün\n" and "iso-8859-1" in note["text"]
+        (image,) = await read("a.png")
+        assert (image["type"], image["mimeType"]) == ("image", "image/png")
+
+
 @requirement("files.list.options")
 @pytest.mark.parametrize("era", ERAS)
 async def test_p14_p30_odd_names_and_many_entries_come_over_the_wire_in_pages(era: str) -> None:
