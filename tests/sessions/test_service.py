@@ -85,6 +85,12 @@ async def test_sessions_are_made_listed_found_and_closed() -> None:
             await sessions.close(second.id, delete=True)
             async with refusal("session-not-found", second.id):
                 await life.client.session(second.id)
+        told = stage.agency.gateway.events.of("session.changed")
+        assert {one["name"] for one in told} == {"one"}
+        does = [one["session"]["opencode"] for one in told if one["session"]["id"] == made.id]
+        assert (does[0], "busy" in does, does[-1]) == ("idle", True, "idle")
+        gone = [one["session"]["id"] for one in stage.agency.gateway.events.of("session.closed")]
+        assert gone == [made.id, second.id]
         for gone in (made.id, second.id, "ses_none", "../etc"):
             async with refusal("session-not-found", gone):
                 await sessions.get(gone)
@@ -133,5 +139,7 @@ async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None
 
         await sessions.show_toast(second, "not for one")
         assert (await sessions.wait_for_toast(second, "not for one")).found
+        (shown,) = stage.agency.gateway.events.of("session.toast")
+        assert (shown["name"], shown["toast"]["message"]) == ("two", "not for one")
         assert await sessions.toasts(scope=one.path) == []
         assert [each.session_id for each in await sessions.toasts()] == [second]

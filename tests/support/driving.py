@@ -11,6 +11,7 @@ import pytest
 from rookery.sessions.choosing import Alias
 from rookery.sessions.records import Change
 from rookery.sessions.service import Sessions
+from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 from tests.support.agency import LIMIT, Agency, an_agency
@@ -58,7 +59,7 @@ async def driving(
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with an_agency(script, app, **more) as agency:
         parts = agency.gateway.parts.workspaces
-        yield Driving(agency, Sessions(parts.agents, parts.workspaces, aliases=aliases))
+        yield Driving(agency, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
 
 
 @asynccontextmanager

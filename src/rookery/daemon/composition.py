@@ -71,12 +71,12 @@ class Composition:
         )
         gathering = Gathering(git, just, self.workspaces.agents, self.gateway.hub)
         self.files = FilesService(
-            settings, self.projects, self.workspaces.tools, git, just, self.justfiles, gathering, events
+            settings, state, self.projects, self.workspaces.tools, git, just, self.justfiles, gathering, events
         )
         self.gateway.toolsets.append(self.files.toolset)
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces)
+        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events)
         self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()

@@ -9,6 +9,7 @@ from rookery.daemon.settings import Settings
 from rookery.sessions.choosing import Alias
 from rookery.sessions.executing import Executor
 from rookery.sessions.service import Sessions
+from rookery.system.bus import Bus
 from rookery.toolsets.session import session_toolset
 from rookery.toolsets.toolset import Toolset
 from rookery.workspaces.service import Workspaces
@@ -18,9 +19,9 @@ class SessionsService:
     name = "sessions"
     needs: Sequence[str] = ("agents",)
 
-    def __init__(self, settings: Settings, agents: AgentsService, workspaces: Workspaces) -> None:
+    def __init__(self, settings: Settings, agents: AgentsService, workspaces: Workspaces, events: Bus) -> None:
         aliases = {name: Alias(one.agent, one.model) for name, one in settings.sessions.agents.items()}
-        self.sessions = Sessions(agents.agents, workspaces, aliases=aliases)
+        self.sessions = Sessions(agents.agents, workspaces, events, aliases=aliases)
         self._executor = self.sessions.executor = Executor(agents.plays)
 
     def toolset(self, scope: Path | None) -> Toolset:

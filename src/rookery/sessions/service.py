@@ -7,7 +7,7 @@ the caller may see, None for the owner, who sees all.
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rookery.agents.client import Reply
 from rookery.agents.life import Life
@@ -15,20 +15,20 @@ from rookery.agents.service import AgentService
 from rookery.sessions.asking import Asking, require_owner
 from rookery.sessions.changes import Changes, Told
 from rookery.sessions.choosing import Alias, Choice, choose
+from rookery.sessions.executor import Executor
 from rookery.sessions.finding import Finding
 from rookery.sessions.following import Following
 from rookery.sessions.history import History
 from rookery.sessions.making import Making
 from rookery.sessions.records import AskShown, Closed, Messages, Progress, SessionInfo, Toast, ToolRun, Turn
 from rookery.sessions.shelf import Shelf
+from rookery.sessions.telling import Telling
 from rookery.sessions.turns import Turns
 from rookery.sessions.waits import Waits
+from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.workspaces.service import Workspaces
-
-if TYPE_CHECKING:
-    from rookery.sessions.executor import Executor
 
 
 class Sessions(Waits):
@@ -38,7 +38,9 @@ class Sessions(Waits):
         self,
         agents: AgentService,
         workspaces: Workspaces,
+        events: Bus,
         *,
+        executor: Executor | None = None,
         aliases: Mapping[str, Alias] | None = None,
         shelf: Shelf | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -50,8 +52,9 @@ class Sessions(Waits):
         super().__init__(finding, following, clock)
         self._making = Making(agents, workspaces, finding, clock)
         self._turns, self._asking, self._history = Turns(following, clock), Asking(finding), History(finding)
-        # Given by whoever wires all of it.
-        self.executor: Executor | None = None
+        self._telling = Telling(finding, self._changes, events)
+        # May be given later, by whoever wires all of it.
+        self.executor = executor
 
     # ---- sessions
 
@@ -185,8 +188,6 @@ class Sessions(Waits):
         """For the owner only. A permission takes a `reply`, a question the labels for each of its questions."""
         require_owner(scope)
         return await self._asking.answer(ask_id, reply, answers, message)
-
-    # ---- changes
 
     def listen(self, told: Told) -> Callable[[], None]:
         """Be told what has changed, many changes at once; answers how to end that."""
