@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rookery.agents.bodies import ask_path, given, model_as, turn
+from rookery.agents.injection import TOOL_PROVIDER
 from rookery.agents.link import Link
 from rookery.agents.offers import AgentKind, Health, Providers
 from rookery.agents.records import Doing, Message, Permission, Question, Session
@@ -50,8 +51,8 @@ class AgentClient:
         return await self.link.ask("GET", "/config", dict[str, Any])
 
     async def providers(self) -> Providers:
-        """Those that can be used: with a key, a login, or in need of none."""
-        return await self.link.ask("GET", "/config/providers", Providers)
+        """Those that can be used: with a key, a login, or in need of none. Ours is for tools, not for sessions."""
+        return (await self.link.ask("GET", "/config/providers", Providers)).without(TOOL_PROVIDER)
 
     async def tool_ids(self) -> list[str]:
         """Built-in tools and those of plugins; those of MCP servers are not among them."""

@@ -19,8 +19,8 @@ SCHEMA = "https://opencode.ai/config.json"
 # The name of our own entry. A server of that name cannot be redirected.
 ENTRY = "rookery"
 # The model that plays the tools which Rookery is asked to run; see sessions/executing.py.
-_TOOL_PROVIDER, _TOOL_MODEL = "rookery", "tools"
-TOOL_MODEL = f"{_TOOL_PROVIDER}/{_TOOL_MODEL}"
+TOOL_PROVIDER, _TOOL_MODEL = "rookery", "tools"
+TOOL_MODEL = f"{TOOL_PROVIDER}/{_TOOL_MODEL}"
 # OpenCode cuts calls off after 60 seconds otherwise, and Rookery's own limits never get their turn.
 TIMEOUT_MS = 300_000
 PLUGIN = Path(__file__).parent / "plugin" / "rookery.js"
@@ -82,7 +82,7 @@ def tool_provider(port: int) -> dict[str, Any]:
     }
     options = {"baseURL": f"http://127.0.0.1:{port}/v1", "apiKey": "{env:ROOKERY_TOKEN}"}
     made = {"npm": "@ai-sdk/openai-compatible", "name": "Rookery", "options": options, "models": {_TOOL_MODEL: model}}
-    return {_TOOL_PROVIDER: made}
+    return {TOOL_PROVIDER: made}
 
 
 def config_file(user: Mapping[str, Any] | None = None, folder: Path | None = None) -> bytes:

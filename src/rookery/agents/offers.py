@@ -30,3 +30,7 @@ class Providers(Record, frozen=True):
 
     providers: tuple[Provider, ...] = ()
     default: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    def without(self, id_: str) -> "Providers":
+        others = tuple(one for one in self.providers if one.id != id_)
+        return Providers(others, {one: model for one, model in self.default.items() if one != id_})

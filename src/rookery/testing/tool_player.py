@@ -8,7 +8,10 @@ from rookery.testing.script import Call, Step, Usage
 
 # It costs nothing, and so no session ever becomes too long for it.
 _STEP = Step(say="", usage=Usage(0))
-_NOTHING = "this model only plays tools that Rookery was asked to run; choose another model for this session"
+_NOTHING = (
+    "this model only plays tools that Rookery was asked to run; choose another model for this session, or sign in to a "
+    "provider: opencode auth login"
+)
 
 
 class ToolPlayer:
