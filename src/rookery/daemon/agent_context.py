@@ -1,5 +1,7 @@
 """What agents do and said last, as a part of a project's context."""
 
+import asyncio
+
 from rookery.agents.records import Message
 from rookery.agents.service import AgentService
 from rookery.agents.status import SessionState
@@ -9,6 +11,8 @@ from rookery.workspaces.record import Workspace
 
 _SESSIONS, _MESSAGES = 3, 4
 _LONGEST = 800
+# Less than a source of context may take: a slow agent hides no other.
+_SECONDS = 3.0
 
 
 async def agent_sections(agents: AgentService, own: Workspace, *, siblings: bool) -> list[Section]:
@@ -16,7 +20,7 @@ async def agent_sections(agents: AgentService, own: Workspace, *, siblings: bool
     found = [one for one in agents.workspaces() if one.project.id == own.project.id]
     wanted = [one for one in found if one.path == own.path or siblings]
     wanted.sort(key=lambda one: (one.path != own.path, one.name))
-    sections = [await _section(agents, one, 2 if one.path == own.path else 4) for one in wanted]
+    sections = await asyncio.gather(*(_section(agents, one, 2 if one.path == own.path else 4) for one in wanted))
     return [one for one in sections if one is not None]
 
 
@@ -27,7 +31,8 @@ async def _section(agents: AgentService, workspace: Workspace, priority: int) ->
     sessions = agents.sessions(workspace)
     head = [f"{process.state}{f': {process.error}' if process.error else ''}", *process.notes]
     head += [f"needs its user: {one.text}" for one in process.attention]
-    lines = [*head, *[line for one in sessions[:_SESSIONS] for line in await _session(agents, workspace, one)]]
+    told = await asyncio.gather(*(_session(agents, workspace, one) for one in sessions[:_SESSIONS]))
+    lines = [*head, *(line for lines in told for line in lines)]
     if len(sessions) > _SESSIONS:
         lines.append(f"[{len(sessions) - _SESSIONS} more sessions]")
     key = f"agents/{workspace.name}"
@@ -41,7 +46,10 @@ async def _session(agents: AgentService, workspace: Workspace, session: SessionS
     if life is None:
         return [head]
     try:
-        messages = await life.client.messages(session.id, _MESSAGES)
+        async with asyncio.timeout(_SECONDS):
+            messages = await life.client.messages(session.id, _MESSAGES)
+    except TimeoutError:
+        return [head, f"  its messages did not come within {_SECONDS:g} s"]
     except RookeryError as error:
         return [head, f"  its messages cannot be told: {error.message}"]
     return [head, *(line for one in messages if (line := _message(one)))]

@@ -67,6 +67,7 @@ class FilesService:
     def __init__(
         self,
         settings: Settings,
+        state: Path,
         projects: Projects,
         workspaces: WorkspaceTools,
         git: Git,
@@ -81,7 +82,7 @@ class FilesService:
         self._denied = Denied(
             files=(*FILES, *_patterns(settings.files.secret)), allowed=(*ALLOWED, *_patterns(settings.files.allowed))
         )
-        self._nested = Nested(projects, workspaces.workspaces)
+        self._nested = Nested(state, projects, workspaces.workspaces)
         self._events = events
         self._grounds: dict[Path, Ground] = {}
         self._opening = asyncio.Lock()

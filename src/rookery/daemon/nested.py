@@ -1,4 +1,4 @@
-"""Which workspaces lie inside another one: nobody reads a workspace through the one around it."""
+"""What lies inside a workspace and is none of it: other workspaces, and the state folder."""
 
 import os
 from collections.abc import Sequence
@@ -16,10 +16,13 @@ Mark = tuple[int, ...]
 
 
 class Nested:
-    """Known from the last look, as long as no repository has a worktree more or less. It takes no git to tell."""
+    """Known from the last look, as long as no repository has a worktree more or less. It takes no git to tell.
 
-    def __init__(self, projects: Projects, workspaces: Workspaces, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._projects, self._workspaces, self._clock = projects, workspaces, clock
+    Nobody reads a workspace through the one around it, or the owner's token through any.
+    """
+
+    def __init__(self, state: Path, projects: Projects, workspaces: Workspaces, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._state, self._projects, self._workspaces, self._clock = state, projects, workspaces, clock
         self._looked = -_LOOK_SECONDS
         self._folders: list[Path] = []
         self._mark: list[Mark] = []
@@ -31,7 +34,7 @@ class Nested:
         self._looked = -_LOOK_SECONDS
 
     async def inside(self, root: Path) -> tuple[tuple[str, ...], ...]:
-        """The roots of other workspaces beneath this one, as names from there."""
+        """What is denied beneath this root, as names from there."""
         now = self._clock.monotonic()
         if now >= self._looked + _LOOK_SECONDS or self._mark != _marks(self._folders):
             await self._look()
@@ -45,7 +48,7 @@ class Nested:
         looked = self._clock.monotonic()
         folders = [_worktrees(Path(one.path)) for one in await self._projects.all()]
         mark = _marks(folders)
-        roots = [Path(os.path.realpath(one)) for one in await self._workspaces.finding.roots()]
+        roots = [Path(os.path.realpath(one)) for one in (self._state, *await self._workspaces.finding.roots())]
         self._folders, self._mark, self._roots, self._looked = folders, mark, roots, looked
         self._inside.clear()
 
