@@ -12,6 +12,7 @@ import pytest
 from rookery.system.processes import MARKER
 from tests.support import leftovers
 from tests.support.house import House, rookery, up
+from tests.support.opencode_shared import SharedOpenCode, a_shared_opencode
 from tests.support.small_disk import SmallDisk, make_small_disk
 
 # How long an example takes says more about the machine than about us.
@@ -62,6 +63,13 @@ def house() -> Iterator[House]:
     yield running
     done = rookery("down")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def shared_opencode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedOpenCode]:
+    """The real OpenCode, started by the first test that wants it and ended after the last of all."""
+    with a_shared_opencode(tmp_path_factory.mktemp("opencode")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from rookery.agents.client import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.testing.model import scripted_model
 from rookery.wire.http_client import HttpClient
-from tests.support.watched import LIMIT, an_agent, steps, watching
+from tests.support.opencode_shared import SharedOpenCode
+from tests.support.watched import LIMIT, a_client, steps, watching
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +26,10 @@ SCRIPT = steps(
 )  # fmt: skip
 
 
-async def test_sessions_are_made_listed_found_and_deleted(tmp_path: Path) -> None:
+async def test_sessions_are_made_listed_found_and_deleted(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     folder = tmp_path / "日本 & mehr"
     folder.mkdir()
-    async with scripted_model(SCRIPT) as model, an_agent(folder, model) as client:
+    async with scripted_model(SCRIPT) as model, a_client(shared_opencode, folder, model) as client:
         health = await client.health()
         assert (health.healthy, health.version) == (True, "1.18.33")
         first = await client.create_session(title="first")
@@ -54,10 +55,16 @@ async def test_sessions_are_made_listed_found_and_deleted(tmp_path: Path) -> Non
         assert [one.id for one in await client.sessions()] == [second.id]
 
 
-async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(tmp_path: Path) -> None:
+async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    async with scripted_model(SCRIPT) as model, an_agent(tmp_path / "one", model) as client, HttpClient() as http:
+    async with (
+        scripted_model(SCRIPT) as model,
+        a_client(shared_opencode, tmp_path / "one", model) as client,
+        HttpClient() as http,
+    ):
         other = AgentClient(http, client.link.url, tmp_path / "two", client.link.password)
         session = await client.create_session(title="of one")
         assert await other.sessions() == []
@@ -68,8 +75,10 @@ async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(tmp_pa
         assert await client.messages(session.id) == []
 
 
-async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(tmp_path: Path) -> None:
-    async with scripted_model(SCRIPT) as model, an_agent(tmp_path, model) as client:
+async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
+    async with scripted_model(SCRIPT) as model, a_client(shared_opencode, tmp_path, model) as client:
         session = (await client.create_session(title="x")).id
         answer = await client.send(session, "hello")
         assert (answer.info.role, answer.text, answer.info.finish) == ("assistant", "hello yourself", "stop")
@@ -92,10 +101,10 @@ async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(tmp_path: Pa
         assert last.error.name == "MessageAbortedError"
 
 
-async def test_asks_are_listed_and_answered(tmp_path: Path) -> None:
+async def test_asks_are_listed_and_answered(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model, config={"permission": {"bash": "ask"}}) as client,
+        a_client(shared_opencode, tmp_path, model, {"permission": {"bash": "ask"}}) as client,
         watching(client) as seen,
     ):
         session = (await client.create_session(title="x")).id
@@ -125,8 +134,12 @@ async def test_asks_are_listed_and_answered(tmp_path: Path) -> None:
         assert caught.value.code == "invalid-input"
 
 
-async def test_f01_without_the_password_nothing_is_answered(tmp_path: Path) -> None:
-    async with scripted_model(SCRIPT) as model, an_agent(tmp_path, model) as client, HttpClient() as http:
+async def test_f01_without_the_password_nothing_is_answered(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
+    async with (
+        scripted_model(SCRIPT) as model,
+        a_client(shared_opencode, tmp_path, model) as client,
+        HttpClient() as http,
+    ):
         stranger = AgentClient(http, client.link.url, tmp_path, "wrong")
         for use in (stranger.health(), stranger.sessions(), stranger.create_session()):
             with pytest.raises(RookeryError) as caught:

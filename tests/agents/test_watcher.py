@@ -13,8 +13,9 @@ from rookery.system.errors import RookeryError
 from rookery.system.spawn import Spawner
 from rookery.testing.model import scripted_model
 from tests.support.opencode_home import OpenCodeHome
+from tests.support.opencode_shared import SharedOpenCode
 from tests.support.requirements import requirement
-from tests.support.watched import LIMIT, an_agent, over_a_cable, steps, watching
+from tests.support.watched import LIMIT, a_client, an_agent, over_a_cable, steps, watching
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +42,10 @@ def told(watched: object) -> object:
 
 
 @requirement("agent.status.values")
-async def test_the_status_follows_the_sessions(tmp_path: Path) -> None:
+async def test_the_status_follows_the_sessions(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model, config=ASKS) as client,
+        a_client(shared_opencode, tmp_path, model, ASKS) as client,
         watching(client) as seen,
     ):
         watcher = seen.watcher
@@ -82,10 +83,12 @@ async def test_the_status_follows_the_sessions(tmp_path: Path) -> None:
 
 
 @requirement("agent.status.values")
-async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_told(tmp_path: Path) -> None:
+async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_told(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model, config=ASKS) as client,
+        a_client(shared_opencode, tmp_path, model, ASKS) as client,
         watching(client) as seen,
     ):
         root = (await client.create_session(title="root")).id
@@ -108,10 +111,12 @@ async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_t
         await seen.until_is(root, "idle")
 
 
-async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later(tmp_path: Path) -> None:
+async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model, config=ASKS) as client,
+        a_client(shared_opencode, tmp_path, model, ASKS) as client,
         watching(client) as seen,
     ):
         session = (await client.create_session(title="x")).id
@@ -129,11 +134,13 @@ async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later
         await seen.until_is(session, "idle")
 
 
-async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(tmp_path: Path) -> None:
+async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     """More sessions than OpenCode lists without being told how many; and its stream ends with the folder's instance."""
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model) as client,
+        a_client(shared_opencode, tmp_path, model) as client,
         watching(client) as seen,
     ):
         made = await asyncio.gather(*(client.create_session(title=str(one)) for one in range(120)))
@@ -153,10 +160,12 @@ async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(tmp
 
 
 @requirement("agent.restart.policy")
-async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(tmp_path: Path) -> None:
+async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model, config=ASKS) as client,
+        a_client(shared_opencode, tmp_path, model, ASKS) as client,
         over_a_cable(client) as (cable, distant),
         watching(distant) as seen,
     ):
@@ -185,11 +194,13 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(tmp_pa
 
 
 @requirement("agent.restart.policy")
-async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(tmp_path: Path) -> None:
+async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     """Turns begin and end all the time, while every connection breaks as soon as everything has been read."""
     async with (
         scripted_model(SCRIPT) as model,
-        an_agent(tmp_path, model) as client,
+        a_client(shared_opencode, tmp_path, model) as client,
         over_a_cable(client) as (cable, distant),
         watching(distant) as seen,
     ):

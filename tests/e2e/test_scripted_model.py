@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 import pytest
 
 from rookery.testing.model import ScriptedModel, scripted_model
-from tests.support.opencode import an_opencode
 from tests.support.opencode_api import TURN_SECONDS, OpenCodeApi
 from tests.support.opencode_home import scripted_config
+from tests.support.opencode_shared import PASSWORD, SharedOpenCode
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("kit.model.scripted"), pytest.mark.timeout(300)]
@@ -27,19 +26,15 @@ def bash(command: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def driven(folder: Path, script: Any) -> AsyncGenerator[tuple[ScriptedModel, OpenCodeApi]]:
+async def driven(
+    shared: SharedOpenCode, folder: Path, script: Any
+) -> AsyncGenerator[tuple[ScriptedModel, OpenCodeApi]]:
     """OpenCode with the model. Whatever it asks of others goes to a proxy, and at the end there was nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as proxy:
-        proxy.setblocking(False)
-        address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        env = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "NO_PROXY": "127.0.0.1"}
-        async with (
-            scripted_model(script) as model,
-            an_opencode(folder, scripted_config(model.url), env=env) as opencode,
-        ):
-            yield model, opencode.api
-        with pytest.raises(BlockingIOError):
-            proxy.accept()
+    async with scripted_model(script) as model:
+        shared.configure(folder, scripted_config(model.url))
+        async with OpenCodeApi(shared.url, folder, PASSWORD) as api:
+            yield model, api
+    assert shared.has_asked_nobody()
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -50,7 +45,9 @@ def steps(model: ScriptedModel) -> list[tuple[int | None, int | None]]:
     return [(record.turn, record.step) for record in model.requests if record.kind == "step"]
 
 
-async def test_a_turn_says_and_calls_one_after_another_and_side_by_side(tmp_path: Path) -> None:
+async def test_a_turn_says_and_calls_one_after_another_and_side_by_side(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     (tmp_path / "seen.png").write_bytes(base64.b64decode(PIXEL))
     # Each of the two waits for what the other one makes.
     meeting = "touch {0}; while [ ! -e {1} ]; do sleep 0.05; done; echo {0} met {1}"
@@ -68,7 +65,7 @@ async def test_a_turn_says_and_calls_one_after_another_and_side_by_side(tmp_path
             {"step": [{"call": "read", "with": {"filePath": str(tmp_path / "seen.png")}}, {"say": "Seen."}]},
         ]
     }
-    async with driven(tmp_path, script) as (model, api):
+    async with driven(shared_opencode, tmp_path, script) as (model, api):
         session = await api.session(None)
         last = await api.turn(session, "Go, please")
         assert text_of(last).split() == ["a", "met", "b", "/b", "met", "a"]
@@ -85,7 +82,9 @@ async def test_a_turn_says_and_calls_one_after_another_and_side_by_side(tmp_path
         assert asked["messages"][-1]["content"][0]["text"] == "Attached media from tool result:"
 
 
-async def test_errors_and_a_disconnect_come_when_the_script_says(tmp_path: Path) -> None:
+async def test_errors_and_a_disconnect_come_when_the_script_says(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     script = {
         "turn": [
             {"step": [{"error": 400, "message": "not today"}]},
@@ -93,7 +92,7 @@ async def test_errors_and_a_disconnect_come_when_the_script_says(tmp_path: Path)
             {"step": [{"disconnect": True, "say": "Half of", "times": 1}, bash("echo whole"), {"say": "{{result}}"}]},
         ]
     }
-    async with driven(tmp_path, script) as (model, api):
+    async with driven(shared_opencode, tmp_path, script) as (model, api):
         session = await api.session()
         failed = await api.turn(session, "First")
         assert failed["info"]["error"]["data"]["message"] == "not today"
@@ -107,9 +106,9 @@ async def test_errors_and_a_disconnect_come_when_the_script_says(tmp_path: Path)
 
 @requirement("kit.model.face")
 async def test_the_example_of_the_guide_is_played_and_what_it_does_not_foresee_fails_at_once(
-    tmp_path: Path,
+    shared_opencode: SharedOpenCode, tmp_path: Path
 ) -> None:
-    async with driven(tmp_path, EXAMPLE) as (model, api):
+    async with driven(shared_opencode, tmp_path, EXAMPLE) as (model, api):
         session = await api.session()
         assert text_of(await api.turn(session, "Write a greeting")).startswith("hello.txt is written. It was ")
         assert (tmp_path / "hello.txt").read_text() == "Hello!\n"
@@ -119,7 +118,9 @@ async def test_the_example_of_the_guide_is_played_and_what_it_does_not_foresee_f
         assert [record.kind for record in model.requests] == ["step", "step", "step", "unforeseen"]
 
 
-async def test_a_session_that_was_summarised_plays_on_and_a_call_that_is_aborted_is_seen(tmp_path: Path) -> None:
+async def test_a_session_that_was_summarised_plays_on_and_a_call_that_is_aborted_is_seen(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     script = {
         "conversation": [
             {
@@ -132,7 +133,7 @@ async def test_a_session_that_was_summarised_plays_on_and_a_call_that_is_aborted
             }
         ]
     }
-    async with driven(tmp_path, script) as (model, api):
+    async with driven(shared_opencode, tmp_path, script) as (model, api):
         session = await api.session()
         assert text_of(await api.turn(session, "Begin")) == "Begun."
         which = {"providerID": "scripted", "modelID": "scripted"}
@@ -147,7 +148,9 @@ async def test_a_session_that_was_summarised_plays_on_and_a_call_that_is_aborted
             await model.requests.wait_for(lambda record: record.ended == "client-gone")
 
 
-async def test_sessions_side_by_side_play_their_own_conversations(tmp_path: Path) -> None:
+async def test_sessions_side_by_side_play_their_own_conversations(
+    shared_opencode: SharedOpenCode, tmp_path: Path
+) -> None:
     words = ["heron", "crane", "stork"]
     script = {
         "conversation": [
@@ -155,7 +158,7 @@ async def test_sessions_side_by_side_play_their_own_conversations(tmp_path: Path
             for word in words
         ]
     }
-    async with driven(tmp_path, script) as (model, api):
+    async with driven(shared_opencode, tmp_path, script) as (model, api):
         sessions = [await api.session() for _ in words]
         turns = [api.turn(session, f"Tell me of the {word}") for session, word in zip(sessions, words, strict=True)]
         assert [text_of(last).strip() for last in await asyncio.gather(*turns)] == words

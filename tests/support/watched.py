@@ -17,8 +17,8 @@ from rookery.wire.http_client import HttpClient
 from tests.support.cable import Cable
 from tests.support.opencode import an_opencode
 from tests.support.opencode_home import OpenCodeHome, scripted_config
+from tests.support.opencode_shared import PASSWORD, SharedOpenCode
 
-PASSWORD = "only for tests"
 # What OpenCode does takes seconds on a busy machine.
 LIMIT = 60.0
 
@@ -85,6 +85,16 @@ async def an_agent(
     settings = scripted_config(model.url, **(config or {}))
     async with HttpClient() as http, an_opencode(folder, settings, home=home, env=env, spawner=spawner) as running:
         yield AgentClient(http, running.url, folder, PASSWORD)
+
+
+@asynccontextmanager
+async def a_client(
+    shared: SharedOpenCode, folder: Path, model: ScriptedModel, config: Mapping[str, Any] | None = None
+) -> AsyncGenerator[AgentClient]:
+    """Our client to the OpenCode that tests share, for `folder`, which gets a config of its own."""
+    shared.configure(folder, scripted_config(model.url, **(config or {})))
+    async with HttpClient() as http:
+        yield AgentClient(http, shared.url, folder, PASSWORD)
 
 
 @asynccontextmanager
