@@ -177,12 +177,13 @@ def tools_page() -> Iterator[str]:
 
 def inputs(schema: dict[str, Any]) -> Iterator[str]:
     for name, member in schema["properties"].items():
-        kinds = [one for way in member.get("anyOf", [member]) for one in _kinds(way["type"])]
+        kinds = [one for way in member.get("anyOf", [member]) for one in _kinds(way)]
         fact = "required" if name in schema["required"] else f"default `{json.dumps(member['default'])}`"
         yield f"`{name}` ({' or '.join(kinds)}, {fact}): {plain(member['description'])}"
 
 
-def _kinds(told: str | list[str]) -> list[str]:
+def _kinds(way: dict[str, Any]) -> list[str]:
+    told: str | list[str] = [f"`{one}`" for one in way["enum"]] if "enum" in way else way["type"]
     return told if isinstance(told, list) else [told]
 
 
