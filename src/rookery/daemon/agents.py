@@ -22,12 +22,12 @@ from rookery.system.bus import Bus, Event
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
-from rookery.testing.tool_model import ToolModel
 from rookery.upstreams.jsonc import parse, plain
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
 
 if TYPE_CHECKING:
+    from rookery.testing.tool_model import ToolModel
     from rookery.wire.http_client import HttpClient
 
 
@@ -64,7 +64,7 @@ class AgentsService:
         # The calls of tools that are to be played, and who plays them, to agents that carry a token that counts.
         self.plays = Plays()
         self.admits: Callable[[bytes], bool] = lambda key: False
-        self._tool_model = ToolModel(self.plays, lambda key: self.admits(key))
+        self._tool_model: ToolModel | None = None
         agents.launcher.surroundings = self
 
     async def start(self) -> None:
@@ -78,7 +78,8 @@ class AgentsService:
             self._forget(path)
         await self._tasks.close()
         await self.agents.close()
-        await self._tool_model.stop()
+        if self._tool_model is not None:
+            await self._tool_model.stop()
 
     async def wired(self, workspace: Workspace) -> Wired:
         """What its agent is to be started with, as that is now."""
@@ -92,12 +93,20 @@ class AgentsService:
         waits = await self._configs.waits(workspace)
         return Wired(
             port=self._gateway.hub.own_port,
-            tool_port=await self._tool_model.port(),
+            tool_port=await self._tool_port(),
             servers=tuple(Redirected(one.name, round(one.timeouts.execution * 1000)) for one in served),
             off=tuple(one.definition.name for one in slots if one.definition not in served),
             project_config=not waits,
             waits=waits,
         )
+
+    async def _tool_port(self) -> int:
+        if self._tool_model is None:
+            # Imported with the first agent: a daemon without one starts sooner.
+            from rookery.testing.tool_model import ToolModel
+
+            self._tool_model = ToolModel(self.plays, lambda key: self.admits(key))
+        return await self._tool_model.port()
 
     async def decided(self, key: Key) -> None:
         """Something of a project was approved, or is no longer: what runs there is told so."""
