@@ -299,7 +299,3 @@ async def test_the_state_folder_is_denied_where_it_lies_inside_a_workspace(monke
         caller = await gateway.caller(view_of(app))
         for path in ("var/state/token", "var/state", "VAR/State/token"):
             assert await denied(caller, path) == ["path-denied"] * 2
-        workspace = await gateway.workspaces.prepared(await gateway.workspaces.create(project_id(app), "fix"))
-        inner = await gateway.caller(f"/w/{project_id(app)}/fix/mcp")
-        assert workspace.path.is_relative_to(state)
-        assert words(await inner.call("read_file", {"path": "README"})) == "one\n"
