@@ -20,6 +20,17 @@ hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest comes first, so that in the end no worker is left alone with it."""
+    items.sort(key=_may_take, reverse=True)
+
+
+def _may_take(item: pytest.Item) -> float:
+    """The time limit of its own, if a test has one."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark is not None else 0.0
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
@@ -28,7 +39,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """No test sees the user's Rookery, and a process that outlives its test fails it."""
-    mark = f"test-{uuid.uuid4().hex}"
+    mark, before = f"test-{uuid.uuid4().hex}", leftovers.alive()
     for name in [name for name in os.environ if name.startswith(("ROOKERY_", "GIT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(MARKER, mark)
@@ -43,7 +54,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name, raising=False)
         yield
-        left = leftovers.end(leftovers.carriers(mark))
+        left = leftovers.end(leftovers.carriers(mark, before))
     if left:
         pytest.fail(f"processes left over by {request.node.name}: {left}")
 

@@ -2,19 +2,27 @@
 
 import psutil
 
-from rookery.system.processes import MARKER
+from rookery.system.processes import marker_of
 
 
-def carriers(mark: str) -> list[psutil.Process]:
-    """Living processes whose environment carries `mark`, this one aside."""
+def alive() -> frozenset[int]:
+    """The pids of now: of these none carries the mark of a test that only begins."""
+    return frozenset(psutil.pids())
+
+
+def carriers(mark: str, before: frozenset[int]) -> list[psutil.Process]:
+    """Living processes whose environment carries `mark`, but for those that were there before."""
     found: list[psutil.Process] = []
-    for process in psutil.process_iter():
+    for pid in alive() - before:
         try:
-            if mark in process.environ().get(MARKER, "") and process.status() != psutil.STATUS_ZOMBIE:
+            if mark not in (marker_of(pid) or ""):
+                continue
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue
-    return [process for process in found if process.pid != psutil.Process().pid]
+    return found
 
 
 def end(processes: list[psutil.Process]) -> list[str]:
