@@ -1,9 +1,10 @@
 """`load.py PORT TOKEN CLIENTS ERA [WHAT [PATH]]`: the same cheap load for every server, in a process of its own.
 
-ERA is the revision to speak. WHAT is the tool to call, by default `echo`; or `tools/list`; or `initialize` for nothing
-but handshakes. The clients connect and say hello once; then each line of standard input is a number of calls to make
-(`600`) or of seconds to make calls for (`2.5s`), and each line of output tells, as JSON, how long they took, or
-what was wrong. Every answer is checked. Ends when standard input does.
+ERA is the revision to speak. WHAT is the tool to call, by default `echo`, or one with its arguments and what must be in
+its answer, as JSON: `{"name", "arguments", "expected"}`; or `tools/list`; or `initialize` for nothing but handshakes.
+The clients connect and say hello once; then each line of standard input is a number of calls to make (`600`) or of
+seconds to make calls for (`2.5s`), and each line of output tells, as JSON, how long they took, or what was wrong. Every
+answer is checked. Ends when standard input does.
 """
 
 import json
@@ -65,8 +66,10 @@ class Client:
         elif what == "tools/list":
             method, params, self._expected = what, {}, b'"tools":['
         else:
-            method, params = "tools/call", {"name": what, "arguments": {"text": _TEXT}}
-            names, self._expected = {"mcp-name": what}, _TEXT.encode()
+            tool: dict[str, Any] = {"name": what, "arguments": {"text": _TEXT}, "expected": _TEXT}
+            tool |= json.loads(what) if what.startswith("{") else {}
+            self._expected = str(tool.pop("expected")).encode()
+            method, params, names = "tools/call", tool, {"mcp-name": tool["name"]}
         if era == _MODERN:
             about = {"protocolVersion": _MODERN, "clientInfo": _CLIENT, "clientCapabilities": {}}
             params["_meta"] = {_META + key: value for key, value in about.items()}
@@ -168,25 +171,26 @@ def run(clients: list[Client], calls: int, seconds: float) -> dict[str, Any]:
     by_file = {client.line.fileno(): client for client in clients}
     for file in by_file:
         poll.register(file, select.POLLIN)
-    took: list[float] = []
+    took: dict[Client, list[float]] = {client: [] for client in clients}
     answer = b""
-    begun = 0
+    begun = done = 0
     began = time.perf_counter()
     for client in clients[:calls]:
         client.call(begun)
         begun += 1
-    while len(took) < begun:
+    while done < begun:
         ready = poll.poll(_ROUND_SECONDS * 1000)
         now = time.perf_counter() - began
         if not ready or now > seconds + _ROUND_SECONDS:
-            raise TimeoutError(f"{len(took)} of {begun} answers in {now:.1f} seconds")
+            raise TimeoutError(f"{done} of {begun} answers in {now:.1f} seconds")
         for file, _ in ready:
             client = by_file[file]
             got = client.taken()
             if got is None:
                 continue
             now = time.perf_counter()
-            took.append(now - client.sent)
+            took[client].append(now - client.sent)
+            done += 1
             if b'"id":' + _ID in got:
                 answer = got
             if begun < calls and now - began < seconds:
@@ -194,7 +198,9 @@ def run(clients: list[Client], calls: int, seconds: float) -> dict[str, Any]:
                 begun += 1
     whole = time.perf_counter() - began
     told = answer.partition(b"\r\n\r\n")[2].decode()
-    return {"calls": begun, "seconds": whole, "p50": median(took), "answer": told}
+    each = sorted(median(times) for times in took.values() if times)
+    p50 = median(time for times in took.values() for time in times)
+    return {"calls": begun, "seconds": whole, "p50": p50, "fastest": each[0], "slowest": each[-1], "answer": told}
 
 
 def main(port: str, token: str, count: str, era: str, what: str = "echo", path: str = "/mcp") -> None:

@@ -1,0 +1,73 @@
+"""Many clients at once on the port of each of many workspaces: whether anyone waits much longer than the others."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from .harness import Bar, user_environment
+from .loads import MODERN, Load, loaded
+from .servers import Running, Server, running
+
+_ROOKERY = str(Path(sys.executable).with_name("rookery"))
+_WORKSPACES, _CLIENTS, _ROUNDS = 8, 50, 3
+_SECONDS, _WARM_UP_SECONDS = 5.0, 2.0
+_TIMEOUT = 120.0
+
+
+def crowd(tree: Path) -> list[Bar]:
+    """The clients of one port are compared with each other; the ports all have theirs at the same time."""
+    with tempfile.TemporaryDirectory(dir=tree.parent, prefix="rookery-") as folder:
+        base = Path(folder)
+        state, project = base / "state", base / "project"
+        env = user_environment(base, ROOKERY_HOME=str(state), XDG_CONFIG_HOME=str(base / "config"))
+        _repository(project)
+        argv = [_ROOKERY, "up", str(project), "--port", "{port}"]
+        with contextlib.ExitStack() as stack:
+            one = stack.enter_context(running(Server(argv, "/api/health", base, env)))
+            for number in range(_WORKSPACES - 1):
+                _rookery(project, env, "ws", "create", f"task{number}", "--no-agent")
+            token = (state / "token").read_text(encoding="utf-8").strip()
+            ports = [
+                place["mcp"]["port"] for place in json.loads(_rookery(project, env, "status", "--json"))["workspaces"]
+            ]
+            tool = {"name": "read_file", "arguments": {"path": "README"}, "expected": "Some words"}
+            loads = [
+                stack.enter_context(loaded(Running(one.pid, port, 0, 0), MODERN, _CLIENTS, token, json.dumps(tool)))
+                for port in ports
+            ]
+            if len(loads) != _WORKSPACES:
+                raise RuntimeError(f"{len(loads)} workspaces are there, not {_WORKSPACES}")
+            _at_once(loads, _WARM_UP_SECONDS)
+            told = [one for _ in range(_ROUNDS) for one in _at_once(loads, _SECONDS)]
+    calls = sum(one["calls"] for one in told)
+    spread = sorted(one["slowest"] / one["fastest"] for one in told)
+    print(f"crowd: {calls} calls; slowest to fastest p50 of a port: {', '.join(f'{one:.2f}' for one in spread)}")
+    return [Bar("files.crowd.p50", spread[-1], "<=", 3.0)]
+
+
+def _at_once(loads: list[Load], seconds: float) -> list[dict[str, Any]]:
+    def call(load: Load) -> dict[str, Any]:
+        return load.call(seconds)
+
+    with ThreadPoolExecutor(len(loads)) as threads:
+        return list(threads.map(call, loads))
+
+
+def _repository(path: Path) -> None:
+    path.mkdir()
+    (path / "README").write_text("Some words\n" * 20)
+    git = ["git", "-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false"]
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "one")):
+        subprocess.run([*git, *words], cwd=path, check=True, timeout=_TIMEOUT)
+
+
+def _rookery(project: Path, env: dict[str, str], *words: str) -> str:
+    argv = [_ROOKERY, *words, "--no-start"]
+    return subprocess.run(
+        argv, cwd=project, env=env, check=True, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT
+    ).stdout

@@ -1,0 +1,282 @@
+"""What the tools about files cost in a large tree, against git, an answer of the same size, and a shell."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Generator
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import psutil
+import uvloop
+
+from rookery.files import reading
+from rookery.files.context.engine import Context
+from rookery.files.context.sources import gatherers_of
+from rookery.files.just import Just
+from rookery.files.reading import Content
+from rookery.files.sandbox import Root
+from rookery.system.git import Git
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+from rookery.wire.provider import Call
+
+from .crowds import crowd
+from .harness import Bar, Sample, ratio, take_turns, user_environment
+from .loads import ERAS, MODERN, Load, calling, loaded
+from .peers.files import toolset
+from .servers import Running, Server, running
+
+_TOKEN = "the-token-of-this-bench"
+_NAMES, _FOLDERS, _FILES = ("package", "module", "part"), (10, 10, 20), 25
+_MANY = [*(str(number) for number in range(490)), *(f"{number}.log" for number in range(10))]
+# The files and the folders above, and one file of text.
+_ENTRIES = 50_000 + 2_110 + 491 + 1
+_TEXT_BYTES, _LARGE_BYTES = 10_000, 2 * 10**9
+_CLIENTS, _CALLS, _READERS = 16, 600, 4
+_GIT = (
+    "git",
+    "-c",
+    "user.name=bench",
+    "-c",
+    "user.email=bench@localhost",
+    "-c",
+    "commit.gpgSign=false",
+    "-c",
+    "gc.auto=0",
+)
+_PEER = Path(__file__).parent / "peers" / "files.py"
+# What the gatherers of the context ask git.
+_CONTEXT = (
+    "git status --short --branch --untracked-files=normal --no-renames",
+    "git diff --no-ext-diff --no-textconv --no-color --stat=100 --stat-count=60 HEAD --",
+    "git log --max-count=15 --no-color --no-show-signature --date=short '--format=%h %ad %an: %s'",
+    "git diff --no-ext-diff --name-only --no-renames --diff-filter=d -z HEAD --",
+    "git ls-files --others --exclude-standard -z",
+    "git ls-files --cached --others --exclude-standard --deduplicate -z",
+)
+_CURSOR = re.compile(rb'"next_cursor":(null|"[^"]*")}}$')
+
+
+def run() -> list[Bar]:
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
+        tree = _tree(Path(folder) / "tree")
+        figures = (list_all, list_one, gather_context, read_text, read_large, crowd)
+        return [bar for figure in figures for bar in figure(tree)]
+
+
+def list_all(tree: Path) -> list[Bar]:
+    """All pages of the whole tree, names and types. What sizes cost is told beside: git does not look at them."""
+
+    async def pages(tools: Tools, **options: Any) -> None:
+        cursor, left = None, _ENTRIES
+        while left > 0:
+            answer = await tools.call("list_directory", path=".", depth=64, cursor=cursor, **options)
+            left -= answer.count(b'{"path":') - 1
+            cursor = json.loads(_CURSOR.findall(answer)[0])
+            if (cursor is None) != (left == 0):
+                raise RuntimeError(f"{left} entries are missing")
+
+    with _measuring(tree) as measured:
+        targets = {
+            "git": lambda: _ran(["git", "ls-files", "-co", "--exclude-standard"], tree),
+            "pages": lambda: measured(lambda tools: pages(tools, sizes=False)),
+            "long pages": lambda: measured(lambda tools: pages(tools, sizes=False, limit=10_000)),
+            "sizes": lambda: measured(lambda tools: pages(tools, limit=10_000)),
+        }
+        taken = take_turns(targets, rounds=9, repeats=2)
+    ratio(taken, "sizes", "git", "cpu")
+    ratios = {
+        figure: max(ratio(taken, name, "git", figure) for name in ("pages", "long pages"))
+        for figure in ("cpu", "seconds")
+    }
+    return [Bar(f"files.list.{figure}", measured, "<=", 2.0) for figure, measured in ratios.items()]
+
+
+def list_one(tree: Path) -> list[Bar]:
+    """One folder, of which git has to say what is ignored."""
+    names = "\0".join(_MANY).encode() + b"\0"
+    with _measuring(tree) as measured:
+        targets = {
+            "git": lambda: _ran(["git", "check-ignore", "-z", "--stdin"], tree / "many", names),
+            "folder": lambda: measured(lambda tools: tools.call("list_directory", path="many")),
+        }
+        taken = take_turns(targets, rounds=9, repeats=3)
+    ratios = {figure: ratio(taken, "folder", "git", figure) for figure in ("cpu", "seconds")}
+    return [Bar(f"files.folder.{figure}", measured, "<=", 2.0) for figure, measured in ratios.items()]
+
+
+def gather_context(tree: Path) -> list[Bar]:
+    """In a tree in which work is going on, against the same git commands at once."""
+    for number in range(5):
+        (tree / "package00" / "module00" / "part00" / f"source_{number:05}.py").write_text("changed\n")
+        (tree / "package00" / f"new{number}").write_text("new\n")
+    shell = ["sh", "-c", " & ".join(f"{command} >/dev/null" for command in _CONTEXT) + " & wait"]
+    with _measuring(tree) as measured:
+        targets = {
+            "shell": lambda: _ran(shell, tree),
+            "context": lambda: measured(lambda tools: tools.context()),
+        }
+        taken = take_turns(targets, rounds=9, repeats=2)
+    ratio(taken, "context", "shell", "cpu")
+    return [Bar("files.context.seconds", ratio(taken, "context", "shell", "seconds"), "<=", 1.5)]
+
+
+def read_text(tree: Path) -> list[Bar]:
+    """A file through the wire, against a tool that has the same text at hand."""
+    text = (tree / "text").read_text()
+    reads = {"name": "read_file", "arguments": {"path": "text"}, "expected": text[:40]}
+    same = {"name": "same", "arguments": dict[str, str](), "expected": text[:40]}
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(_serving(tree))
+        loads = {
+            f"{name} {era}": stack.enter_context(loaded(one, era, _CLIENTS, _TOKEN, json.dumps(tool)))
+            for era in ERAS
+            for name, tool in (("read", reads), ("same", same))
+        }
+        taken = take_turns(calling(loads, _CALLS), rounds=9, repeats=3)
+    return [Bar("files.read.cpu", max(ratio(taken, f"read {era}", f"same {era}", "cpu") for era in ERAS), "<=", 1.5)]
+
+
+def read_large(tree: Path) -> list[Bar]:
+    """How much more memory a server takes at its worst while a large file is read: both ends, several at once."""
+    line = b"x" * 999 + b"\n"
+    with (tree / "large").open("wb") as file:
+        for _ in range(_LARGE_BYTES // len(line) // 1000):
+            file.write(line * 1000)
+    last = _LARGE_BYTES // len(line)
+    beginning = {"name": "read_file", "arguments": {"path": "large"}, "expected": "go on with first_line"}
+    end = {"name": "read_file", "arguments": {"path": "large", "first_line": last - 9}, "expected": "xxx"}
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(_serving(tree))
+        wanted = {
+            "beginning": (beginning, 1),
+            "end": (end, 1),
+            "beginnings": (beginning, _READERS),
+            "ends": (end, _READERS),
+        }
+        loads = {
+            name: stack.enter_context(loaded(one, MODERN, clients, _TOKEN, json.dumps(tool)))
+            for name, (tool, clients) in wanted.items()
+        }
+        # So that what is needed once, threads among it, is there.
+        _read_all(loads)
+        before = psutil.Process(one.pid).memory_info().rss
+        Path(f"/proc/{one.pid}/clear_refs").write_text("5")
+        _read_all(loads)
+        status = Path(f"/proc/{one.pid}/status").read_text()
+    (tree / "large").unlink()
+    peak = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+    print(f"read_large: {before / 1e6:.1f} MB before, {peak / 1e6:.1f} MB at most", flush=True)
+    return [Bar("files.large.megabytes", (peak - before) / 1e6, "<=", 5.0)]
+
+
+def _read_all(loads: dict[str, Load]) -> None:
+    for name, load in loads.items():
+        load.call(_READERS if name.endswith("s") else 1)
+
+
+class Tools:
+    """The tools about files in this process, and what calls of them cost, with the git that they start."""
+
+    def __init__(self, root: Root, spawner: Spawner) -> None:
+        self._toolset = toolset(root, "")
+        self._context = Context(gatherers_of(root.path, Git(spawner), Just(spawner), self._read))
+        self._root = root
+        self.spent: Sample = {}
+
+    async def _read(self, path: str, most: int) -> Content:
+        return await reading.read(self._root, path, max_bytes=most)
+
+    async def call(self, tool: str, **arguments: Any) -> bytes:
+        """The answer as it goes out."""
+        params = {"name": tool, "arguments": msgspec.Raw(msgspec.json.encode(arguments))}
+        call = cast(Call, SimpleNamespace(method="tools/call", meta={}))
+        with self._counted():
+            return msgspec.json.encode(await self._toolset.handle(call, params))
+
+    async def context(self) -> None:
+        with self._counted():
+            await self._context.get()
+
+    async def close(self) -> None:
+        await self._context.close()
+
+    @contextlib.contextmanager
+    def _counted(self) -> Generator[None]:
+        cpu, began = _cpu(), time.perf_counter()
+        yield
+        self.spent = {
+            "cpu": self.spent.get("cpu", 0) + _cpu() - cpu,
+            "seconds": self.spent.get("seconds", 0) + time.perf_counter() - began,
+        }
+
+
+@contextlib.contextmanager
+def _measuring(tree: Path) -> Generator[Callable[[Callable[[Tools], Coroutine[Any, Any, object]]], Sample]]:
+    """Measures what some calls of the tools cost, all on one loop and in one root, as in a daemon."""
+    spawner = Spawner(new_id())
+    with Root(tree) as root, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        tools = Tools(root, spawner)
+
+        def measured(work: Callable[[Tools], Coroutine[Any, Any, object]]) -> Sample:
+            tools.spent = {}
+            runner.run(work(tools))
+            return tools.spent
+
+        try:
+            yield measured
+        finally:
+            runner.run(tools.close())
+            runner.run(spawner.stop_all())
+
+
+@contextlib.contextmanager
+def _serving(tree: Path) -> Generator[Running]:
+    argv = [sys.executable, "-P", str(_PEER), "{port}", _TOKEN, str(tree), str(tree / "text")]
+    with running(Server(argv, "/api/health", tree, user_environment(tree.parent))) as one:
+        yield one
+
+
+def _ran(argv: list[str], folder: Path, stdin: bytes = b"") -> Sample:
+    cpu, began = _cpu(), time.perf_counter()
+    ran = subprocess.run(argv, cwd=folder, input=stdin, stdout=subprocess.DEVNULL, timeout=600, check=False)
+    if ran.returncode not in (0, 1):
+        raise subprocess.CalledProcessError(ran.returncode, argv)
+    return {"cpu": _cpu() - cpu, "seconds": time.perf_counter() - began}
+
+
+def _cpu() -> float:
+    """Of this process and of all that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _tree(path: Path) -> Path:
+    """A repository of 50,000 files in folders of 25, one more with many, and a file of text."""
+    number = 0
+    for place in product(*(range(count) for count in _FOLDERS)):
+        folder = path.joinpath(*(f"{name}{index:02}" for name, index in zip(_NAMES, place, strict=True)))
+        folder.mkdir(parents=True)
+        for _ in range(_FILES):
+            (folder / f"source_{number:05}.py").write_text(f"{number}\n")
+            number += 1
+    (path / "many").mkdir()
+    for name in _MANY:
+        (path / "many" / name).touch()
+    (path / "text").write_text("".join(f"{line:05} {'text ' * 12}\n" for line in range(_TEXT_BYTES))[:_TEXT_BYTES])
+    (path / ".gitignore").write_text("*.log\nbuild/\nnode_modules/\n__pycache__/\n/large\n")
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "one"), ("status",)):
+        subprocess.run(["git", *_PERSON, *words], cwd=path, check=True, stdout=subprocess.DEVNULL, timeout=600)
+    return path.resolve()
