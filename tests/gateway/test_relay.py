@@ -378,10 +378,8 @@ async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_other
         callers = [await gateway.caller(path, era) for path in paths]
         for caller in callers:
             await caller.listen()
-        # Their servers start when they are asked, which is a change too.
         for caller in callers:
-            await caller.tools()
-        for caller in callers:
+            await caller.tools()  # starts its server, which is a change too
             await caller.hears("notifications/tools/list_changed")
         one = next(one for one in gateway.theatre.all if one.cwd == left.resolve())
         kept = [entry for entry in one.play.tools if entry["name"] == "hold"]
