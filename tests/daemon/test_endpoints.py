@@ -169,6 +169,7 @@ async def test_without_a_free_port_the_workspace_works_and_says_what_is_wrong(tm
         async with aiohttp.ClientSession() as http:
             assert await who(http, shown["app_url"], house.token) == "one"
         assert "no port" in ws("show", "one", cwd=checkout)
+        assert "problem: the MCP server of one: no port" in rookery("status").stdout
 
 
 @requirement("ws.endpoint.start")

@@ -36,7 +36,7 @@ def render(report: dict[str, Any]) -> str:
         f"{output.paint('url', 'bold')}     {daemon['url']}",
         f"{output.paint('mcp', 'bold')}     {daemon['mcp_url']}",
     ]
-    lines += [output.paint(f"problem: {problem}", "yellow") for problem in daemon["problems"]]
+    lines += [output.paint(f"problem: {problem}", "yellow") for problem in [*daemon["problems"], *_troubles(report)]]
     projects = [[project["name"], project["path"]] for project in report["projects"]]
     lines += ["", output.table(projects, ["PROJECT", "PATH"]) or "no projects yet: rookery project add PATH"]
     if report["workspaces"]:
@@ -46,6 +46,12 @@ def render(report: dict[str, Any]) -> str:
     if report["servers"]:
         lines += ["", output.table(servers(report["servers"]), ["SERVER", "STATUS", "TOOLS", "IN", ""])]
     return "\n".join(lines)
+
+
+def _troubles(report: dict[str, Any]) -> list[str]:
+    """Of the MCP servers of workspaces."""
+    found = [(one["name"], one["mcp"]["last_error"]) for one in report["workspaces"]]
+    return [visible(f"the MCP server of {name}: {error}") for name, error in found if error]
 
 
 def servers(records: list[dict[str, Any]]) -> list[list[str]]:
