@@ -20,6 +20,7 @@ from rookery.sessions.executing import Executor
 from rookery.sessions.hidden import is_hidden
 from rookery.sessions.records import ToolRun
 from rookery.sessions.service import Sessions
+from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 from tests.support.agency import LIMIT, Agency, an_agency
@@ -125,7 +126,7 @@ class Stage:
 async def a_stage(**more: Any) -> AsyncGenerator[Stage]:
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with an_agency(SCRIPT, app, **more) as agency:
-        sessions = Sessions(agency.agents, agency.gateway.workspaces)
+        sessions = Sessions(agency.agents, agency.gateway.workspaces, Bus("sessions"))
         executor = sessions.executor = Executor(agency.gateway.parts.agents.plays, 0.1)
         made = await agency.create("one")
         stage = Stage(agency, sessions, executor, await agency.agents.up(made))
