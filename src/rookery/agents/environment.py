@@ -93,9 +93,16 @@ def warnings(user: Mapping[str, str], wiring: Wiring) -> list[str]:
     found: list[str] = []
     if wiring.port is None:
         found.append("there is no gateway port, so the agent starts without Rookery's MCP entry")
-    if user.get("OPENCODE_PURE", "").lower() in ("1", "true"):
-        found.append("OPENCODE_PURE is set: without Rookery's plugin, tool shells see the agent's password")
+    if without_plugins(user):
+        found.append(
+            "OPENCODE_PURE is set: without Rookery's plugin, tool shells see the agent's password, and no tool can be "
+            "run by its name"
+        )
     return found
+
+
+def without_plugins(user: Mapping[str, str]) -> bool:
+    return user.get("OPENCODE_PURE", "").lower() in ("1", "true")
 
 
 def header_of(path: str) -> str:

@@ -8,7 +8,15 @@ import msgspec
 
 from rookery.agents.client import AgentClient
 from rookery.agents.configs import config_for, user_config
-from rookery.agents.environment import EnvFrom, Wiring, agent_environment, forgotten, user_environment, warnings
+from rookery.agents.environment import (
+    EnvFrom,
+    Wiring,
+    agent_environment,
+    forgotten,
+    user_environment,
+    warnings,
+    without_plugins,
+)
 from rookery.agents.injection import Injection, inline_config, tool_provider
 from rookery.agents.install import Installed
 from rookery.agents.installing import Installations, Tell
@@ -93,13 +101,15 @@ class Launcher:
 
     async def _wiring(self, found: Found, wired: Wired, installed: Installed, user: dict[str, str]) -> Wiring:
         own = user_config(user, self._read)
+        # Without our plugin its model could become the default.
+        tool_port = wired.tool_port if not without_plugins(user) else None
         injection = Injection(
             project=found.workspace.project.id,
             workspace=found.workspace.name,
             servers=wired.servers,
             off=wired.off,
             gateway=wired.port is not None,
-            providers=tool_provider(wired.tool_port) if wired.tool_port is not None else {},
+            providers=tool_provider(tool_port) if tool_port is not None else {},
             logins=await asyncio.to_thread(self._logins, user),
             forgotten=forgotten(user),
             user=own.content,
