@@ -24,6 +24,9 @@ _IMAGES = (
 _ODD = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
 
 
+_MARKED = (b"RIFF", *(mark for mark, _ in (*_MARKS, *_IMAGES)))
+
+
 @dataclass(frozen=True)
 class Kind:
     """`encoding` is None for what is no text."""
@@ -41,19 +44,23 @@ class Kind:
         return self.encoding in ("utf-16", "utf-32")
 
 
+_UTF_8 = Kind("text/plain", "utf-8")
+
+
 def kind_of(head: bytes) -> Kind:
     """The kind of a file that begins with `head`, which may end in the middle of a character."""
-    for mark, media_type in _IMAGES:
-        if head.startswith(mark):
-            return Kind(media_type)
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return Kind("image/webp")
-    for mark, encoding in _MARKS:
-        if head.startswith(mark):
-            return Kind("text/plain", encoding)
-    if len(head.translate(None, _ODD)) < len(head):
+    if head.startswith(_MARKED):
+        for mark, media_type in _IMAGES:
+            if head.startswith(mark):
+                return Kind(media_type)
+        for mark, encoding in _MARKS:
+            if head.startswith(mark):
+                return Kind("text/plain", encoding)
+        if head[8:12] == b"WEBP":
+            return Kind("image/webp")
+    if any(map(head.__contains__, _ODD)):
         return Kind("application/octet-stream")
-    return Kind("text/plain", "utf-8" if is_utf8(head) else "iso-8859-1")
+    return _UTF_8 if head.isascii() or is_utf8(head) else Kind("text/plain", "iso-8859-1")
 
 
 def is_utf8(data: bytes) -> bool:

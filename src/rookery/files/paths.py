@@ -76,7 +76,7 @@ def _check(path: str) -> None:
 
 
 def _check_name(name: str, path: str) -> None:
-    if len(os.fsencode(name)) > _LONGEST_NAME:
+    if len(name) * 4 > _LONGEST_NAME and len(os.fsencode(name)) > _LONGEST_NAME:
         raise _unfit(path, f"a name in the path is longer than {_LONGEST_NAME} bytes")
     if "\\" in name or ":" in name or name.endswith((" ", ".")) or _RESERVED.fullmatch(name):
         raise _unfit(path, "a path of Windows' kind (backslash, colon, device, or a dot or blank at a name's end)")

@@ -50,7 +50,7 @@ async def read(
         try:
             # A file that says it is empty may be an endless one of the kernel.
             if 0 < handle.found.st_size <= _INLINE:
-                return plan.read()
+                return plan.read_small() or plan.read()
             # The descriptor must outlive the thread that reads from it, also if nobody waits for it any more.
             plan.fd = os.dup(handle.fd)
         except OSError as error:
@@ -71,6 +71,21 @@ class _Plan:
             raise RookeryError("file-unreadable", f"{self._path} cannot be read: {error.strerror}") from error
         finally:
             os.close(self.fd)
+
+    def read_small(self) -> Content | None:
+        """All of a file that is text in UTF-8, as most are; None if it is anything else, or has just grown."""
+        data = os.pread(self.fd, self._size + 1, 0)
+        if len(data) != self._size or self._size > self._limit or self._first > 1 or self._last is not None:
+            return None
+        kind = kind_of(data[:HEAD])
+        if kind.encoding != "utf-8":
+            return None
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return None
+        lines = text.count("\n") + (not text.endswith("\n"))
+        return Content(self._path, self._size, kind.media_type, kind.encoding, text, b"", 1, lines)
 
     def read(self) -> Content:
         head = os.pread(self.fd, HEAD, 0)

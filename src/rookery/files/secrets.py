@@ -71,6 +71,8 @@ class Denied:
 
     def file(self, names: Sequence[str]) -> str:
         """Why a file at these names may not be read, or nothing."""
+        if not self.workspaces and not self._has_suspect("/".join(names)):
+            return ""
         name = "/".join(_folded(names[-1:]))
         if self._files.fullmatch(name) and not self._allowed.fullmatch(name):
             return "files of this name hold secrets"
@@ -95,14 +97,18 @@ class Denied:
 
     def _is_fine(self, text: str) -> bool:
         """Whether it is plain to see that none of the names is denied. Folders seldom change: it is remembered."""
-        lower = f"/{text.lower()}/"
-        if not text.isascii() or any(pattern.search(lower) for pattern in self._suspect):
+        if self._has_suspect(text):
             return False
         if len(self._fine) >= _REMEMBERED:
             self._fine.clear()
         if len(text) < _REMEMBERED:
             self._fine.add(text)
         return True
+
+    def _has_suspect(self, text: str) -> bool:
+        lower = f"/{text.lower()}/"
+        begins, ends = self._suspect
+        return not text.isascii() or begins.search(lower) is not None or ends.search(lower) is not None
 
     @cached_property
     def _fine(self) -> set[str]:

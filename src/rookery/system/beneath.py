@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rookery.system import openat2
 
@@ -21,8 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(NamedTuple):
     """A descriptor, and the names that lead to it from the folder, without links."""
 
     handle: int

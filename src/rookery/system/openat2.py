@@ -17,6 +17,15 @@ class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_HOW_BYTES = ctypes.sizeof(_How)
+
+
+@functools.cache
+def _how(flags: int, resolve: int) -> "ctypes._CArgObject":  # pyright: ignore[reportPrivateUsage]
+    """The kernel only reads it, so that all calls can share one."""
+    return ctypes.byref(_How(flags, 0, resolve))
+
+
 @functools.cache
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
@@ -43,10 +52,10 @@ def open_linkless(folder: int, path: bytes, flags: int, *, one_filesystem: bool 
         raise OSError(errno.EINVAL, "a path ends at a NUL byte", path)
     resolve = _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_filesystem else 0)
     # With NOFOLLOW a link at the end would not count as one that was met.
-    how = _How(flags & ~os.O_NOFOLLOW, 0, resolve)
+    how = _how(flags & ~os.O_NOFOLLOW, resolve)
     number = errno.EAGAIN
     for _ in range(_TRIES):
-        handle: int = _library().syscall(_NUMBER, folder, path, ctypes.byref(how), ctypes.sizeof(how))
+        handle: int = _library().syscall(_NUMBER, folder, path, how, _HOW_BYTES)
         if handle >= 0:
             return handle
         number = ctypes.get_errno()
