@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -41,6 +42,7 @@ FILES = {
 EARLY = [{"say": "I have no such tool.", "expect_no_tools": ["echo_say"]}]
 LATE = [
     {"call": "echo_say", "with": {"text": "a heron"}, "expect_tools": ["echo_say"]},
+    {"call": "echo_say", "with": {"text": "a stork"}, "hold": "it is switched off"},
     {"say": "It said: {{result}}", "hold": "the test has looked"},
 ]
 SCRIPT = {
@@ -52,7 +54,7 @@ SCRIPT = {
 
 
 @requirement("hub.live.model", "agent.servers.redirected", "agent.config.merged")
-async def test_d16_the_model_sees_an_approved_server_under_its_own_name_and_opencode_starts_none(
+async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it_is_off_and_opencode_starts_none(
     tmp_path: Path,
 ) -> None:
     app = make_repository(tmp_path / "app", FILES)
@@ -74,6 +76,12 @@ async def test_d16_the_model_sees_an_approved_server_under_its_own_name_and_open
         assert said["parent"] == daemon.pid
         assert [server_of(one) for one in daemon.children() if server_of(one)] == [late["path"]]
         assert not [one for one in agent.children(recursive=True) if server_of(one)]
+
+        # Its tools go while the model is at it, which still knows them.
+        await colony.rest("POST", f"/api/mcp/echo/disable?workspace={quote(late['path'])}")
+        colony.model.release("it is switched off")
+        gone = await colony.asked(lambda one: one.conversation == 2 and one.step == 3)
+        assert "there is no tool" in gone.results[-1] and "stork" not in gone.results[-1]
         for one in (early, late):
             assert git(Path(one["path"]), "status", "--porcelain", "--ignored") == ""
         colony.model.release("the test has looked")
