@@ -57,7 +57,7 @@ async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
         assert history[0].start is not None and history[0].end is not None and history[0].end >= history[0].start
         assert await sessions.tool_history(limit=1) == [turn.parts[1]]
 
-        # Two at once are answered one after the other, each with its own.
+        # Two at once, and one that nobody waits for, are answered one after the other, each with its own.
         both = asyncio.gather(sessions.send(session, "first", timeout=60), _later(stage, one, session))
         turns = await both
         assert [turn.content for turn in turns] == ["the first", "the second"]
@@ -75,6 +75,8 @@ async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
     await stage.until_is(workspace, session, "busy")
     sending = asyncio.ensure_future(stage.sessions.send(session, "second", timeout=60))
     await stage.sessions.wait_for_message(session, "^second$", 60, role="user")
+    taken = await stage.sessions.send(session, "second, again", wait=False)
+    assert (await stage.sessions.messages(session, 1)).messages[0].id == taken.message_id
     stage.agency.model.release("first")
     return await sending
 
@@ -83,7 +85,8 @@ async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
 async def test_f05_a_model_that_is_dead_slow_or_torn_ends_no_session() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        session = await stage.session(await stage.agency.create("one"))
+        one = await stage.agency.create("one")
+        session = await stage.session(one)
         assert (await sessions.send(session, "hello", timeout=60)).status == "finished"
         turn = await sessions.send(session, "refuse", timeout=60)
         assert turn.status == "error"
@@ -98,8 +101,9 @@ async def test_f05_a_model_that_is_dead_slow_or_torn_ends_no_session() -> None:
         assert (await sessions.wait_for_idle(session, 60)).found
 
         # Dead: OpenCode asks it again and again, which shows; the turn can be ended.
-        turn = await sessions.send(session, "down", timeout=3)
+        turn = await sessions.send(session, "down", timeout=0.3)
         assert turn.status == "timeout"
+        await stage.until_is(one, session, "retry")
         shown = await sessions.get(session)
         assert (shown.status, shown.opencode) == ("active", "retry")
         assert "overloaded" in shown.detail
@@ -121,11 +125,17 @@ async def test_f05_a_model_that_is_dead_slow_or_torn_ends_no_session() -> None:
 async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        session = await stage.session(await stage.agency.create("one"))
-        turn = await sessions.send(session, "outside", timeout=20)
-        assert turn.status == "timeout"
+        one = await stage.agency.create("one")
+        session = await stage.session(one)
+        await sessions.send(session, "outside", wait=False)
+        await stage.until_is(one, session, "asking")
+        # Whoever waits is told why nothing happens.
+        turn = await sessions.send(session, "hello", timeout=0.3)
+        assert (turn.status, turn.content) == ("timeout", "")
         (ask,) = turn.asks
         assert turn.note is not None and ask.text in turn.note
+        late = await sessions.wait_for_idle(session, 0.3)
+        assert late.seen is not None and ask.text in late.seen
         assert (ask.kind, ask.session_id, ask.workspace) == ("permission", session, "one")
         assert await sessions.asks() == [ask] == await sessions.asks(session)
         assert ((await sessions.get(session)).status, (await sessions.get(session)).opencode) == ("active", "asking")

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -36,6 +37,8 @@ class Room:
         self.ledger = Ledger(self.shelf, cast(Any, self.used))
         self.toasts = ToastLog("app-1", "one")
         self.awake = 0
+        self.sending: Counter[str] = Counter()
+        self.claimed: deque[str] = deque()
         self.client = self.tenant = self
 
     @asynccontextmanager
@@ -104,7 +107,7 @@ async def test_d18_waits_and_turns_cut_off_at_whatever_moment_leave_nothing_behi
         done = await asyncio.gather(*cut_off, return_exceptions=True)
         assert all(isinstance(one, asyncio.CancelledError) for one in done)
         assert not changes._listeners
-        assert room.awake == 0
+        assert room.awake == 0 and not room.sending
         book = room.shelf.look("ses_1")
         assert book is None or book.pins == 0
         room.ledger.drop("ses_1")

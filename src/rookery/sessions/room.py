@@ -1,5 +1,6 @@
 """What is known of the sessions of one workspace: what their agent's watcher tells, their messages and toasts."""
 
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -21,6 +22,7 @@ from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import as_text
 
+_CLAIMED = 1000
 _RUNNING = ("busy", "retry", "asking")
 _CUT_OFF = "its last turn was cut off: rookery agent resume takes it up"
 
@@ -37,6 +39,9 @@ class Room:
         self.ledger = Ledger(shelf, self.used)
         # The process that ran last, so that what it knew can be told while none runs.
         self.life: Life | None = None
+        # How many messages are on their way to each session, and which of those that came were ours.
+        self.sending: Counter[str] = Counter()
+        self.claimed: deque[str] = deque(maxlen=_CLAIMED)
         # How many processes have ended.
         self.ends = 0
         self._changes, self._clock, self._lives_here = changes, clock, lives_here

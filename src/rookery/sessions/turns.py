@@ -1,9 +1,12 @@
 """Sends messages and follows the turns that come of them, from the first event to the last."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from rookery.agents.bodies import message_id
+from rookery.agents.client import AgentClient
 from rookery.agents.first_prompt import LONGEST
 from rookery.agents.records import MessageInfo
 from rookery.sessions.choosing import Choice
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 _DIED = "the agent ended in the middle of the turn; `rookery agent resume` takes it up again"
 _CLOSED = "the session was closed"
+# OpenCode says at once that it has taken a message.
+_TAKEN_SECONDS = 10.0
 
 
 class Turns:
@@ -31,26 +36,67 @@ class Turns:
         require_seconds(seconds)
         room = found.room
         async with room.used() as life, room.ledger.held(found.session):
-            following = _Following(found, message_id(self._clock.wall() * 1000), room.ends)
-            await life.client.prompt(
-                found.id, content, agent=choice.agent, model=choice.model, message=following.message
-            )
-            room.tenant.watch_turn(life, found.id)
-            if not wait:
-                return Turn(session_id=found.id, message_id=following.message, status="taken")
-            over = await self._following.until(
-                found, following.look, seconds, doing=lambda: doing(found), progress=progress
-            )
-            return following.turn(over is not None)
+            following = _Following(found, content, room.ends)
+            with following.sending():
+                await following.begin(life.client, choice, self._clock.wall() * 1000)
+                room.tenant.watch_turn(life, found.id)
+                if not wait:
+                    await self._following.until(found, following.taken, _TAKEN_SECONDS, doing=str)
+                    return Turn(session_id=found.id, message_id=following.message, status="taken")
+                over = await self._following.until(
+                    found, following.look, seconds, doing=lambda: doing(found), progress=progress
+                )
+                return following.turn(over is not None)
 
 
 class _Following:
-    """One turn: `message` began it."""
+    """One turn: `message` began it, and is empty as long as it is not known."""
 
-    def __init__(self, found: Found, message: str, ends: int) -> None:
-        self.found, self.message, self._ends = found, message, ends
+    def __init__(self, found: Found, content: str, ends: int) -> None:
+        self.found, self.message = found, ""
+        self._content, self._ends = content, ends
+        self._alone = True
+        self._before: frozenset[str] = frozenset()
         self._book: Book | None = None
         self._error: str | None = None
+
+    @contextmanager
+    def sending(self) -> Generator[None]:
+        """Whether a turn is about to run is known before OpenCode says so."""
+        sending = self.found.room.sending
+        self._alone = not sending[self.found.id] and not self.found.running
+        sending[self.found.id] += 1
+        try:
+            yield
+        finally:
+            sending[self.found.id] -= 1
+            sending += Counter()
+
+    async def begin(self, client: AgentClient, choice: Choice, now: float) -> None:
+        """Send the message.
+
+        An id of ours tells whose turn it is. But OpenCode answers only what is newer than its own last words: where it
+        may be speaking, it has to choose the id itself.
+        """
+        book = await self.found.room.ledger.book(self.found.session)
+        self._before = frozenset(one.id for one in book.infos())
+        self.message = message_id(now) if self._alone else ""
+        await client.prompt(
+            self.found.id, self._content, agent=choice.agent, model=choice.model, message=self.message or None
+        )
+
+    async def taken(self) -> Literal[True] | None:
+        """Whether its message is known."""
+        if not self.message:
+            room = self.found.room
+            book = await room.ledger.book(self.found.session)
+            for one in book.messages(running=True):
+                new = one.role == "user" and one.id not in self._before and one.id not in room.claimed
+                if new and one.content.startswith(self._content):
+                    self.message = one.id
+                    room.claimed.append(one.id)
+                    break
+        return True if self.message else None
 
     async def look(self) -> Literal[True] | None:
         """Whether it is over."""
@@ -59,6 +105,8 @@ class _Following:
             self._error = _DIED
             return True
         try:
+            if not await self.taken():
+                return None
             session = self.found.session
             self._book = await room.ledger.book(session)
             tally = await room.ledger.tally(session)
@@ -87,7 +135,7 @@ class _Following:
         )
 
     def _said(self) -> tuple[MessageShown, ...]:
-        if self._book is None:
+        if self._book is None or not self.message:
             return ()
         later = self._book.after(self.message, running=self.found.running)
         own = {one.id for one in self._book.infos() if one.parent == self.message}
