@@ -7,6 +7,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .harness import Bar, user_environment
@@ -15,7 +16,7 @@ from .servers import Running, Server, running
 
 _ROOKERY = str(Path(sys.executable).with_name("rookery"))
 _WORKSPACES, _CLIENTS, _ROUNDS = 8, 50, 3
-_SECONDS, _WARM_UP_SECONDS = 5.0, 2.0
+_SECONDS, _WARM_UP_SECONDS = 10.0, 2.0
 _TIMEOUT = 120.0
 
 
@@ -29,25 +30,30 @@ def crowd(tree: Path) -> list[Bar]:
         argv = [_ROOKERY, "up", str(project), "--port", "{port}"]
         with contextlib.ExitStack() as stack:
             one = stack.enter_context(running(Server(argv, "/api/health", base, env)))
-            for number in range(_WORKSPACES - 1):
+            for number in range(_WORKSPACES):
                 _rookery(project, env, "ws", "create", f"task{number}", "--no-agent")
             token = (state / "token").read_text(encoding="utf-8").strip()
-            ports = [
-                place["mcp"]["port"] for place in json.loads(_rookery(project, env, "status", "--json"))["workspaces"]
-            ]
+            ports = _ports(project, env)
             tool = {"name": "read_file", "arguments": {"path": "README"}, "expected": "Some words"}
             loads = [
                 stack.enter_context(loaded(Running(one.pid, port, 0, 0), MODERN, _CLIENTS, token, json.dumps(tool)))
                 for port in ports
             ]
-            if len(loads) != _WORKSPACES:
-                raise RuntimeError(f"{len(loads)} workspaces are there, not {_WORKSPACES}")
             _at_once(loads, _WARM_UP_SECONDS)
-            told = [one for _ in range(_ROUNDS) for one in _at_once(loads, _SECONDS)]
-    calls = sum(one["calls"] for one in told)
-    spread = sorted(one["slowest"] / one["fastest"] for one in told)
-    print(f"crowd: {calls} calls; slowest to fastest p50 of a port: {', '.join(f'{one:.2f}' for one in spread)}")
-    return [Bar("files.crowd.p50", spread[-1], "<=", 3.0)]
+            rounds = [_at_once(loads, _SECONDS) for _ in range(_ROUNDS)]
+    calls = sum(port["calls"] for ports in rounds for port in ports)
+    worst = [max(port["slowest"] / port["fastest"] for port in ports) for ports in rounds]
+    print(f"crowd: {calls} calls; slowest to fastest p50 of a port in each round: {worst}", flush=True)
+    return [Bar("files.crowd.p50", median(worst), "<=", 3.0)]
+
+
+def _ports(project: Path, env: dict[str, str]) -> list[int]:
+    """Those of the worktrees. The main checkout has one only if it was opened."""
+    status = json.loads(_rookery(project, env, "status", "--json"))
+    ports = [place["mcp"]["port"] for place in status["workspaces"] if not place["main"]]
+    if len(ports) != _WORKSPACES or not all(ports):
+        raise RuntimeError(f"these are not the ports of {_WORKSPACES} workspaces: {ports}")
+    return ports
 
 
 def _at_once(loads: list[Load], seconds: float) -> list[dict[str, Any]]:
