@@ -106,6 +106,7 @@ def test_p09_b33_no_byte_and_no_name_comes_from_outside_while_folders_are_swappe
 
     with repeated(*flippers):
         asyncio.run(race())
+    print(dict(seen))
     assert all(seen[word] for word in FAIR), seen
     told = {"inside", "listed secret"} | CLEAN | {f"listing {code}" for code in CLEAN}
     assert SECRET.decode() not in seen

@@ -27,11 +27,11 @@ def parse(path: str, root: Path) -> tuple[str, ...]:
             path = str(PurePosixPath(path).relative_to(root))
         except ValueError:
             raise outside(path) from None
-    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    names = tuple([name for name in path.split("/") if name and name != "."])
     for name in names:
         if name != "..":
             _check_name(name, path)
-    if _leads_out(names):
+    if ".." in names and _leads_out(names):
         raise outside(path)
     return names
 
@@ -66,10 +66,10 @@ def _check(path: str) -> None:
     if "\0" in path:
         raise _unfit(path, "a path has a NUL character in it")
     try:
-        encoded = os.fsencode(path)
+        length = len(path) if path.isascii() else len(os.fsencode(path))
     except UnicodeEncodeError:
         raise _unfit(path, "a path cannot be written in the file system's encoding") from None
-    if len(encoded) > _LONGEST_PATH:
+    if length > _LONGEST_PATH:
         raise _unfit(path, f"a path is longer than {_LONGEST_PATH} bytes")
     if _SCHEME.match(path):
         raise _unfit(path, "a path is expected, not a URL")

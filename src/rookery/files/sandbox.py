@@ -4,12 +4,11 @@ There is no check of a path before an open that could come to lie: what was open
 is used from then on.
 """
 
-import contextlib
 import dataclasses
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +33,12 @@ class Handle(NamedTuple):
     @property
     def path(self) -> str:
         return "/".join(self.names) or "."
+
+    def __enter__(self) -> "Handle":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self.fd)
 
 
 class Root:
@@ -60,6 +65,8 @@ class Root:
             self._fd = os.open(path, PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise _gone(path, "is not a folder that can be opened") from error
+        held = os.fstat(self._fd)
+        self._mark = (held.st_dev, held.st_ino)
         self._beneath = Beneath(self._fd, openat2.available() if by_kernel is None else by_kernel, one_filesystem)
 
     def close(self) -> None:
@@ -74,29 +81,17 @@ class Root:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    @contextlib.contextmanager
-    def open_file(self, path: str) -> Generator[Handle]:
-        """A plain file, to be read; an error for all else. A pipe or a device does not hold us up."""
+    def open_file(self, path: str) -> Handle:
+        """A plain file, to be read and closed; an error for all else. A pipe or a device does not hold us up."""
         handle = self._open(path, FILE, self.denied.file)
-        try:
-            if not stat.S_ISREG(handle.found.st_mode):
-                kind = next((kind for test, kind in _KINDS if test(handle.found.st_mode)), "a device")
-                remedy = "use list_directory for folders" if kind == "a folder" else "only plain files can be read"
-                raise RookeryError("invalid-input", f"{shown(path)} is {kind}, not a file", remedy)
-            if path.endswith("/"):
-                raise _unusable(path, OSError(errno.ENOTDIR, ""))
-            yield handle
-        finally:
-            os.close(handle.fd)
+        if stat.S_ISREG(handle.found.st_mode) and not path.endswith("/"):
+            return handle
+        with handle:
+            raise _no_file(path, handle.found.st_mode)
 
-    @contextlib.contextmanager
-    def open_folder(self, path: str) -> Generator[Handle]:
-        """A folder, to be listed."""
-        handle = self._open(path, FOLDER, self.denied.folder)
-        try:
-            yield handle
-        finally:
-            os.close(handle.fd)
+    def open_folder(self, path: str) -> Handle:
+        """A folder, to be listed and closed."""
+        return self._open(path, FOLDER, self.denied.folder)
 
     def held(self) -> Beneath:
         """The way into this root for a thread, with a descriptor of its own, which the thread closes."""
@@ -123,11 +118,21 @@ class Root:
         """A workspace that was removed lives on in the trash, and another may have taken its place."""
         try:
             # Not through the path itself, which takes five times as long.
-            there, held = os.stat(self._place, follow_symlinks=False), os.fstat(self._fd)  # noqa: PTH116
+            there = os.stat(self._place, follow_symlinks=False)  # noqa: PTH116
         except OSError as error:
             raise _gone(self.path, "is gone") from error
-        if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+        if self._fd < 0:
+            raise _gone(self.path, "is closed")
+        if (there.st_dev, there.st_ino) != self._mark:
             raise _gone(self.path, "is another folder than it was")
+
+
+def _no_file(path: str, mode: int) -> RookeryError:
+    if stat.S_ISREG(mode):
+        return _unusable(path, OSError(errno.ENOTDIR, ""))
+    kind = next((kind for test, kind in _KINDS if test(mode)), "a device")
+    remedy = "use list_directory for folders" if kind == "a folder" else "only plain files can be read"
+    return RookeryError("invalid-input", f"{shown(path)} is {kind}, not a file", remedy)
 
 
 def _check_root(path: Path) -> None:
