@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.api.choosing import HEADER, Choice, Chooser
-from rookery.api.known import Known, mark_of
+from rookery.api.choosing import Choice, Chooser
+from rookery.api.known import Known, chosen_by, lane_to, mark_of
 from rookery.api.usage import Usages
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
@@ -26,9 +26,9 @@ from rookery.upstreams.hub import Hub
 from rookery.upstreams.membership import FleetMembers
 from rookery.upstreams.permissions import Permissions
 from rookery.wire.endpoint import Endpoint
-from rookery.wire.head import Head
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
+from rookery.wire.lane import Lane
 
 _ENDS = frozenset({"mcp", "sse", "messages", "ws"})
 _MOST_ENDPOINTS = 1000
@@ -71,11 +71,9 @@ class Doors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope["raw_path"]
-        headers = Head.of(scope["headers"]).all(HEADER)
-        state = scope["state"]
         # Where a port of a workspace's own leads to.
-        place: Place | None = state.get("place")
-        chosen = (raw, scope["query_string"], state["principal"].workspace, place, *headers)
+        place: Place | None = scope["state"].get("place")
+        chosen = chosen_by(scope)
         known = self._chosen.get(chosen)
         if known is None or not known.holds():
             beside, _, end = raw.decode("latin-1").rpartition("/")
@@ -92,6 +90,9 @@ class Doors:
                 return
         scope["raw_path"] = known.path
         await known.endpoint(scope, receive, send)
+
+    def lane(self, scope: Scope) -> Lane | None:
+        return lane_to(self._chosen, scope)
 
     async def _find(self, scope: Scope, chosen: tuple[object, ...], beside: str, end: str) -> Known:
         if (before := self._chosen.pop(chosen, None)) is not None and before.link is not None:

@@ -1,11 +1,17 @@
 """What a request chose before, so that the next one of its kind need not choose again."""
 
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.types import Scope
+
+from rookery.api.choosing import HEADER
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.wire.endpoint import Endpoint
+from rookery.wire.head import Head
+from rookery.wire.lane import Lane
 
 # How long a choice is taken for what it was without a look at the folder.
 LOOK_SECONDS = 0.5
@@ -27,6 +33,22 @@ class Known:
             return True
         self.looked = now
         return mark_of(self.link) == self.mark
+
+
+def chosen_by(scope: Scope) -> tuple[object, ...]:
+    """All that chooses: path, query, token, port and header."""
+    state = scope["state"]
+    headers = Head.of(scope["headers"]).all(HEADER)
+    return scope["raw_path"], scope["query_string"], state["principal"].workspace, state.get("place"), *headers
+
+
+def lane_to(chosen: Mapping[tuple[object, ...], Known], scope: Scope) -> Lane | None:
+    """For more requests like this one, as long as what they choose is the same."""
+    key = chosen_by(scope)
+    known = chosen.get(key)
+    if known is None:
+        return None
+    return known.endpoint.lane(scope, known.path, lambda: chosen.get(key) is known and known.holds())
 
 
 def mark_of(link: Path) -> tuple[int, ...] | None:

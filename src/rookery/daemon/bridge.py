@@ -13,8 +13,8 @@ from rookery.cli.ws_names import Known, quoted
 from rookery.system import places
 from rookery.system.tasks import TaskSet
 from rookery.wire.bridge import Bridge
-from rookery.wire.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST, Request, WireError, decode, one_line
-from rookery.wire.lines import Lines
+from rookery.wire.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST, Request, WireError, decode
+from rookery.wire.lines import Lines, one_line
 from rookery.wire.stdio_server import LINE_BYTES, Out, open_stdio
 
 _CHUNK = 65_536

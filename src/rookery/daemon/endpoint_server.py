@@ -12,6 +12,7 @@ from rookery.system.errors import RookeryError
 from rookery.wire.gate import Tokens, tcp_judge
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
+from rookery.wire.lane import Lane
 from rookery.wire.listener import LOOPBACK, Listener
 from rookery.workspaces.record import Workspace
 
@@ -34,6 +35,10 @@ class Root:
             return Http(scope, receive, send).refuse(404, _NOTHING)
         scope["state"]["place"] = self._place
         return self._doors(scope, receive, send)
+
+    def lane(self, scope: Scope) -> Lane | None:
+        scope["state"]["place"] = self._place
+        return self._doors.lane(scope)
 
 
 class WorkspaceServer:

@@ -1,13 +1,14 @@
 """The one contract between a view and what it shows: a toolset of ours, or a server behind us."""
 
 from asyncio import Future
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Raw
 
 from rookery.gateway.catalog import Catalog
 from rookery.wire.provider import Call, Changes
+from rookery.wire.sent import Sent
 
 
 class Member(Protocol):
@@ -44,4 +45,30 @@ class Member(Protocol):
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
         """Tell of changes of these resources from now on; `watcher` says for whom, so that it can be changed."""
+        ...
+
+
+class Through(Protocol):
+    """How calls that are alike get to a member and back without a task; see `wire/way.py`."""
+
+    @property
+    def rounds(self) -> bool: ...
+
+    def holds(self) -> bool: ...
+
+    def send(self, arguments: Raw, sent: Sent) -> bool: ...
+
+    def answered(self) -> None: ...
+
+    def handle(
+        self, call: Call, params: Mapping[str, Any], sent: Sent
+    ) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]: ...
+
+
+@runtime_checkable
+class Passages(Protocol):
+    """A member that can be called so."""
+
+    def passage(self, call: Call, params: Mapping[str, Any]) -> Through | None:
+        """For calls like this one, if one could be sent now."""
         ...

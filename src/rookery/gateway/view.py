@@ -1,6 +1,5 @@
 """What one kind of client may see. An endpoint serves a view; a view finds out which provider answers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -11,16 +10,14 @@ from rookery.gateway import results
 from rookery.gateway.audience import Audience, Membership
 from rookery.gateway.catalog import LISTS, Catalog, Kind
 from rookery.gateway.hooks import Hooks, ToolCall
-from rookery.gateway.member import Member
+from rookery.gateway.member import Member, Passages
 from rookery.gateway.names import Style
 from rookery.gateway.table import Target
 from rookery.gateway.waiting import wait_for_most
-from rookery.system import metrics
+from rookery.gateway.ways import ToolWay, counted, denied, passed
 from rookery.system.errors import RookeryError
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, Params, WireError, object_of, text_of
 from rookery.wire.provider import Call, Changes
-
-CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
 
 _LONGEST_WAIT = 35.0
 _ABLE: Mapping[str, Any] = {
@@ -98,24 +95,19 @@ class View:
         target = self._table(call.session).tools.get(name) or await self._look(call, "tools", name)
         if target is None:
             raise self._nothing(call, f"there is no tool {name}")
-        server = target.member.name
         if target.verdict.action != "allow":
-            CALLS.add(server, "denied")
-            error = RookeryError("tool-denied", target.verdict.why)
-            return results.failed_by(error, structured=target.tells_errors)
-        try:
-            result = await (self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name))
-        except RookeryError as error:
-            CALLS.add(server, error.code)
-            return results.failed_by(error, structured=target.tells_errors)
-        except WireError:
-            CALLS.add(server, "error")
-            raise
-        except asyncio.CancelledError:
-            CALLS.add(server, "cancelled")
-            raise
-        CALLS.add(server, "answered")
-        return result
+            return denied(target)
+        work = self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name)
+        return await counted(target, work)
+
+    def way(self, call: Call) -> ToolWay | None:
+        table = self._table(call.session)
+        target = table.tools.get(text_of(call.params, "name"))
+        if target is None or target.verdict.action != "allow" or not isinstance(target.member, Passages) or self._hooks:
+            return None
+        passage = target.member.passage(call, passed(call, target.name))
+        hooks = self._hooks
+        return ToolWay(target, passage, lambda: not hooks and self._table(call.session) is table) if passage else None
 
     async def _hooked(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
         given, workspace = call.params.get("arguments", EMPTY), self._membership.workspace
@@ -165,13 +157,7 @@ class View:
             raise results.wire_error_of(error) from None
 
     def _pass(self, call: Call, member: Member, name: str | None, **more: Any) -> Awaitable[Raw | Mapping[str, Any]]:
-        params: dict[str, Any] = dict(call.params)
-        params.pop("_meta", None)
-        if name is not None:
-            params["uri" if call.method == "resources/read" else "name"] = name
-        if more:
-            params |= more
-        return member.handle(call, params)
+        return member.handle(call, passed(call, name, **more))
 
     # ---- finding
 

@@ -19,6 +19,7 @@ from rookery.upstreams.definition import Definition
 from rookery.upstreams.idleness import Idleness
 from rookery.upstreams.liveness import Liveness
 from rookery.upstreams.offer import Offer
+from rookery.upstreams.passage import NEW, Begun, Passage, passage_to
 from rookery.upstreams.turnstile import Turnstile
 from rookery.upstreams.voice import Voice
 from rookery.wire.client import Client
@@ -63,7 +64,7 @@ class Server:
         self._starting: asyncio.Task[bool] | None = None
         self._watched: dict[int, frozenset[str]] = {}
         self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
-        self._touch = self._idleness.touch
+        self.touch = self._idleness.touch
         self._liveness = Liveness(self._tasks, lambda: bool(self.turnstile.running), self._lasting.fail)
         self.name = definition.name
 
@@ -78,23 +79,27 @@ class Server:
         return self._lasting.connected
 
     def use(self) -> asyncio.Future[bool] | None:
-        self._touch()
+        self.touch()
         if self._lasting.connected is not None:
             return self._offer.refresh()
         if self.held or self._lasting.pausing:
             return None
         if self._starting is None or self._starting.done():
-            self._starting = self._tasks.start(self._start(), "start")
+            self._starting = self._tasks.start(self._lasting.reached(), "start")
         # What it offered when it was stopped is shown at once; should it offer something else now, that is announced.
         return None if self.catalog is not None and self.status == "stopped" else self._starting
 
-    async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
-        if not self.turnstile.enters(call.caller):
+    def passage(self, call: Call, params: Mapping[str, Any]) -> Passage | None:
+        return passage_to(self, self.client, call, params)
+
+    async def handle(self, call: Call, params: Mapping[str, Any], begun: Begun = NEW) -> Raw | Mapping[str, Any]:
+        client, sent = begun
+        if sent is None and not self.turnstile.enters(call.caller):
             await self.turnstile.enter(call.caller)
         try:
-            if self.held:  # perhaps only since this waits for its turn
+            if self.held and sent is None:  # perhaps only since this waits for its turn
                 raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
-            client = self._lasting.connected or await self._lasting.client()
+            client = client or self._lasting.connected or await self._lasting.client()
             relay = Relay(call, self._opening.root)
             work = client.call(
                 call.method,
@@ -102,6 +107,7 @@ class Server:
                 listener=relay,
                 capabilities=call.client.capabilities,
                 rounds=not call.client.modern,
+                sent=sent,
             )
             return await relay.run(work)
         except RookeryError as error:
@@ -109,7 +115,7 @@ class Server:
             raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None
         finally:
             self.turnstile.leave(call.caller)
-            self._touch()
+            self.touch()
 
     def failure(self) -> RookeryError:
         """Why nothing can be had of it now."""
@@ -130,7 +136,7 @@ class Server:
         """At once, whatever happened before; raises what is wrong."""
         self.held = False
         self._lasting.retry_now()
-        self._touch()
+        self.touch()
         with self.voice.errors():
             await self._lasting.client()
 
@@ -146,13 +152,6 @@ class Server:
         await self._lasting.close()
 
     # ---- connecting
-
-    async def _start(self) -> bool:
-        try:
-            await self._lasting.client()
-        except RookeryError:
-            return False
-        return True
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
         self._waits = None
@@ -188,7 +187,7 @@ class Server:
         self._offer.stand(self._lasting.connected)
         if state == "connected":
             # It may have taken longer to start than it may be idle.
-            self._touch()
+            self.touch()
         self._told(self)
 
     def _busy(self) -> bool:

@@ -14,7 +14,7 @@ class Turnstile:
         self.running = 0
         self._most = most
         self._queue = queue
-        self._exclusive = exclusive
+        self.exclusive = exclusive
         self._inside: Counter[str] = Counter()
         self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
 
@@ -24,10 +24,10 @@ class Turnstile:
 
     def enters(self, caller: str) -> bool:
         """Whether it is in without waiting; whoever is in must `leave`."""
-        if self._waiting or self.running >= self._most or (self._exclusive and not self._fits(caller)):
+        if self._waiting or self.running >= self._most or (self.exclusive and not self._fits(caller)):
             return False
         self.running += 1
-        if self._exclusive:
+        if self.exclusive:
             self._inside[caller] += 1
         return True
 
@@ -55,7 +55,7 @@ class Turnstile:
 
     def leave(self, caller: str) -> None:
         self.running -= 1
-        if self._exclusive:
+        if self.exclusive:
             self._inside[caller] -= 1
             if not self._inside[caller]:
                 del self._inside[caller]
@@ -63,11 +63,11 @@ class Turnstile:
             self._admit()
 
     def _fits(self, caller: str) -> bool:
-        return self.running < self._most and (not self._exclusive or not self._inside or caller in self._inside)
+        return self.running < self._most and (not self.exclusive or not self._inside or caller in self._inside)
 
     def _take(self, caller: str) -> None:
         self.running += 1
-        if self._exclusive:
+        if self.exclusive:
             self._inside[caller] += 1
 
     def _admit(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.wire.jsonrpc import CONNECTION_CLOSED, Notification, Request, WireError
 from rookery.wire.provider import Provider
+from rookery.wire.sent import Sent
 from rookery.wire.sessions import Sessions
 from rookery.wire.traffic import Traffic, Who
 
@@ -28,7 +29,7 @@ class Attendance:
         self.goodbye = SHUTTING_DOWN
         # Called when it closes, by connections that are to say goodbye.
         self.on_close: set[Callable[[], object]] = set()
-        self.calls: set[Task] = set()
+        self.calls: set[Task | Sent] = set()
         # With whose they are, where that is a client without a session or a connection.
         self.subscriptions: dict[News, Who | None] = {}
 
@@ -47,9 +48,9 @@ class Attendance:
         """The clients without a session that have a stream open."""
         return {who for who in self.subscriptions.values() if who is not None}
 
-    def under_way(self) -> set[Task]:
+    def under_way(self) -> set[asyncio.Future[Any]]:
         """The calls that somebody waits for."""
-        return self.calls | self.sessions.calls()
+        return {one.over() if isinstance(one, Sent) else one for one in self.calls | self.sessions.calls()}
 
     def join(self, goodbye: Callable[[], object]) -> None:
         """A connection has come, which is told when the endpoint closes."""
@@ -77,8 +78,8 @@ class Attendance:
         self.closing = True
         self.goodbye = WireError(CONNECTION_CLOSED, reason)
         self.sessions.close_all()
-        for task in self.calls:
-            task.cancel(reason)
+        for one in self.calls:
+            one.cancel(reason)
         for news in self.subscriptions:
             news.end()
         for call in list(self.on_close):

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +25,9 @@ from rookery.wire.jsonrpc import (
 )
 from rookery.wire.provider import Ask, Client, InputNeeded, Provider
 from rookery.wire.sealing import Seal
+
+if TYPE_CHECKING:
+    from rookery.wire.brief import Brief
 
 logger = logging.getLogger("rookery.mcp.wire")
 
@@ -88,10 +91,10 @@ def params_of(raw: Raw) -> tuple[Params, Params]:
     return params, object_of(meta, "_meta") if meta is not None else {}
 
 
-async def answer(provider: Provider, call: RunningCall) -> tuple[bytes, int]:
+async def answer(provider: Provider, call: RunningCall, brief: "Brief | None" = None) -> tuple[bytes, int]:
     """The message that answers a call, and the code of its error, 0 for none."""
     try:
-        result = await provider.handle(call)
+        result = await (provider.handle(call) if brief is None else brief.handle(call))
         return encode_result(call.id, finish(result, call.method, call.client, provider)), 0
     except InputNeeded as needed:
         if call.method not in revisions.MAY_ASK:

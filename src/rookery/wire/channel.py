@@ -1,7 +1,7 @@
 """What a client's transport has to do, so that one client can speak over all of them."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rookery.wire.jsonrpc import Id, Notification, Request, Response
 
@@ -22,6 +22,25 @@ class SessionLost(Exception):
 
 class NoSuchTransport(Exception):
     """Whoever answers there does not speak this way."""
+
+
+class Waiting(Protocol):
+    """Who waits for an answer: a future, or whoever is told as one is."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Response, /) -> None: ...
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
+@runtime_checkable
+class Posting(Protocol):
+    """A channel over which a request can be sent without a task that waits for its answer."""
+
+    def post(self, id_: Id, message: bytes, waiting: Waiting) -> bool:
+        """Send a request now, and have `waiting` told of its answer until `forget`; False if it cannot be sent now."""
+        ...
+
+    def forget(self, id_: Id) -> None: ...
 
 
 class Channel(Protocol):

@@ -13,8 +13,9 @@ from rookery.wire.asking import CALL_BOUND, CONNECTION_WIDE, Answerer, Listener,
 from rookery.wire.channel import Channel
 from rookery.wire.jsonrpc import METHOD_NOT_FOUND, Id, Notification, Params, Request, WireError, object_of
 from rookery.wire.listing import Listed, all_pages
-from rookery.wire.questions import Questions, answer_inputs
+from rookery.wire.questions import Questions, answer_inputs, inputs_asked
 from rookery.wire.requester import Requester
+from rookery.wire.sent import Sent
 from rookery.wire.watching import Watch, subscription_of
 from rookery.wire.writing import Identity
 
@@ -63,7 +64,7 @@ class Client(Requester):
         self.instructions: str | None = None
         # Told as soon as the connection is dead, unless we closed it.
         self.on_gone: Callable[[str], None] | None = None
-        self._questions = Questions(self._in_flight, self._reply, timeouts.question)
+        self._questions = Questions(self.in_flight, self._reply, timeouts.question)
         self._watch = Watch(self, notified)
         self._strays = 0
 
@@ -75,7 +76,7 @@ class Client(Requester):
     @property
     def unplaced(self) -> Mapping[str, int]:
         """How many messages could not be given to anybody, because it was not said to whose call they belong."""
-        return self._in_flight.unplaced
+        return self.in_flight.unplaced
 
     @property
     def gone(self) -> str | None:
@@ -84,7 +85,7 @@ class Client(Requester):
 
     def diagnosis(self) -> str:
         """What is known about troubles with this server, for people."""
-        return "; ".join(filter(None, (self.channel.diagnosis(), self._in_flight.diagnosis())))
+        return "; ".join(filter(None, (self.channel.diagnosis(), self.in_flight.diagnosis())))
 
     async def open(self) -> None:
         await self.channel.open(self.heard, self._lost)
@@ -92,7 +93,7 @@ class Client(Requester):
     async def close(self) -> None:
         """Ends every request that still runs."""
         self._closed = True
-        self._in_flight.end_all()
+        self.in_flight.end_all()
         await self._watch.close()
         await self._questions.close()
         await self.channel.close()
@@ -107,13 +108,13 @@ class Client(Requester):
         *,
         rounds: bool = True,
         capabilities: Mapping[str, Any] | None = None,
+        sent: Sent | None = None,
     ) -> Raw:
-        """A request that may take long and, in the modern era, ask back before it answers.
+        """A request that may take long and, in the modern era, ask back before it answers. It may be `sent` already.
 
         Without `rounds` such a question is the result: whoever called answers it, and calls again.
         """
-        listener = listener or self._ourselves
-        given = params
+        listener, given = listener or self._ourselves, params
         for _ in range(_ROUNDS):
             result = await self.request(
                 method,
@@ -122,13 +123,13 @@ class Client(Requester):
                 what="execution",
                 listener=listener,
                 capabilities=capabilities,
+                sent=sent,
             )
-            if not rounds or not self.modern or bytes(result).find(b"input_required") < 0:
+            asked = inputs_asked(result) if rounds and self.modern else None
+            if asked is None:
                 return result
-            members = object_of(result, "result")
-            if members.get("resultType") != Raw(b'"input_required"'):
-                return result
-            given = {**params, **await answer_inputs(members, listener, self.timeouts.question)}
+            sent = None
+            given = {**params, **await answer_inputs(asked, listener, self.timeouts.question)}
         raise RookeryError("upstream-failed", f"{method} asked for input more than {_ROUNDS} times")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | Raw, listener: Listener | None = None) -> Raw:
@@ -162,7 +163,7 @@ class Client(Requester):
     def heard(self, message: Request | Notification, of: Id | None) -> None:
         """Something that the server says of its own accord. Nothing in it may end the reading."""
         try:
-            if of is not None and of not in self._in_flight.running:
+            if of is not None and of not in self.in_flight.running:
                 self._strays += 1
             elif isinstance(message, Request):
                 self._questions.take(message, of)
@@ -178,7 +179,7 @@ class Client(Requester):
         if method == "notifications/progress":
             params = object_of(message.params)
             token = msgspec.json.decode(params.get("progressToken", Raw(b"null")))
-            running = self._in_flight.running.get(token) if isinstance(token, int | str) else None
+            running = self.in_flight.running.get(token) if isinstance(token, int | str) else None
             if running is None:
                 self._strays += 1
             else:
@@ -193,7 +194,7 @@ class Client(Requester):
     def _give(self, message: Notification, of: Id | None) -> None:
         if of is None and message.method not in CALL_BOUND:
             self._ourselves.notified(message)
-        elif of is not None and of not in self._in_flight.running:
+        elif of is not None and of not in self.in_flight.running:
             self._strays += 1
-        elif (place := self._in_flight.place(message.method, of)) is not None:
+        elif (place := self.in_flight.place(message.method, of)) is not None:
             place[0].notified(message)

@@ -12,9 +12,10 @@ from rookery.system.buffers import Ring
 from rookery.system.child import Child, Ladder
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
-from rookery.wire.channel import ChannelClosed, Heard, Lost
+from rookery.wire.channel import ChannelClosed, Heard, Lost, Waiting
 from rookery.wire.incoming import Ear, Framing, Incoming
-from rookery.wire.jsonrpc import Id, Response, WireError, decode, one_line
+from rookery.wire.jsonrpc import Id, Response, WireError, decode
+from rookery.wire.lines import one_line
 from rookery.wire.outbox import Outbox
 from rookery.wire.pending import Pending
 
@@ -93,17 +94,30 @@ class StdioChannel:
     def _post(self, message: bytes, *, at_once: bool = False) -> Awaitable[None] | None:
         """Hand it to the outbox; where it has no room, answers what there is to wait for."""
         assert self._outbox is not None
-        if self.program.framing == "content-length":
-            framed = b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
-        else:
-            # What was relayed as it came may have line breaks between its parts.
-            framed = one_line(message) + b"\n"
+        framed = self._framed(message)
         return None if self._outbox.post(framed, at_once=at_once) else self._post_later(self._outbox, framed)
+
+    def _framed(self, message: bytes) -> bytes:
+        if self.program.framing == "content-length":
+            return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
+        # What was relayed as it came may have line breaks between its parts.
+        return one_line(message) + b"\n"
 
     async def _post_later(self, outbox: Outbox, framed: bytes) -> None:
         while not outbox.post(framed):
             await outbox.room()
             self._check()
+
+    def post(self, id_: Id, message: bytes, waiting: Waiting) -> bool:
+        if self.gone is not None or self._outbox is None:
+            return False
+        if not self._outbox.post(self._framed(message), at_once=not self._pending):
+            return False
+        self._pending.wait(id_, waiting)
+        return True
+
+    def forget(self, id_: Id) -> None:
+        self._pending.forget(id_)
 
     async def agreed(self, revision: str) -> None:
         """Nothing changes."""

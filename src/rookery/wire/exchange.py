@@ -21,30 +21,35 @@ _FAILURE = {"code": "internal-error", "message": "something went wrong here; the
 
 class Exchange:
     __slots__ = (
-        *("complete", "keep_alive", "lost", "request_complete", "scope", "started", "taken_over"),
-        *("_body", "_connection", "_expects_continue", "_framing", "_head", "_new", "_news", "_on_lost"),
+        *("app", "complete", "connection", "keep_alive", "lost", "request_complete", "scope", "started", "taken_over"),
+        *("_body", "_expects_continue", "_framing", "_head", "_new", "_news", "_on_lost"),
     )
 
-    def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
+    def __init__(
+        self, carrier: Connection, scope: Scope, body: bytes | None = None, *, keep_alive: bool, expects_continue: bool
+    ) -> None:
         self.scope = scope
+        # Who answers, if it is not who answers all.
+        self.app: ASGIApp | None = None
         self.keep_alive = keep_alive
-        self.request_complete = self.started = self.complete = self.lost = self.taken_over = self._new = False
-        self._connection = connection
+        self.request_complete = self._new = body is not None
+        self.started = self.complete = self.lost = self.taken_over = False
+        self.connection = carrier
         self._expects_continue = expects_continue
-        self._body = bytearray()
+        self._body = bytearray(body or b"")
         self._news: asyncio.Event | None = None
-        self._on_lost: Callable[[], None] | None = None
+        self._on_lost: Callable[[], object] | None = None
         self._head: Message | None = None
         self._framing: Framing | None = None
         # Ours: to be told that the client has gone, without a task that listens; to take a body that is there, and to
         # give a whole answer, in one plain call.
         scope["extensions"] = {
-            "rookery.on_lost": self._set_on_lost,
+            "rookery.on_lost": self.on_lost,
             "rookery.whole_body": self.whole_body,
             "rookery.answer": self.answer,
         }
 
-    def _set_on_lost(self, call: Callable[[], None]) -> None:
+    def on_lost(self, call: Callable[[], object]) -> None:
         self._on_lost = call
         if self.lost:
             call()
@@ -60,17 +65,12 @@ class Exchange:
     def feed(self, data: bytes) -> None:
         self._body += data
         if len(self._body) > _BUFFER_BYTES:
-            self._connection.want_body(False)
+            self.connection.want_body(False)
         self._wake()
 
     def end_of_request(self) -> None:
         self.request_complete = True
         self._wake()
-
-    def take_whole(self, body: bytes) -> None:
-        """All of the body at once, before anybody waits for it."""
-        self._body += body
-        self.request_complete = self._new = True
 
     def lose(self) -> None:
         """The client has gone."""
@@ -85,16 +85,16 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         """Call the app; whatever it does, the client gets an answer or a closed connection."""
-        if self.lost:
+        if self.lost and self.app is None:
             return
         try:
-            await app(self.scope, self.receive, self.send)
+            await (self.app or app)(self.scope, self.receive, self.send)
             if self.taken_over and not self.lost:
                 self._finish()
             elif not (self.complete or self.lost):
                 raise RuntimeError("the app returned without a whole answer")
         except asyncio.CancelledError:
-            self._connection.abort()
+            self.connection.abort()
             raise
         except Exception:
             if not self.lost:
@@ -104,7 +104,7 @@ class Exchange:
     def _fail(self) -> None:
         if self.started:
             if not self.complete:
-                self._connection.abort()
+                self.connection.abort()
             return
         self._head = None
         self.keep_alive = False
@@ -116,7 +116,7 @@ class Exchange:
         if not self.lost and not self.complete:
             if self._expects_continue and not self.started:
                 self._expects_continue = False
-                self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if not self._new:  # seldom: most requests are there as a whole before the app asks
                 self._news = self._news or asyncio.Event()
                 await self._news.wait()
@@ -133,7 +133,7 @@ class Exchange:
         body, self._new = bytes(self._body), False
         self._body.clear()
         if len(body) > _BUFFER_BYTES:
-            self._connection.want_body(True)
+            self.connection.want_body(True)
         return body
 
     async def send(self, message: Message) -> None:
@@ -152,7 +152,7 @@ class Exchange:
         else:
             self._go_on(self._framing.framed(body, last), last)
         if not last:
-            await self._connection.drain()
+            await self.connection.drain()
 
     def answer(self, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes) -> None:
         """A whole answer, which waits for nothing."""
@@ -166,7 +166,7 @@ class Exchange:
             return
         self.started = True
         REQUESTS.add(str(status))
-        self._connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body))
+        self.connection.write(b"%bcontent-length: %d\r\n\r\n%b" % (lines, len(body), body))
         self._finish()
 
     def _begin(self, status: int, found: tuple[bytes, int | None], body: bytes, last: bool) -> None:
@@ -181,20 +181,20 @@ class Exchange:
 
     def _go_on(self, data: bytes, last: bool) -> None:
         if data:
-            self._connection.write(data)
+            self.connection.write(data)
         if last:
             self._finish()
 
     def take_over(self, feed: Callable[[bytes], None]) -> Connection:
         """Speak something else than HTTP from now on, until the app returns; `feed` gets what comes."""
         self.started = self.taken_over = True
-        self._connection.take_over(feed)
-        return self._connection
+        self.connection.take_over(feed)
+        return self.connection
 
     def _finish(self) -> None:
         self.complete = True
-        self._on_lost = None
+        self._on_lost = self.app = None
         self._wake()
         # Else each would hold the other until the collector comes by.
         self.scope["extensions"] = {}
-        self._connection.exchange_done(self)
+        self.connection.exchange_done(self)

@@ -48,7 +48,7 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._begun = self._deaf = self._asks_upgrade = self._proven = self._paused = False
+        self._begun = self._deaf = self._asks_upgrade = self._proven = self._paused = self._ended = False
         self._bare_bytes = self._body_bytes = self._unheard_bytes = 0
         # The most that the head can have had so far, and what came last, in which it may have begun.
         self._head_bytes = self._fed_bytes = 0
@@ -65,7 +65,6 @@ class Front(asyncio.Protocol):
         self._known: Repeated | None = None
         # Waited for by a task that has nothing to do.
         self._free: asyncio.Future[Exchange] | None = None
-        self._ended = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._stall: asyncio.TimerHandle | None = None
@@ -144,12 +143,13 @@ class Front(asyncio.Protocol):
         if isinstance(principal, Refusal):
             self.refuse(principal)
             return
-        exchange = Exchange(self, known.scope(self._state(principal)), keep_alive=True, expects_continue=False)
-        exchange.take_whole(body)
-        self._reading = exchange
+        state = self._state(principal)
+        self._reading = exchange = Exchange(self, known.scope(state), body, keep_alive=True, expects_continue=False)
         self._queue.append(exchange)
         self._enter("answer", None)
-        self._start(exchange)
+        lane = known.lane(self.door.app, state)
+        if lane is None or not lane.take(body, exchange):
+            self.start(exchange)
 
     def _state(self, principal: Principal) -> dict[str, Any]:
         """What a request's scope tells of who calls."""
@@ -207,13 +207,13 @@ class Front(asyncio.Protocol):
             and verdict["http_version"] == "1.1"
             and b"100-continue" in map(bytes.lower, head.all(b"expect"))
         )
-        exchange = Exchange(self, verdict, keep_alive=self._parser.should_keep_alive(), expects_continue=expects)
+        lasts = self._parser.should_keep_alive()
+        self._reading = exchange = Exchange(self, verdict, keep_alive=lasts, expects_continue=expects)
         if self._asks_upgrade:
             verdict["extensions"]["rookery.take_over"] = exchange.take_over
-        self._reading = exchange
         self._queue.append(exchange)
         if len(self._queue) == 1:
-            self._start(exchange)
+            self.start(exchange)
         elif len(self._queue) > _PIPELINE:
             self.cut("pipeline")
 
@@ -306,7 +306,7 @@ class Front(asyncio.Protocol):
             self.transport.close()
         elif self._queue:
             self._listen()
-            self._start(self._queue[0])
+            self.start(self._queue[0])
         elif self._refusal is not None:
             self._answer(self._refusal)
         else:
@@ -316,7 +316,7 @@ class Front(asyncio.Protocol):
             else:
                 self._enter("idle", self.limits.keep_alive_seconds)
 
-    def _start(self, exchange: Exchange) -> None:
+    def start(self, exchange: Exchange) -> None:
         if self._free is None:
             self.door.tasks.start(self._serve(exchange), exchange.scope["path"])
         else:

@@ -16,7 +16,7 @@ _SSE = [
     (b"x-accel-buffering", b"no"),
 ]
 _JSON = (b"content-type", b"application/json")
-_ONLY_JSON = (_JSON,)
+ONLY_JSON = (_JSON,)
 KEEP_ALIVE_SECONDS = 15.0
 _RESUME_SECONDS = 60.0
 _WITH_PRIMING = frozenset({"2025-11-25"})
@@ -152,7 +152,7 @@ class Outlet:
 
     async def finish(self, message: bytes, status: int) -> None:
         if not self._begun:
-            self._http.answer(status, _ONLY_JSON, message)
+            self._http.answer(status, ONLY_JSON, message)
             return
         await self._end(self._event(message))
 

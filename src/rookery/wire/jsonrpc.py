@@ -79,10 +79,7 @@ _any_decoder = msgspec.json.Decoder()
 def decode(data: bytes) -> list[Message]:
     """The messages in one body or line; a list of more than one only where it was a batch."""
     batch = data.lstrip()[:1] == b"["
-    if not data.isascii():
-        _check_text(data)
-    if len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
-        _check_depth(data)
+    check(data)
     try:
         if not batch:
             return [_message(_decoder.decode(data))]
@@ -94,6 +91,14 @@ def decode(data: bytes) -> list[Message]:
     if batch and not 0 < len(envelopes) <= MAX_BATCH:
         raise WireError(INVALID_REQUEST, f"a batch holds between 1 and {MAX_BATCH} messages, not {len(envelopes)}")
     return [_message(envelope) for envelope in envelopes]
+
+
+def check(data: bytes) -> None:
+    """Refuse what would not be noticed where only the envelope is decoded."""
+    if not data.isascii():
+        _check_text(data)
+    if len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _check_depth(data)
 
 
 def _second_chance(data: bytes, batch: bool, reason: str) -> list[_Envelope]:
@@ -178,13 +183,6 @@ def text_of(params: Params, name: str) -> str:
         raise WireError(INVALID_PARAMS, f"{name} is missing") from None
     except msgspec.DecodeError:
         raise WireError(INVALID_PARAMS, f"{name} must be a string") from None
-
-
-def one_line(message: bytes) -> bytes:
-    """The same message for a wire that frames by lines: a line break in JSON never stands inside a string."""
-    # Not with `in`, which tries first whether it is asked for a number.
-    broken = message.find(b"\n") >= 0 or message.find(b"\r") >= 0
-    return message.replace(b"\n", b" ").replace(b"\r", b" ") if broken else message
 
 
 def encode_result(id_: Id, result: bytes) -> bytes:

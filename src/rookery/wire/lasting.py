@@ -73,6 +73,14 @@ class Lasting:
             raise RookeryError(found.code, found.message, found.remedy)
         return found
 
+    async def reached(self) -> bool:
+        """Whether it can be connected."""
+        try:
+            await self.client()
+        except RookeryError:
+            return False
+        return True
+
     def retry_now(self) -> None:
         """Forget the pause: something has changed that makes it worth while."""
         self._again_at = 0.0

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
-from rookery.wire.channel import Heard
+from rookery.wire.channel import Heard, Waiting
 from rookery.wire.jsonrpc import Id, Message, Response
 
 
@@ -12,7 +12,7 @@ class Pending:
 
     def __init__(self) -> None:
         self.strays = 0
-        self._waiting: dict[Id, asyncio.Future[Response]] = {}
+        self._waiting: dict[Id, Waiting] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __bool__(self) -> bool:
@@ -34,6 +34,13 @@ class Pending:
             if waiting.done() and not waiting.cancelled():
                 waiting.exception()  # Told already, by whoever noticed it first.
 
+    def wait(self, id_: Id, waiting: Waiting) -> None:
+        """Have it told of the answer, until `forget`."""
+        self._waiting[id_] = waiting
+
+    def forget(self, id_: Id) -> None:
+        self._waiting.pop(id_, None)
+
     def take(self, messages: list[Message], heard: Heard) -> None:
         """Give each message to whom it belongs."""
         for message in messages:
@@ -46,6 +53,6 @@ class Pending:
 
     def fail(self, error: Exception) -> None:
         """No answer will come any more."""
-        for waiting in self._waiting.values():
+        for waiting in list(self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)

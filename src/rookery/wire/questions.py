@@ -147,6 +147,15 @@ async def _answered(listener: Listener, method: str, params: Params, seconds: fl
         raise WireError(INTERNAL_ERROR, f"{method} was not answered within {seconds:g} s") from None
 
 
+def inputs_asked(result: Raw) -> Params | None:
+    """The members of a modern result that asks back, None for any other."""
+    # Not with `in`, which tries first whether it is asked for a number.
+    if bytes(result).find(b"input_required") < 0:
+        return None
+    members = object_of(result, "result")
+    return members if members.get("resultType") == Raw(b'"input_required"') else None
+
+
 async def answer_inputs(members: Params, listener: Listener, seconds: float) -> dict[str, Any]:
     """What a modern server gets for what it asks in a result: the answers, each within so many seconds."""
     asked = object_of(members.get("inputRequests", Raw(b"{}")), "inputRequests")

@@ -1,10 +1,11 @@
 """A head that a client sends again and again is known by its bytes, and is not parsed a second time."""
 
 import re
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
+from rookery.wire.exchange import Exchange
 from rookery.wire.head import Head
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
@@ -13,10 +14,32 @@ _END = b"\r\n\r\n"
 _SPECIAL = (b"expect", b"transfer-encoding", b"upgrade", b"connection")
 
 
+class Lane(Protocol):
+    """Serves requests with the same head from the same caller without a task, where it can."""
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether it never will again; there may be another."""
+        ...
+
+    def take(self, body: bytes, exchange: Exchange) -> bool:
+        """Whether it does; nothing has happened if it does not."""
+        ...
+
+
+@runtime_checkable
+class Lanes(Protocol):
+    """An app that has some."""
+
+    def lane(self, scope: Scope) -> Lane | None:
+        """For requests like this one, of which the app has served one already."""
+        ...
+
+
 class Repeated:
     """The head of a POST, of which nothing but the length of the body may be another the next time."""
 
-    __slots__ = ("_after", "_before", "_length", "_place", "_scope", "head", "path")
+    __slots__ = ("_after", "_before", "_lane", "_length", "_place", "_principal", "_scope", "head", "path")
 
     def __init__(self, before: bytes, after: bytes, length: bytes, scope: Scope, head: Head) -> None:
         self._before, self._after = before, after
@@ -24,6 +47,9 @@ class Repeated:
         self._scope, self.head = scope, head
         self.path: str = scope["path"]
         self._place = head.index((b"content-length", length))
+        # Asked for when the head comes for the second time, and for another caller.
+        self._lane: Lane | None = None
+        self._principal: object = None
 
     def body_of(self, data: bytes) -> bytes | None:
         """The body, if this is a whole request with that head and nothing else."""
@@ -41,6 +67,13 @@ class Repeated:
             self._length = length
             self.head = self.head.replaced(self._place, length)
         return body
+
+    def lane(self, app: ASGIApp, state: dict[str, Any]) -> Lane | None:
+        """For whoever calls now."""
+        if self._principal is not state["principal"] or (self._lane is not None and self._lane.lapsed):
+            self._principal = state["principal"]
+            self._lane = app.lane(self.scope(state)) if isinstance(app, Lanes) else None
+        return self._lane
 
     def scope(self, state: dict[str, Any]) -> Scope:
         """That of a new request."""

@@ -14,7 +14,8 @@ from rookery.wire.asking import Listener, Ourselves
 from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, SessionLost
 from rookery.wire.jsonrpc import INTERNAL_ERROR, Id, WireError, encode_notification
 from rookery.wire.running import InFlight
-from rookery.wire.writing import Identity, Writer
+from rookery.wire.sent import Sent
+from rookery.wire.writing import Identity, Writer, Written
 
 _CANCEL_SECONDS = 2.0
 _SAY_SECONDS = 30.0
@@ -33,9 +34,9 @@ class Requester:
         self.renew: Callable[[], Awaitable[None]] | None = None
         self._renewing = asyncio.Lock()
         self._renewals = 0
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self._writer = Writer(identity)
-        self._in_flight = InFlight(ourselves)
+        self.in_flight = InFlight(ourselves)
         self._closed = False
         self.modern = False
 
@@ -58,14 +59,16 @@ class Requester:
         listener: Listener | None = None,
         capabilities: Mapping[str, Any] | None = None,
         left: float | None = None,
+        sent: Sent | None = None,
     ) -> Coroutine[Any, Any, Raw]:
         """The result, as it came. Raises WireError for an error answer, RookeryError for anything else that fails.
 
-        `capabilities` is what a modern server is told instead of our own. `left` is what is left of `seconds`.
+        `capabilities` is what a modern server is told instead of our own. `left` is what is left of `seconds`. One
+        that was `sent` before is only waited for.
         """
         asked = method, params, seconds, what, listener, capabilities, seconds if left is None else left
         # Without headers there is no session that could be lost.
-        return self._request_again(*asked) if self.channel.uses_headers else self._request(*asked)
+        return self._request_again(*asked) if self.channel.uses_headers else self._request(*asked, sent)
 
     async def _request_again(self, *asked: *_Asked) -> Raw:
         method = asked[0]
@@ -90,17 +93,22 @@ class Requester:
         listener: Listener | None,
         capabilities: Mapping[str, Any] | None,
         left: float | None,
+        sent: Sent | None = None,
     ) -> Raw:
         if self._closed:
             raise _closed(method)
-        number = next(self._numbers)
-        writer = self._writer
-        with_progress = listener is not None and bool(listener.caller)
-        message = writer.request(number, method, params, with_progress=with_progress, capabilities=capabilities)
-        headers = writer.headers(method, params) if self.channel.uses_headers else _NO_HEADERS
+        number: Id = next(self.numbers) if sent is None else sent.number
         try:
-            with self._in_flight.begin(number, seconds, left, listener):
-                response = await self.channel.request(number, message, headers)
+            if sent is not None:
+                with sent.attended(listener):
+                    response = await sent.answered()
+            else:
+                writer = self._writer
+                progress = listener is not None and bool(listener.caller)
+                message = writer.request(number, method, params, with_progress=progress, capabilities=capabilities)
+                headers = writer.headers(method, params) if self.channel.uses_headers else _NO_HEADERS
+                with self.in_flight.begin(number, seconds, left, listener):
+                    response = await self.channel.request(number, message, headers)
         except TimeoutError:
             if self._closed:
                 raise _closed(method) from None
@@ -118,6 +126,10 @@ class Requester:
         if response.error is not None:
             raise _wire_error(response.error)
         return response.result
+
+    def template(self, method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any] | None) -> Written:
+        """Writes requests like this one, to be posted."""
+        return self._writer.template(method, params, capabilities=capabilities)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._say(encode_notification(method, msgspec.json.encode(params)), self._writer.headers(method, params))

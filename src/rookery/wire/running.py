@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import Counter
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from rookery.wire import revisions
 from rookery.wire.asking import CALL_BOUND, Listener, Ourselves
@@ -29,11 +29,11 @@ class Running:
         "_cancelling",
         "_expired",
         "_in_flight",
-        "_number",
         "_questions",
         "_task",
         "due",
         "listener",
+        "number",
         "seconds",
     )
 
@@ -44,30 +44,35 @@ class Running:
         self.seconds = seconds
         self.due = due
         self._in_flight = in_flight
-        self._number = number
+        self.number = number
         self._questions: tuple[Question, ...] = ()
         self._expired = False
-        task = asyncio.current_task(in_flight.loop)
-        assert task is not None
-        self._task = task
-        self._cancelling = task.cancelling()
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
 
     def __enter__(self) -> None:
-        self._in_flight.running[self._number] = self
+        self._task = asyncio.current_task(self._in_flight.loop)
+        assert self._task is not None
+        self._cancelling = self._task.cancelling()
+        self._in_flight.running[self.number] = self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del self._in_flight.running[self._number]
-        for question in self._questions:
-            question.ended(self)
+        self._leave()
         # Somebody else may have cancelled the task as well.
-        if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        task = self._task if self._expired else None
+        if task is not None and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
+
+    def _leave(self) -> None:
+        if self._in_flight.running.pop(self.number, None) is not None:
+            for question in self._questions:
+                question.ended(self)
 
     def end(self) -> None:
         """Its time is over."""
-        if not self._expired and self._number in self._in_flight.running:
+        if self._task is not None and not self._expired and self.number in self._in_flight.running:
             self._expired = True
             self.due = math.inf
             self._task.cancel()
@@ -113,10 +118,14 @@ class InFlight:
 
     def begin(self, number: Id, seconds: float | None, left: float | None, listener: Listener | None) -> Running:
         """A request that has `left` seconds, and all its `seconds` again after each progress."""
-        due = math.inf if left is None else self.loop.time() + left
+        return Running(self, number, seconds, math.inf if left is None else self.due_in(left), listener)
+
+    def due_in(self, seconds: float) -> float:
+        """When something is due, which will be looked at then."""
+        due = self.loop.time() + seconds
         if due < self._rings_at:
             self.ring_at(due)
-        return Running(self, number, seconds, due, listener)
+        return due
 
     def end_all(self) -> None:
         for running in list(self.running.values()):

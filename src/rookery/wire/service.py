@@ -3,11 +3,11 @@
 import asyncio
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rookery.wire import headers as mirrored, modern, revisions
 from rookery.wire.attendance import SHUTTING_DOWN as SHUTTING_DOWN, Attendance, Task
-from rookery.wire.calls import CANCELLED, RunningCall, answer, finish, params_of
+from rookery.wire.calls import CANCELLED, Questioner, RunningCall, answer, finish, params_of
 from rookery.wire.head import Head
 from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
@@ -20,12 +20,16 @@ from rookery.wire.jsonrpc import (
     object_of,
 )
 from rookery.wire.listening import Subscription
+from rookery.wire.modern import Told
 from rookery.wire.provider import Client, Provider
 from rookery.wire.sealing import Seal
 from rookery.wire.session import Session
 from rookery.wire.sessions import Sessions
 from rookery.wire.streams import Beat, Sender
 from rookery.wire.traffic import Came, Traffic, Who
+
+if TYPE_CHECKING:
+    from rookery.wire.brief import Brief
 
 # Whether the client is.
 Lost = Callable[[], bool]
@@ -43,17 +47,24 @@ class Service(Attendance):
     ) -> None:
         super().__init__(provider, sessions, traffic)
         self._seal = seal or Seal()
-        self._declarations = mirrored.Declarations()
+        self.declarations = mirrored.Declarations()
 
     # ---- the handshake era
 
     async def handshake(
-        self, session: Session, request: Request, send: Sender, ask: Sender, lost: Lost, task: Task | None = None
+        self,
+        session: Session,
+        request: Request,
+        send: Sender,
+        ask: Sender,
+        lost: Lost,
+        task: Task | None = None,
+        brief: "Brief | None" = None,
     ) -> bytes:
         """The answer to a call of a handshake client, whatever happens to it; but none once the client is lost."""
-        if request.id in session.calls:
+        if brief is None and request.id in session.calls:
             return in_use(request).encoded(request.id)
-        if session.ended:
+        if brief is None and session.ended:
             return WireError(CONNECTION_CLOSED, "the session has ended").encoded(request.id)
         task = session.calls[request.id] = task or current_task()
         came: Came | None = None
@@ -61,23 +72,9 @@ class Service(Attendance):
             if _connection_answers(session, request):
                 self.mention(request, made := encode_result(request.id, b"{}"))
                 return made
-            params, meta = params_of(request.params)
-            question = functools.partial(session.question, ask)
-            call = RunningCall(
-                request.id,
-                request.method,
-                params,
-                meta,
-                session.client,
-                session.log_level,
-                send,
-                self._seal,
-                session.owner,
-                session.id,
-                question,
-            )
-            came = self.traffic.came(request, params) if self.traffic is not None else None
-            made, code = await answer(self.provider, call)
+            call = self.handshake_call(session, request, send, functools.partial(session.question, ask))
+            came = self._came(request, call.params) if brief is None else brief.came
+            made, code = await answer(self.provider, call, brief)
         except WireError as error:
             made, code = error.encoded(request.id), error.code
             self.mention(request, made, code)
@@ -89,6 +86,12 @@ class Service(Attendance):
         if came is not None and self.traffic is not None:
             self.traffic.went(came, made, code)
         return made
+
+    def handshake_call(
+        self, session: Session, request: Request, send: Sender, question: Questioner | None = None
+    ) -> RunningCall:
+        about = session.client, session.log_level, send, self._seal, session.owner, session.id, question
+        return RunningCall(request.id, request.method, *params_of(request.params), *about)
 
     # ---- the modern era
 
@@ -102,13 +105,17 @@ class Service(Attendance):
         lost: Lost,
         still_here: Beat | None = None,
         task: Task | None = None,
+        brief: "Brief | None" = None,
     ) -> tuple[bytes, int]:
         """The answer to a modern request, and the code of its error, 0 for none. No headers where there are none."""
         task = task or current_task()
         self.calls.add(task)
         came: Came | None = None
         try:
-            told, params = modern.classify(request, head, self.provider, self._declarations)
+            if brief is None:
+                told, params = modern.classify(request, head, self.provider, self.declarations)
+            else:
+                told, params = brief.told, object_of(request.params)
             who = (owner, told.who) if head is not None else None
             if self.traffic is not None and who is not None:
                 self.traffic.saw(who)
@@ -117,10 +124,9 @@ class Service(Attendance):
             if request.method == "subscriptions/listen":
                 self.calls.discard(task)  # it has an end of its own
                 return await self._listen(request, told.client, params, send, still_here, who)
-            about = told.meta.copy(), told.client, told.log_level  # of which others may have been told the same
-            call = RunningCall(request.id, request.method, params, *about, send, self._seal, owner)
-            came = self.traffic.came(request, params) if self.traffic is not None else None
-            made, code = await answer(self.provider, call)
+            call = self.modern_call(request, told, params, owner, send)
+            came = self._came(request, params) if brief is None else brief.came
+            made, code = await answer(self.provider, call, brief)
         except WireError as error:
             made, code = error.encoded(request.id), error.code
             self.mention(request, made, code)
@@ -132,6 +138,13 @@ class Service(Attendance):
         if came is not None and self.traffic is not None:
             self.traffic.went(came, made, code)
         return made, code
+
+    def modern_call(self, request: Request, told: Told, params: Params, owner: str, send: Sender) -> RunningCall:
+        about = told.meta.copy(), told.client, told.log_level  # of which others may have been told the same
+        return RunningCall(request.id, request.method, params, *about, send, self._seal, owner)
+
+    def _came(self, request: Request, params: Params) -> Came | None:
+        return self.traffic.came(request, params) if self.traffic is not None else None
 
     async def _listen(
         self,

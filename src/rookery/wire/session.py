@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +28,9 @@ from rookery.wire.jsonrpc import (
 from rookery.wire.provider import Ask, Client, Provider
 from rookery.wire.resuming import Streams
 from rookery.wire.streams import Sender, Stream
+
+if TYPE_CHECKING:
+    from rookery.wire.sent import Sent
 
 MAX_SUBSCRIPTIONS = 1_000
 
@@ -75,7 +78,7 @@ class Session:
         self.used = now
         self.ended = False
         self.log_level: str | None = "debug"
-        self.calls: dict[Id, asyncio.Task[Any]] = {}
+        self.calls: dict[Id, asyncio.Task[Any] | Sent] = {}
         self.subscriptions: set[str] = set()
         self.standing: Standing | None = None
         self.streams = Streams()

@@ -11,6 +11,7 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.wire import revisions
 from rookery.wire.jsonrpc import CONNECTION_CLOSED, INVALID_PARAMS, Params, WireError, text_of
 from rookery.wire.provider import Client, Provider
+from rookery.wire.sent import Sent
 from rookery.wire.session import Session
 from rookery.wire.streams import News
 
@@ -47,7 +48,7 @@ class Sessions:
         """How many are those of connections that carry messages both ways, and end with them."""
         return sum(isinstance(session.standing, News) for session in self._known.values())
 
-    def calls(self) -> set[asyncio.Task[Any]]:
+    def calls(self) -> set[asyncio.Task[Any] | Sent]:
         """Those of all sessions that are under way."""
         return {task for session in self._known.values() for task in session.calls.values()}
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from rookery.wire.connection import Peer
-from rookery.wire.jsonrpc import INVALID_REQUEST, WireError, one_line
-from rookery.wire.lines import Lines
+from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
+from rookery.wire.lines import Lines, one_line
 from rookery.wire.service import Service
 
 _CHUNK = 65_536

@@ -1,13 +1,12 @@
 """Streamable HTTP: one path that serves both eras. Plain JSON unless a call has something to say before its answer."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from rookery.wire import modern, revisions
+from rookery.wire.brief import Brief
 from rookery.wire.http_server import Http, Outlet
 from rookery.wire.jsonrpc import (
     CONNECTION_CLOSED,
@@ -36,11 +35,13 @@ class StreamableHttp:
         self.service = service or Service(provider, sessions)
         self.sessions = self.service.sessions
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, brief: Brief | None = None) -> None:
         http = Http(scope, receive, send)
         method: str = scope["method"]
         try:
-            if self.service.closing:
+            if brief is not None:
+                await self._go_on(http, brief)
+            elif self.service.closing:
                 await http.refuse(503, SHUTTING_DOWN)
             elif method == "POST":
                 await self._post(http)
@@ -57,6 +58,8 @@ class StreamableHttp:
             current_task().uncancel()
         finally:
             http.forget()
+            if brief is not None:
+                brief.release()
 
     def close(self) -> None:
         """End every call with an error and close every stream."""
@@ -79,7 +82,17 @@ class StreamableHttp:
             modern.refuse_unknown(version or "")
             await http.empty(202)
 
-    async def _post_modern(self, http: Http, request: Request) -> None:
+    async def _go_on(self, http: Http, brief: Brief) -> None:
+        """A call that was begun without a task needs one."""
+        request = brief.request()
+        brief.leave()
+        if brief.session is None:
+            await self._post_modern(http, request, brief)
+        else:
+            outlet = Outlet(http, brief.session)
+            await outlet.finish(await self._handshake(http, brief.session, outlet, request, brief), 200)
+
+    async def _post_modern(self, http: Http, request: Request, brief: Brief | None = None) -> None:
         if request.method == "subscriptions/listen" and not http.accepts(b"text/event-stream"):
             await http.json(406, _NO_STREAM.encoded(request.id))
             return
@@ -87,8 +100,9 @@ class StreamableHttp:
         task = current_task()
         # Closing the connection is how a modern client cancels.
         http.on_lost(task.cancel)
+        about = http.headers, http.owner, outlet.send
         message, code = await self.service.modern(
-            request, http.headers, http.owner, outlet.send, lost=http.is_lost, still_here=http.still_here, task=task
+            request, *about, lost=http.is_lost, still_here=http.still_here, task=task, brief=brief
         )
         await outlet.finish(message, modern.STATUS.get(code, 200))
 
@@ -104,7 +118,7 @@ class StreamableHttp:
             raise WireError(INVALID_REQUEST, f"{session.client.revision} has no batches")
         outlet = Outlet(http, session)
         if len(messages) == 1 and isinstance(first, Request):
-            await outlet.finish(await self._handshake(http, session, outlet, first, current_task()), 200)
+            await outlet.finish(await self._handshake(http, session, outlet, first), 200)
             return
         requests = [message for message in messages if isinstance(message, Request)]
         for message in messages:
@@ -115,7 +129,7 @@ class StreamableHttp:
         if not requests:
             await http.empty(202)
         else:
-            running = (self._run(http, session, outlet, request) for request in requests)
+            running = (self._handshake(http, session, outlet, request) for request in requests)
             await outlet.finish_all(await asyncio.gather(*running))
 
     async def _initialize(self, http: Http, messages: list[Message], request: Request) -> None:
@@ -130,15 +144,12 @@ class StreamableHttp:
         self.service.mention(request, made)
         await http.json(200, made, (b"mcp-session-id", session.id.encode()))
 
-    async def _run(self, http: Http, session: Session, outlet: Outlet, request: Request) -> bytes:
-        """One of a batch, in a task of its own."""
-        return await self._handshake(http, session, outlet, request, current_task())
-
-    def _handshake(
-        self, http: Http, session: Session, outlet: Outlet, request: Request, task: asyncio.Task[Any]
-    ) -> Coroutine[Any, Any, bytes]:
+    async def _handshake(
+        self, http: Http, session: Session, outlet: Outlet, request: Request, brief: Brief | None = None
+    ) -> bytes:
+        task = current_task()
         http.on_lost(lambda: outlet.lose(task))
-        return self.service.handshake(session, request, outlet.send, outlet.ask, http.is_lost, task)
+        return await self.service.handshake(session, request, outlet.send, outlet.ask, http.is_lost, task, brief)
 
     def _found(self, http: Http) -> Session | None:
         id_ = http.header(b"mcp-session-id")

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
-from rookery.wire.jsonrpc import one_line
+from rookery.wire.lines import one_line
 
 _KEPT = 256
 KEPT_BYTES = 4 * 1024 * 1024

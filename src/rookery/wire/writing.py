@@ -1,7 +1,8 @@
 """How a client writes its messages: what each revision wants in `_meta`, and in the headers."""
 
 import logging
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,13 @@ logger = logging.getLogger("rookery.mcp.client")
 
 # Members of `_meta` that are always our own, whatever a caller gave.
 _OURS = ("progressToken", revisions.META_VERSION, revisions.META_CAPABILITIES, revisions.META_CLIENT)
+
+
+# Stand in a template where a number and arguments will be; nobody knows them, to have them in a name.
+_NUMBER, _ARGUMENTS = secrets.token_hex(16), secrets.token_hex(16)
+
+
+Written = Callable[[tuple[Id, Raw, Id]], bytes]
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,13 @@ class Writer:
             meta["progressToken"] = number
         whole = {**params, "_meta": meta} if meta or given is not None else params
         return encode_request(number, method, msgspec.json.encode(whole))
+
+    def template(self, method: str, params: Mapping[str, Any], *, capabilities: Mapping[str, Any] | None) -> Written:
+        """Writes such a request, with progress, again and again: to be given its number, its arguments, its number."""
+        given = {**params, "arguments": _ARGUMENTS}
+        made = self.request(_NUMBER, method, given, with_progress=True, capabilities=capabilities)
+        number, arguments = (b'"%b"' % one.encode() for one in (_NUMBER, _ARGUMENTS))
+        return made.replace(b"%", b"%%").replace(number, b"%d").replace(arguments, b"%b").__mod__
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """The headers by which a modern message can be routed; a handshake has none."""
