@@ -182,7 +182,7 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
 
     ear = Ear(answerer=think)
     async with meeting(odd(), known="handshake") as met:
-        running = met.client._in_flight.running
+        running = met.client.in_flight.running
         async with hanging(met, Ear("one")):
             (other,) = running.values()
             asking = asyncio.create_task(ask(met, ear, ROOTS, {**ROOTS, "id": "r"}, answers=2))

@@ -124,13 +124,13 @@ async def test_each_progress_gives_a_call_its_whole_time_again() -> None:
         progressed = asyncio.Event()
 
         def told() -> None:
-            (running,) = met.client._in_flight.running.values()
+            (running,) = met.client.in_flight.running.values()
             ends.append(running.due)
             progressed.set()
 
         calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear(progressed=told)))
         await met.heard.wait_for("notifications/begun")
-        (running,) = met.client._in_flight.running.values()
+        (running,) = met.client.in_flight.running.values()
         for _ in range(3):
             # As if its time had almost run out.
             running.allow(LIMIT / 2)

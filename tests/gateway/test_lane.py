@@ -1,0 +1,106 @@
+"""Calls that are like others before them need no task, and nobody can tell them from the rest."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from rookery.gateway.ways import CALLS
+from tests.support.callers import ERAS, told, words
+from tests.support.gateway import a_gateway, checkout, view_of
+from tests.support.habits import Habit, Noted, a_habit, holding
+from tests.support.marionettes import Play, text
+from tests.support.wire import soon
+
+pytestmark = pytest.mark.anyio
+
+BOTH = pytest.mark.parametrize("era", ERAS)
+
+
+# ---- without a task
+
+
+@BOTH
+@pytest.mark.parametrize("server_era", ERAS)
+async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_are(
+    lane: Noted, era: str, server_era: str
+) -> None:
+    given: dict[str, Any] = {
+        "z": 1,
+        "a": [12345678901234567890, 1.50, None],
+        "ü": "\\n \u2028 😀",
+        "deep": {"x": {"y": []}},
+    }
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+        habit = await a_habit(gateway, era)
+        usual = await habit.caller.call("one__echo", given, id_=7)
+        assert lane.count() == (0, 0)
+        count = CALLS.value("one", "answered")
+        assert await habit.call(given, id=7) == usual
+        assert await habit.call(given, id="seven") == {**usual, "id": "seven"}
+        assert lane.count() == (2, 0)
+        assert CALLS.value("one", "answered") == count + 2
+        server = gateway.theatre.of("one")[0]
+        ordinary, brief, _ = [json.loads(line)["params"] for line in server.lines if '"z"' in line]
+        assert list(brief["arguments"]) == list(given) and brief["_meta"].pop("progressToken") > 0
+        ordinary["_meta"].pop("progressToken")
+        assert brief == ordinary
+        assert (await gateway.server("one")).turnstile.running == 0
+
+
+async def test_numbers_and_the_order_of_members_pass_as_they_came_and_line_breaks_do_no_harm(lane: Noted) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        habit = await a_habit(gateway)
+        body = b"""{"params" : {"arguments":
+            {"n" : 1.500,\r\n "big":123456789012345678901234567890},"name":"one__echo"},
+            "id":5,\t"method":"tools/call", "jsonrpc":"2.0"}"""
+        await habit.client.send(habit.framed(body))
+        assert (await habit.answer())["id"] == 5
+        assert lane.count() == (1, 0)
+        line = gateway.theatre.of("one")[0].lines[-1]
+        assert "1.500" in line and '"big":123456789012345678901234567890' in line
+
+
+@BOTH
+async def test_many_clients_at_once_each_get_their_own_answers(lane: Noted, era: str) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        habits = [await a_habit(gateway, era) for _ in range(8)]
+        lane.clear()
+
+        async def calls(habit: Habit, who: int) -> None:
+            for number in range(10):
+                said = await habit.call({"who": who, "number": number})
+                assert told(said)["arguments"] == {"who": who, "number": number}
+
+        await soon(asyncio.gather(*(calls(habit, who) for who, habit in enumerate(habits))))
+        assert lane.count() == (80, 0)
+
+
+async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: Noted) -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        habit, server = await holding(gateway)
+        first = await habit.held(server)
+        await habit.begin(id="second")
+        await habit.begin(id="third")
+        server.answer(first, text("1"))
+        assert words(await habit.answer()) == "1"
+        for number, id_ in ((4, "second"), (5, "third")):
+            server.answer(await server.called("hold", number), text(id_))
+            assert (await habit.answer())["id"] == id_
+        assert lane.count()[0] >= 1 and not lane.tasks
+
+
+@BOTH
+async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: Noted, era: str) -> None:
+    folder = checkout()
+    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+        habit = await a_habit(gateway, era, view_of(folder))
+        await habit.call({"x": 1})
+        assert lane.count() == (1, 0)
+        usage = gateway.parts.doors.usages.find(folder.resolve())
+        assert usage is not None and usage.clients == 1
+        *_, before, _, came, went = usage.traffic.lines()
+        assert (came.direction, came.method, came.tool) == ("in", "tools/call", "one__echo")
+        assert (went.direction, went.tool, went.error) == ("out", "one__echo", None) and went.ms is not None
+        assert came.bytes == before.bytes + len('"x": 1') and came.id == before.id + 1  # type: ignore[operator]
