@@ -95,8 +95,13 @@ class Report(msgspec.Struct):
 async def endpoint_of(shown: Mapping[str, Any], endpoints: Endpoints, url: str) -> Endpoint:
     """Where clients reach a workspace, on its own port and at the app's `url`, and what they find there."""
     tools = await endpoints.tools(shown)
-    place = f"{url}/w/{quote(shown['project'], safe='@')}/{quote(shown['name'], safe='@')}/mcp"
+    place = f"{url}{place_of(shown['project'], shown['name'])}/mcp"
     return Endpoint(**msgspec.structs.asdict(endpoints.state(shown)), app_url=place, tools=tools)
+
+
+def place_of(project: str, name: str) -> str:
+    """Where the endpoints of a workspace are on the app port."""
+    return f"/w/{quote(project, safe='@')}/{quote(name, safe='@')}"
 
 
 async def with_endpoint(shown: Mapping[str, Any], endpoints: Endpoints, url: str) -> Workspace:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from rookery.wire.listener import bind_port
+from rookery.workspaces.worktrees import named_git_folder
 
 _LAST = 65_535
 
@@ -71,6 +72,12 @@ class EndpointPorts:
         if port != last:
             row = (str(own), port)
             await self._store.write(lambda db: db.execute("INSERT OR REPLACE INTO endpoint_ports VALUES (?, ?)", row))
+
+
+def own_of(workspace: Path) -> Path | None:
+    """The git folder of the workspace at this path, which it keeps when it is moved."""
+    found = named_git_folder(workspace)
+    return found.resolve() if found is not None else None
 
 
 def _is_held_by_localhost(port: int) -> bool:

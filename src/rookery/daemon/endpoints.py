@@ -6,15 +6,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw
 
 from rookery.api.doors import Doors
-from rookery.api.status import State, Tool
-from rookery.daemon.endpoint_ports import EndpointPorts
+from rookery.api.status import State, Tool, place_of
+from rookery.api.usage import Usage
+from rookery.daemon.endpoint_ports import EndpointPorts, own_of
 from rookery.daemon.endpoint_server import WorkspaceServer
+from rookery.daemon.endpoint_tools import tools_in
 from rookery.daemon.follow import follow
 from rookery.daemon.gateway import GatewayService
 from rookery.daemon.settings import Settings
@@ -25,7 +26,6 @@ from rookery.system.tasks import TaskSet
 from rookery.wire.gate import Tokens
 from rookery.wire.traffic import Line
 from rookery.workspaces.record import Workspace, as_text
-from rookery.workspaces.worktrees import named_git_folder
 
 logger = logging.getLogger("rookery.endpoints")
 
@@ -49,11 +49,11 @@ class EndpointsService:
         self._settings, self._tokens, self._doors = settings, tokens, doors
         self._lookup, self._taken, self._events = gateway.lookup, gateway.hub.workspace_ports, events
         self._ports = EndpointPorts(store, settings.endpoints.first_port)
-        # By the path of the workspace, as it is shown.
-        self._servers: dict[str, WorkspaceServer] = {}
-        self._told: dict[str, State] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._listed: dict[str, tuple[Raw, list[Tool]]] = {}
+        # By the workspace's own git folder, which stays the same when the workspace is moved.
+        self._servers: dict[Path, WorkspaceServer] = {}
+        self._told: dict[Path, State] = {}
+        self._timers: dict[Path, asyncio.TimerHandle] = {}
+        self._listed: dict[Path, tuple[Raw, list[Tool]]] = {}
         self._tasks = TaskSet("endpoints")
         self._works = False
         doors.usages.changed = self._clients_changed
@@ -75,18 +75,21 @@ class EndpointsService:
     # ---- with its workspace
 
     async def opened(self, workspace: Workspace) -> None:
-        key = as_text(workspace.path)
+        own = own_of(workspace.path)
+        key = own or workspace.path
         if not self._works or key in self._servers:
             return
         server = self._servers[key] = WorkspaceServer(workspace, self._doors, self._tokens, self._settings)
         try:
-            own = named_git_folder(workspace.path)
             if own is None:
                 raise RookeryError("workspace-not-found", f"{workspace.path} is no worktree", "bring its folder back")
-            own = own.resolve()
             await server.start(await self._ports.hold(own), functools.partial(self._place, own))
         except (RookeryError, OSError) as error:
             server.failed(error)
+        if self._servers.get(key) is not server or not self._works:
+            # It was closed while its port was chosen.
+            await server.stop(0)
+            return
         self._taken |= {server.port} if server.port is not None else set()
         if server.error is not None:
             logger.warning("the MCP server of %s: %s", workspace.path, server.error)
@@ -94,63 +97,84 @@ class EndpointsService:
 
     async def closed(self, workspace: Workspace) -> bool:
         """Its port is free after this; calls that are under way, such as one to close it, may still be answered."""
-        server = self._servers.pop(key := as_text(workspace.path), None)
+        if (key := self._key(as_text(workspace.path))) is not None:
+            self._close(key)
+        return False  # nothing of it was in the folder
+
+    def _close(self, key: Path) -> None:
+        server = self._servers.pop(key)
         self._listed.pop(key, None)
-        if server is None:
-            return False
         self._taken.discard(server.port or 0)
         server.leave()
-        self._tasks.start(server.stop(_DRAIN_SECONDS), f"drain {workspace.name}")
+        self._tasks.start(server.stop(_DRAIN_SECONDS), f"drain {server.workspace.name}")
         self._tell(key, server.workspace)
-        return False  # nothing of it was in the folder
 
     async def _heard(self, event: Event) -> None:
         if event.type == "project.removed":
-            for server in list(self._servers.values()):
+            for key, server in list(self._servers.items()):
                 if server.workspace.project.path == event.data["project"]["path"]:
-                    await self.closed(server.workspace)
+                    self._close(key)
 
     async def _place(self, own: Path) -> str:
         """Where its endpoint is on the app port: by the name that it has now."""
         found = await self._lookup.with_own(own)
         if found is None:
             raise RookeryError("workspace-not-found", "the workspace of this port is gone")
-        return _address(found.workspace.project.id, found.workspace.name)
+        if own in self._servers:
+            self._servers[own].workspace = found.workspace
+        return place_of(found.workspace.project.id, found.workspace.name)
 
     # ---- what is told
 
     def state(self, shown: Mapping[str, Any]) -> State:
-        key: str = shown["path"]
-        server = self._servers.get(key)
-        usage = self._doors.usages.find(server.workspace.path if server is not None else Path(key))
+        usage, key = self._usage(shown), self._key(shown["path"])
         clients = usage.clients if usage is not None else 0
-        if server is None:
+        if key is None:
             return State(connected_clients=clients)
+        server = self._servers[key]
         return State(server.running, server.port, server.url, clients, server.error)
 
     async def tools(self, shown: Mapping[str, Any]) -> Sequence[Tool]:
-        server = self._servers.get(key := shown["path"])
-        if server is None:
+        if (key := self._key(shown["path"])) is None:
             return []
+        directory = self._servers[key].workspace.path
         try:
-            listed = await self._doors.tools(server.workspace.path, _address(shown["project"], shown["name"]))
+            listed = await self._doors.tools(directory, place_of(shown["project"], shown["name"]))
         except RookeryError:
             return []
         known = self._listed.get(key)
         if known is None or known[0] is not listed:
-            known = self._listed[key] = listed, _tools(listed)
+            known = listed, tools_in(listed)
+            if key in self._servers:
+                self._listed[key] = known
         return known[1]
 
     def traffic(self, shown: Mapping[str, Any]) -> Sequence[Line]:
-        server = self._servers.get(shown["path"])
-        usage = self._doors.usages.find(server.workspace.path if server is not None else Path(shown["path"]))
+        usage = self._usage(shown)
         return usage.traffic.lines() if usage is not None else []
 
+    def _usage(self, shown: Mapping[str, Any]) -> Usage | None:
+        key = self._key(shown["path"])
+        return self._doors.usages.find(self._servers[key].workspace.path if key is not None else Path(shown["path"]))
+
+    def _key(self, shown: str) -> Path | None:
+        """Whose path this is. A workspace that was moved is known by its git folder, and is there from now on."""
+        there = [key for key, one in self._servers.items() if as_text(one.workspace.path) == shown]
+        # Its path may be no text, and is not what is shown then.
+        path = self._servers[there[0]].workspace.path if there else Path(shown)
+        own = own_of(path)
+        if own is None:
+            return next(iter(there), None)
+        if own not in self._servers:
+            return path if path in self._servers else None
+        self._servers[own].workspace = msgspec.structs.replace(self._servers[own].workspace, path=path)
+        return own
+
     def _clients_changed(self, directory: Path) -> None:
-        if self._works and (key := as_text(directory)) in self._servers:
+        if self._works and (key := self._key(as_text(directory))) is not None:
             self._tell_in(key, _TELL_SECONDS)
 
-    def _tell_in(self, key: str, seconds: float) -> None:
+    def _tell_in(self, key: Path, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
         if timer is None or timer.when() > loop.time() + seconds:
@@ -158,37 +182,17 @@ class EndpointsService:
                 timer.cancel()
             self._timers[key] = loop.call_later(seconds, self._tell, key)
 
-    def _tell(self, key: str, closed: Workspace | None = None) -> None:
+    def _tell(self, key: Path, closed: Workspace | None = None) -> None:
         """Publish what is different from the last time."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         workspace = closed or self._servers[key].workspace
-        state = self.state({"path": key}) if closed is None else State()
+        told = {"project": workspace.project.id, "name": workspace.name, "path": as_text(workspace.path)}
+        state = self.state(told) if closed is None else State()
         if state != self._told.get(key, State()):
-            told = {"project": workspace.project.id, "name": workspace.name, "path": key}
             self._events.publish("workspace.mcp", **told, mcp=msgspec.structs.asdict(state))
         self._told[key] = state
         if closed is not None:
             del self._told[key]
         elif state.connected_clients:
             self._tell_in(key, _LOOK_AGAIN_SECONDS)
-
-
-def _address(project: str, name: str) -> str:
-    return f"/w/{quote(project, safe='@')}/{quote(name, safe='@')}"
-
-
-class _Listed(msgspec.Struct):
-    name: str
-    description: Any = ""
-    inputSchema: Any = None
-
-
-class _List(msgspec.Struct):
-    tools: list[_Listed]
-
-
-def _tools(listed: Raw) -> list[Tool]:
-    """Some servers describe their tools as they please."""
-    found = msgspec.json.decode(listed, type=_List).tools
-    return [Tool(one.name, str(one.description or ""), one.inputSchema or {}) for one in found]

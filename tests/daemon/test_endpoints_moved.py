@@ -1,0 +1,71 @@
+"""The MCP server of a workspace whose folder other hands have moved, or that is closed while it opens."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.callers import Caller
+from tests.support.endpoints import bearer, is_free, mcp
+from tests.support.gateway import a_gateway, checkout as checked_out
+from tests.support.house import House
+from tests.support.requirements import requirement
+from tests.support.wire import soon
+from tests.support.workspaces import git
+from tests.support.ws import app, made, told, ws
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("ws.endpoint.stop", "ws.endpoint.running")
+async def test_a_workspace_that_is_moved_keeps_its_server_and_closing_it_stops_that(house: House) -> None:
+    checkout = app(Path.home() / "app")
+    before = mcp("one", made("one", "--no-agent", cwd=checkout))
+    moved = Path.home() / "moved"
+    git(checkout, "worktree", "move", told("show", "one", cwd=checkout)["path"], str(moved))
+    shown = mcp("one", checkout)
+    assert (shown["server_running"], shown["port"]) == (True, before["port"])
+    assert "read_file" in {one["name"] for one in shown["tools"]}
+    (moved / "new.txt").write_text("here")
+    async with aiohttp.ClientSession() as http:
+        caller = Caller(http, before["url"], headers=bearer(house.token))
+        assert (await caller.call("read_file", {"path": "new.txt"}))["result"]["content"][0]["text"] == "here"
+        assert mcp("one", checkout)["connected_clients"] == 1
+    ws("close", "one", cwd=checkout)
+    assert is_free(before["port"])
+    assert mcp("one", checkout)["server_running"] is False
+
+
+@requirement("ws.endpoint.start")
+def test_a_workspace_in_the_place_of_one_that_was_moved_has_a_server_of_its_own(house: House) -> None:
+    checkout = app(Path.home() / "app")
+    folder = made("one", "--no-agent", cwd=checkout)
+    first = mcp("one", checkout)
+    git(checkout, "worktree", "move", str(folder), str(Path.home() / "moved"))
+    git(checkout, "worktree", "add", "-q", "-b", "two", str(folder))
+    assert mcp("two", checkout)["server_running"] is False
+    ws("open", "two", cwd=checkout)
+    second = mcp("two", checkout)
+    assert second["server_running"] is True and second["port"] != first["port"]
+    assert mcp("one", checkout)["port"] == first["port"]
+
+
+@requirement("ws.endpoint.stop")
+async def test_a_workspace_that_is_closed_while_its_port_is_chosen_leaves_none_behind() -> None:
+    folder = checked_out()
+    async with a_gateway(lambda theatre: theatre.servers(), folder) as gateway:
+        workspace = await gateway.workspaces.at(folder)
+        endpoints = gateway.parts.endpoints
+        await endpoints.start()
+        opening = asyncio.ensure_future(endpoints.opened(workspace))
+        await asyncio.sleep(0)
+        await endpoints.closed(workspace)
+        await soon(opening)
+        assert endpoints.state(workspace.as_dict()).server_running is False
+        assert not gateway.hub.workspace_ports
+        await endpoints.opened(workspace)
+        port = endpoints.state(workspace.as_dict()).port
+        assert port is not None and gateway.hub.workspace_ports == {port}
+        await endpoints.stop()
+        assert is_free(port)
