@@ -120,7 +120,8 @@ class Chooser:
             raise _forbidden()
         if found is None or not _is_there(found):
             raise RookeryError("workspace-not-found", f"there is no workspace {project}/{workspace}")
-        return Choice(found.workspace.path, server, style, toolsets)
+        only = found.workspace.path if principal.workspace is not None else None
+        return Choice(found.workspace.path, server, style, toolsets, scope=only)
 
     def usual(self, directory: Path) -> Choice:
         """What a workspace's own endpoint shows to whoever asks for nothing else."""
