@@ -1,16 +1,21 @@
 """The agent of a workspace, as commands about workspaces tell of it."""
 
-import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rookery.cli.agent_telling import progress
 from rookery.cli.failure import NOT_FOUND, Failure
 from rookery.cli.ws_names import Record
-from rookery.cli.ws_watch import Narration, Watch
+
+if TYPE_CHECKING:
+    from rookery.cli.ws_watch import Narration, Watch
 
 
-def wait_for_prompt(watch: Watch, one: Record, narration: Narration) -> None:
+def wait_for_prompt(watch: "Watch", one: Record, narration: "Narration") -> None:
     """Tell how its agent starts until that has the first prompt, and fail if it cannot have it."""
+    # Only here: a list of workspaces is to come fast.
+    import shlex
+
+    from rookery.cli.agent_telling import progress
+
     for kind, told in watch.about(one["project"], one["name"]):
         if kind == "agent.state" and (text := progress(told)):
             narration.tell(text, text)
@@ -25,6 +30,8 @@ def wait_for_prompt(watch: Watch, one: Record, narration: Narration) -> None:
 
 def _not_sent(one: Record, error: dict[str, Any]) -> Failure:
     """The workspace is made, and keeps the prompt."""
+    import shlex
+
     again = f"rookery agent restart {shlex.quote(one['name'])}"
     said = f"{one['path']} is made, but its agent did not get the prompt: {error['message']}"
     remedy = error.get("remedy") or "see `rookery agent logs`"
