@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 from starlette.types import Scope
 
@@ -123,12 +123,22 @@ class Chooser:
         only = found.workspace.path if principal.workspace is not None else None
         return Choice(found.workspace.path, server, style, toolsets, scope=only)
 
+    async def is_taken(self, beside: str) -> bool:
+        """Whether the name in this path is that of a workspace now."""
+        names = [unquote(part) for part in beside.split("/")[2:4]]
+        return len(names) == 2 and await self.lookup.named(*names) is not None
+
     def usual(self, directory: Path) -> Choice:
         """What a workspace's own endpoint shows to whoever asks for nothing else."""
         return Choice(directory, toolsets=self._narrowed(_OF_A_WORKSPACE, None))
 
     def _narrowed(self, ours: frozenset[str], asked: frozenset[str] | None) -> frozenset[str]:
         return self.toolsets & ours if asked is None else self.toolsets & ours & asked
+
+
+def address(parts: Sequence[str]) -> str:
+    """The path of these parts, each percent-encoded in the same way."""
+    return "/".join(quote(unquote(part), safe="@") for part in parts)
 
 
 def _is_there(found: Found) -> bool:

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
 
 from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.api.choosing import Choice, Chooser
-from rookery.api.known import Known, chosen_by, lane_to, mark_of
+from rookery.api.choosing import Choice, Chooser, address
+from rookery.api.known import Known, chosen_by, head_of, lane_to, mark_of
 from rookery.api.usage import Usages
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
@@ -82,7 +81,7 @@ class Doors:
                 return
             try:
                 # The same place however its name is encoded: clients differ in what they escape.
-                beside = _address(beside.split("/")) if place is None else await place()
+                beside = address(beside.split("/")) if place is None else await place()
                 known = await self._find(scope, chosen, beside, end)
             except RookeryError as error:
                 status = 403 if error.code == "forbidden" else 404 if error.code.endswith("-not-found") else 400
@@ -96,14 +95,21 @@ class Doors:
 
     async def _find(self, scope: Scope, chosen: tuple[object, ...], beside: str, end: str) -> Known:
         if (before := self._chosen.pop(chosen, None)) is not None and before.link is not None:
-            # It is gone, or another one has come to its place, and nobody told us.
-            self.retire(gone := before.link.parent, "the workspace is gone")
-            await self._rooms.hub.let_go(gone)
+            if before.gone:
+                # And nobody told us.
+                self.retire(gone := before.link.parent, "the workspace is gone")
+                await self._rooms.hub.let_go(gone)
+            elif not await self._chooser.is_taken(beside):
+                self._chosen[chosen] = before.keep()
+                return before
         choice = await self._chooser.choose(scope, beside)
         link = choice.directory / ".git" if choice.directory is not None else None
         mark = mark_of(link) if link is not None else None
+        # A port of its own is not found by a name.
+        head = head_of(choice.directory) if beside and "place" not in scope["state"] else None
+        branch = mark_of(head) if head is not None else None
         endpoint, _ = await self._endpoint(choice, beside)
-        known = Known(endpoint, f"{beside}/{end}".encode(), link, mark)
+        known = Known(endpoint, f"{beside}/{end}".encode(), link, mark, head, branch)
         if len(self._chosen) >= _MOST_CHOICES:
             self._chosen.clear()
         # What is nowhere now may be somewhere the next time.
@@ -192,8 +198,3 @@ class Doors:
             self._chosen.clear()
             endpoint.close()
             view.close()
-
-
-def _address(parts: Iterable[str]) -> str:
-    """The path of these parts, each percent-encoded in the same way."""
-    return "/".join(quote(unquote(part), safe="@") for part in parts)

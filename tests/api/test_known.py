@@ -1,0 +1,77 @@
+"""What was chosen before is chosen again only as long as the name means the same workspace."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rookery.api.known import LOOK_SECONDS, Known, mark_of
+from rookery.gateway.nowhere import Nowhere
+from rookery.system.ids import project_id
+from rookery.wire.endpoint import Endpoint
+from tests.support.callers import Caller
+from tests.support.gateway import Gateway, a_gateway
+from tests.support.requirements import requirement
+from tests.support.wire import LIMIT
+from tests.support.workspaces import git, make_repository
+
+pytestmark = pytest.mark.anyio
+
+
+async def who(caller: Caller) -> str:
+    answer = await caller.call("read_file", {"path": "who"})
+    return answer["result"]["content"][0]["text"]
+
+
+async def becomes(caller: Caller, wanted: str) -> None:
+    """Looked at now and then only."""
+    async with asyncio.timeout(LIMIT):
+        while await who(caller) != wanted:  # noqa: ASYNC110 - it is the question that finds out
+            await asyncio.sleep(LOOK_SECONDS / 4)
+
+
+def worktrees(*names: str) -> tuple[Path, list[Path]]:
+    """A repository, with worktrees of other hands than ours, which are called by their branches."""
+    checkout = make_repository(Path.home() / "app")
+    found = [Path.home() / f"folder of {name}" for name in names]
+    for name, folder in zip(names, found, strict=True):
+        git(checkout, "worktree", "add", "-q", "-b", name, str(folder))
+        (folder / "who").write_text(name)
+    return checkout, found
+
+
+async def caller_of(gateway: Gateway, checkout: Path, name: str) -> Caller:
+    return await gateway.caller(f"/w/{project_id(checkout.resolve())}/{name}/mcp")
+
+
+async def test_everybody_who_asks_hears_that_a_choice_no_longer_holds(tmp_path: Path) -> None:
+    link = tmp_path / ".git"
+    link.write_text("gitdir: elsewhere")
+    known = Known(Endpoint(Nowhere([], {}, "")), b"/mcp", link, mark_of(link))
+    assert known.holds()
+    link.unlink()
+    await asyncio.sleep(LOOK_SECONDS)
+    assert [known.holds(), known.holds()] == [False, False]
+
+
+@requirement("hub.pool.scope")
+async def test_a_name_that_another_workspace_has_by_now_leads_to_that_one() -> None:
+    checkout, (first, second) = worktrees("first", "second")
+    async with a_gateway({}, checkout) as gateway:
+        caller = await caller_of(gateway, checkout, "first")
+        assert await who(caller) == "first"
+        git(first, "switch", "-q", "-c", "third")
+        git(second, "switch", "-q", "first")
+        await becomes(caller, "second")
+        assert await who(await caller_of(gateway, checkout, "third")) == "first"
+
+
+@requirement("hub.pool.scope")
+async def test_a_workspace_is_found_by_the_name_that_it_had_as_long_as_nobody_else_has_it() -> None:
+    checkout, (folder,) = worktrees("first")
+    async with a_gateway({}, checkout) as gateway:
+        caller = await caller_of(gateway, checkout, "first")
+        assert await who(caller) == "first"
+        git(folder, "switch", "-q", "-c", "third")
+        await asyncio.sleep(LOOK_SECONDS)
+        assert [await who(caller) for _ in range(2)] == ["first", "first"]
