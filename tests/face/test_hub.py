@@ -48,6 +48,7 @@ async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, Theatre, House]]:
 
 
 @requirement("session.face.python", "hub.filter.disconnected")
+@requirement("hub.python.contract", "hub.python.text", "hub.python.attachments")
 async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() -> None:
     app = make_repository(Path.home() / "src" / "app")
     async with a_hub() as (r, theatre, house):
