@@ -142,3 +142,18 @@ def test_what_cannot_be_done_is_told_with_what_to_do(words: str, code: int, told
     done = rookery("client", *shlex.split(words))
     assert (done.returncode, done.stdout) == (code, "")
     assert told in done.stderr
+
+
+@requirement("client.install.edit")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_of_a_project_that_leads_out_of_it_is_neither_written_nor_copied(tmp_path: Path, there: bool) -> None:
+    checkout = make_repository(Path.home() / "src" / "app")
+    mine = tmp_path / "mine.json"
+    if there:
+        mine.write_text('{"secret": "mine"}')
+    (checkout / ".mcp.json").symlink_to(mine)
+    done = rookery("client", "install", "claude-code", "--scope", "project", "--transport", "bridge", cwd=checkout)
+    assert done.returncode != 0
+    assert "leads out of the project" in done.stderr
+    assert (mine.read_text() == '{"secret": "mine"}') if there else not mine.exists()
+    assert [one.name for one in checkout.iterdir() if "mcp.json" in one.name] == [".mcp.json"]

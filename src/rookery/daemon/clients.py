@@ -90,6 +90,9 @@ def _file(client: Client, options: ClientOptions, workspace: dict[str, Any] | No
     path = file_of(client, folder, os.environ)
     if path is None:
         raise Failure("invalid-input", f"{client.title} has no file for a single project", "leave --scope out")
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        # The repository may be anybody's, and what it points at is its user's.
+        raise Failure("path-outside-root", f"{path} is a link that leads out of the project", "remove it first")
     return path
 
 
