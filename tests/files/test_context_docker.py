@@ -50,6 +50,22 @@ async def test_containers_started_in_the_workspace_or_beneath_it_are_its_own(tmp
     assert alone.priority == 6
 
 
+async def test_the_containers_of_a_workspace_inside_of_this_one_are_not_its_own(tmp_path: Path) -> None:
+    inner = tmp_path / "trees" / "two"
+    (inner / "deploy").mkdir(parents=True)
+    every = [container("own", tmp_path / "trees"), container("inner", inner), container("deeper", inner / "deploy")]
+    asked: list[str] = []
+
+    async def ask(path: str) -> bytes | None:
+        asked.append(path)
+        return json.dumps(every).encode() if path.startswith("/containers/json") else b"Error: mine"
+
+    found = await docker_sections(ask, tmp_path, lambda: [("trees", "two")])
+    assert [one.key for one in found] == ["docker", "docker/own"]
+    assert found[0].text.count("of this workspace") == 1
+    assert not [path for path in asked if "inner" in path or "deeper" in path]
+
+
 async def test_lines_that_speak_of_errors_are_told_and_of_an_ill_one_also_the_last(tmp_path: Path) -> None:
     log = framed(*((1, f"line {number}") for number in range(50)), (2, "Error: first"), (1, "well again"))
     every = [

@@ -42,7 +42,10 @@ class Gathering:
                 *gatherers_of(workspace.path, self._git, self._just, read),
                 Gatherer("agents", partial(agent_sections, self._agents, workspace, siblings=siblings)),
                 Gatherer("failures", partial(self._failures, workspace, failures)),
-                Gatherer("docker", partial(docker_sections, Engine().ask, workspace.path)),
+                Gatherer(
+                    "docker",
+                    partial(docker_sections, Engine().ask, workspace.path, lambda: root.denied.workspaces),
+                ),
             ]
         )
 

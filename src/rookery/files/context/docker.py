@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -47,13 +47,21 @@ class Container(msgspec.Struct, rename="pascal"):
         bad = self.state in ("restarting", "dead") or "(unhealthy)" in self.status
         return bad or (self.state == "exited" and "Exited (0)" not in self.status)
 
-    def belongs_to(self, root: Path) -> bool:
-        folder = (self.labels or {}).get(_FOLDER)
-        return folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root))
+    def belongs_to(self, root: Path, others: Sequence[tuple[str, ...]]) -> bool:
+        folder, real = (self.labels or {}).get(_FOLDER), os.path.realpath(root)
+        if folder is None or not (place := Path(os.path.realpath(folder))).is_relative_to(real):
+            return False
+        names = place.relative_to(real).parts
+        return not any(names[: len(inner)] == inner for inner in others)
 
 
-async def docker_sections(ask: AskEngine, root: Path) -> list[Section]:
-    """Nothing if no engine answers. The logs are those of this workspace's own containers alone."""
+async def docker_sections(
+    ask: AskEngine, root: Path, others: Callable[[], Sequence[tuple[str, ...]]] = tuple
+) -> list[Section]:
+    """Nothing if no engine answers. The logs are those of this workspace's own containers alone.
+
+    `others` are the workspaces inside of it, as names from the root.
+    """
     answer = await ask(_LIST)
     if answer is None:
         return []
@@ -61,9 +69,10 @@ async def docker_sections(ask: AskEngine, root: Path) -> list[Section]:
         every = msgspec.json.decode(answer, type=list[Container])
     except msgspec.DecodeError:
         return []
-    ours = [one for one in every if one.belongs_to(root)]
-    others = [one for one in every if one not in ours]
-    found = [Section("docker", "Docker containers", 3 if ours else 6, _list(ours, others))] if every else []
+    inside = others()
+    ours = [one for one in every if one.belongs_to(root, inside)]
+    rest = [one for one in every if one not in ours]
+    found = [Section("docker", "Docker containers", 3 if ours else 6, _list(ours, rest))] if every else []
     logs = await asyncio.gather(*(_errors(ask, one) for one in ours[:_MOST_LOGS]))
     return [*found, *(one for one in logs if one is not None)]
 
