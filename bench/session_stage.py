@@ -64,16 +64,21 @@ class Face:
 
 @dataclass(frozen=True)
 class Stage:
-    """`house` is Rookery's API, `agent` is OpenCode's own, for sessions in `folder`."""
+    """`house` is Rookery's API, `agent` is OpenCode's own, for sessions in `folder`; `pid` is the daemon's."""
 
     house: Face
     agent: Face
     folder: Path
+    pid: int
 
-    def session(self) -> str:
-        """A session of the agent, through Rookery; it has a title, so that the model is not asked for one."""
-        made = self.house.ask("POST", "/api/sessions", {"directory": str(self.folder), "title": "bench"})
+    def session(self, folder: str | None = None) -> str:
+        """A session of an agent, through Rookery; it has a title, so that the model is not asked for one."""
+        made = self.house.ask("POST", "/api/sessions", {"directory": folder or str(self.folder), "title": "bench"})
         return made["id"]
+
+    def workspace(self, name: str) -> str:
+        """The folder of another workspace."""
+        return self.house.ask("POST", "/api/workspaces", {"name": name, "wait": True})["path"]
 
     def at(self, path: str) -> str:
         """A path of OpenCode's API, for this folder."""
@@ -106,7 +111,7 @@ def a_stage(opencode: Path, folder: Path, script: Mapping[str, Any]) -> Generato
             house = Face(one.port, headers)
             project = house.ask("POST", "/api/projects", {"path": str(app)})
             agent = house.ask("POST", f"/api/workspaces/{_id_of(project)}/@main/agent/start")
-            yield Stage(house, Face(agent["port"], _basic(agent["pid"])), app)
+            yield Stage(house, Face(agent["port"], _basic(agent["pid"])), app, one.pid)
 
 
 def _id_of(project: Any) -> str:

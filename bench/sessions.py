@@ -1,4 +1,4 @@
-"""Sessions through Rookery against OpenCode's own API: a tool by its name, a wait, and a long conversation."""
+"""Sessions through Rookery against OpenCode's own API: a tool by its name, a wait, a long conversation, and many."""
 
 import contextlib
 import os
@@ -18,12 +18,13 @@ from rookery.agents.release import PINNED, release_for, this_machine
 
 from .harness import Bar, Sample, ratio, take_turns
 from .installs import NotInstalled, from_npm
+from .session_crowd import SCRIPT, crowd
 from .session_stage import SECONDS, Stage, a_stage
 
 # What was said, and when it was heard.
 Heard: TypeAlias = "queue.Queue[tuple[str, int]]"
 
-WANTED = {"execute.seconds": 1.5, "wait.p99": 2.0, "messages.seconds": 0.1}
+WANTED = {"execute.seconds": 1.5, "wait.p99": 2.0, "messages.seconds": 0.1, "crowd.memory.mb": 5.0}
 
 _ROUNDS = 30
 _BUSY, _TURNS = 10, 20
@@ -46,6 +47,7 @@ def run() -> list[Bar]:
                 "execute.seconds": _execute(stage, file),
                 "wait.p99": _wait(stage),
                 "messages.seconds": _messages(stage),
+                "crowd.memory.mb": crowd(stage),
             }
     return [Bar(f"sessions.{name}", found[name], "<=", wanted) for name, wanted in WANTED.items()]
 
@@ -56,6 +58,7 @@ def _script(file: str) -> dict[str, Any]:
         "turn": [
             {"when": "read", "step": [read, {"say": "done"}]},
             {"when": "busy", "step": [read, {"say": "answer-{{user}}"}]},
+            SCRIPT,
         ]
     }
 
