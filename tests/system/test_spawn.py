@@ -304,7 +304,7 @@ async def test_d18_cancelling_at_any_moment_leaks_nothing(spawner: Spawner) -> N
         task.cancel()
         await asyncio.wait({task})
 
-    for _ in range(25):
+    for _ in range(50):
         await asyncio.gather(*(cut_short() for _ in range(20)))
     async with asyncio.timeout(30):
         await spawner.stop_all()
