@@ -12,7 +12,7 @@ from tests.support.gateway import a_gateway, checkout as checked_out
 from tests.support.house import House
 from tests.support.requirements import requirement
 from tests.support.wire import soon
-from tests.support.workspaces import git
+from tests.support.workspaces import git, make_repository
 from tests.support.ws import app, made, told, ws
 
 pytestmark = pytest.mark.anyio
@@ -69,3 +69,24 @@ async def test_a_workspace_that_is_closed_while_its_port_is_chosen_leaves_none_b
         assert port is not None and gateway.hub.workspace_ports == {port}
         await endpoints.stop()
         assert is_free(port)
+
+
+@requirement("ws.endpoint.stop")
+async def test_what_ran_for_a_workspace_where_it_was_before_ends_when_it_is_seen_elsewhere() -> None:
+    checkout = make_repository(Path.home() / "app")
+    folder, moved = Path.home() / "one", Path.home() / "moved"
+    git(checkout, "worktree", "add", "-q", "-b", "one", str(folder))
+    async with a_gateway(lambda theatre: theatre.servers("tool"), checkout) as gateway:
+        endpoints = gateway.parts.endpoints
+        await endpoints.start()
+        workspace = await gateway.workspaces.at(folder)
+        await endpoints.opened(workspace)
+        caller = await gateway.caller(f"/w/{workspace.project.id}/one/mcp")
+        await caller.call("tool__echo")
+        assert {one.cwd for one in gateway.theatre.all} == {folder}
+        git(checkout, "worktree", "move", str(folder), str(moved))
+        workspace = await gateway.workspaces.at(moved)
+        assert endpoints.state(workspace.as_dict()).server_running is True
+        (server,) = gateway.theatre.all
+        await server.has_ended()
+        await endpoints.stop()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rookery.wire.attendance import Attendance
-from rookery.wire.traffic import Traffic
+from rookery.wire.traffic import Line, Traffic
 
 
 class Usage:
@@ -40,8 +40,12 @@ class Usages:
             self._known[directory] = Usage(lambda: self.changed(directory))
         return self._known[directory]
 
-    def find(self, directory: Path) -> Usage | None:
-        return self._known.get(directory)
+    def clients(self, directory: Path) -> int:
+        return self._known[directory].clients if directory in self._known else 0
+
+    def lines(self, directory: Path) -> list[Line]:
+        """What went over it last."""
+        return self._known[directory].traffic.lines() if directory in self._known else []
 
     def forget(self, directory: Path) -> None:
         self._known.pop(directory, None)

@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from rookery.api.doors import Doors
 from rookery.api.status import State, Tool, place_of
-from rookery.api.usage import Usage
 from rookery.daemon.endpoint_ports import EndpointPorts, own_of
 from rookery.daemon.endpoint_server import WorkspaceServer
 from rookery.daemon.endpoint_tools import tools_in
@@ -47,7 +46,7 @@ class EndpointsService:
         self, settings: Settings, store: Store, tokens: Tokens, doors: Doors, gateway: GatewayService, events: Bus
     ) -> None:
         self._settings, self._tokens, self._doors = settings, tokens, doors
-        self._lookup, self._taken, self._events = gateway.lookup, gateway.hub.workspace_ports, events
+        self._gateway, self._taken, self._events = gateway, gateway.hub.workspace_ports, events
         self._ports = EndpointPorts(store, settings.endpoints.first_port)
         # By the workspace's own git folder, which stays the same when the workspace is moved.
         self._servers: dict[Path, WorkspaceServer] = {}
@@ -117,21 +116,22 @@ class EndpointsService:
 
     async def _place(self, own: Path) -> str:
         """Where its endpoint is on the app port: by the name that it has now."""
-        found = await self._lookup.with_own(own)
+        found = await self._gateway.lookup.with_own(own)
         if found is None:
             raise RookeryError("workspace-not-found", "the workspace of this port is gone")
         if own in self._servers:
-            self._servers[own].workspace = found.workspace
+            self._seen(own, found.workspace)
         return place_of(found.workspace.project.id, found.workspace.name)
 
     # ---- what is told
 
     def state(self, shown: Mapping[str, Any]) -> State:
-        usage, key = self._usage(shown), self._key(shown["path"])
-        clients = usage.clients if usage is not None else 0
-        if key is None:
-            return State(connected_clients=clients)
-        server = self._servers[key]
+        if (key := self._key(shown["path"])) is not None:
+            return self._state(self._servers[key])
+        return State(connected_clients=self._doors.usages.clients(Path(shown["path"])))
+
+    def _state(self, server: WorkspaceServer) -> State:
+        clients = self._doors.usages.clients(server.workspace.path)
         return State(server.running, server.port, server.url, clients, server.error)
 
     async def tools(self, shown: Mapping[str, Any]) -> Sequence[Tool]:
@@ -150,25 +150,27 @@ class EndpointsService:
         return known[1]
 
     def traffic(self, shown: Mapping[str, Any]) -> Sequence[Line]:
-        usage = self._usage(shown)
-        return usage.traffic.lines() if usage is not None else []
-
-    def _usage(self, shown: Mapping[str, Any]) -> Usage | None:
         key = self._key(shown["path"])
-        return self._doors.usages.find(self._servers[key].workspace.path if key is not None else Path(shown["path"]))
+        return self._doors.usages.lines(self._servers[key].workspace.path if key is not None else Path(shown["path"]))
 
     def _key(self, shown: str) -> Path | None:
         """Whose path this is. A workspace that was moved is known by its git folder, and is there from now on."""
         there = [key for key, one in self._servers.items() if as_text(one.workspace.path) == shown]
         # Its path may be no text, and is not what is shown then.
         path = self._servers[there[0]].workspace.path if there else Path(shown)
-        own = own_of(path)
-        if own is None:
+        if (own := own_of(path)) is None:
             return next(iter(there), None)
         if own not in self._servers:
             return path if path in self._servers else None
-        self._servers[own].workspace = msgspec.structs.replace(self._servers[own].workspace, path=path)
+        self._seen(own, msgspec.structs.replace(self._servers[own].workspace, path=path))
         return own
+
+    def _seen(self, own: Path, workspace: Workspace) -> None:
+        """How a workspace is now. What was made for it where it was before goes."""
+        server = self._servers[own]
+        before, server.workspace = server.workspace, workspace
+        if before.path != workspace.path and own_of(before.path) is None:
+            self._tasks.start(self._gateway.let_go(before.path, f"{workspace.name} was moved"), "moved")
 
     def _clients_changed(self, directory: Path) -> None:
         if self._works and (key := self._key(as_text(directory))) is not None:
@@ -188,7 +190,7 @@ class EndpointsService:
             timer.cancel()
         workspace = closed or self._servers[key].workspace
         told = {"project": workspace.project.id, "name": workspace.name, "path": as_text(workspace.path)}
-        state = self.state(told) if closed is None else State()
+        state = self._state(self._servers[key]) if closed is None else State()
         if state != self._told.get(key, State()):
             self._events.publish("workspace.mcp", **told, mcp=msgspec.structs.asdict(state))
         self._told[key] = state

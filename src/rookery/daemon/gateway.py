@@ -155,9 +155,9 @@ class GatewayService:
 
     async def closed(self, workspace: Workspace) -> bool:
         """End its servers, and the clients that use them."""
-        return await self._let_go(workspace.path, f"the workspace {workspace.name} was closed")
+        return await self.let_go(workspace.path, f"the workspace {workspace.name} was closed")
 
-    async def _let_go(self, directory: Path, reason: str) -> bool:
+    async def let_go(self, directory: Path, reason: str) -> bool:
         used = self._doors is not None and self._doors.retire(directory, reason)
         stopped = await self.hub.let_go(directory)
         self.lookup.forget(directory)
@@ -166,7 +166,7 @@ class GatewayService:
     async def _heard(self, event: Event) -> None:
         if event.type == "project.removed":
             for directory in self.lookup.of_project(Path(event.data["project"]["path"])):
-                await self._let_go(directory, "the project was removed")
+                await self.let_go(directory, "the project was removed")
 
     # ---- what of ours is shown
 
