@@ -102,7 +102,8 @@ def a_stage(opencode: Path, folder: Path, script: Mapping[str, Any]) -> Generato
     agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START": "use"}
     env = user_environment(folder, PATH=path, ROOKERY_HOME=str(folder / "state"), **agents) | _OFFLINE
     model = [*_PYTHON, "model", f"--script={folder / 'script.json'}", "--port={port}", "--json"]
-    daemon = [*_PYTHON, "serve", "--set", "http.port={port}"]
+    # The events that are kept for readers who come back are soon as many as they may be.
+    daemon = [*_PYTHON, "serve", "--set", "http.port={port}", "--set", "events.history=50"]
     with running(Server(model, "/v1/models", folder, env)) as played:
         _configure(folder / ".config" / "opencode", played.port)
         with running(Server(daemon, "/api/health", app, env)) as one:
