@@ -25,6 +25,8 @@ class AgentService(Tenancy):
 
     async def process(self, workspace: Workspace) -> Agent:
         tenant = self.tenants.get(workspace.path)
+        if tenant is None:
+            await self.seen(workspace)
         return tenant.record() if tenant is not None else Agent()
 
     def sessions(self, workspace: Workspace) -> Sequence[SessionState]:

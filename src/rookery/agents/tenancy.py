@@ -15,9 +15,10 @@ from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
+from rookery.workspaces.worktrees import named_git_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rookery.agents.life import Life
@@ -68,12 +69,28 @@ class Tenancy:
             tenant.take_up()
 
     async def closed(self, workspace: Workspace) -> bool:
-        tenant = self.tenants.pop(workspace.path, None)
-        self.barrier.forget(workspace.path)
-        if tenant is None:
-            return False
+        moved = await self.seen(workspace)
+        return await self._leave([one] if (one := self.tenants.get(workspace.path)) is not None else []) or moved
+
+    async def seen(self, workspace: Workspace) -> bool:
+        """End what runs for it where it was before it was moved; whether there was anything."""
+        return await self._leave(self._elsewhere(workspace.path, named_git_folder(workspace.path)))
+
+    async def _leave(self, tenants: "Sequence[Tenant]") -> bool:
+        """End these; whether there was anything to end."""
+        for tenant in tenants:
+            del self.tenants[tenant.workspace.path]
+            self.barrier.forget(tenant.workspace.path)
+        return any([await self._end(tenant) for tenant in tenants])
+
+    async def _end(self, tenant: Tenant) -> bool:
         await tenant.end_turns()
         return await tenant.close()
+
+    def _elsewhere(self, path: "Path", own: "Path | None") -> list[Tenant]:
+        """What is there of a workspace where it was before it was moved: its git folder stays the same."""
+        others = [one for one in self.tenants.values() if one.workspace.path != path] if own is not None else []
+        return [one for one in others if own is not None and one.own.resolve() == own.resolve()]
 
     def check(self, prompt: str | None) -> None:
         first_prompt.check(prompt)
@@ -120,6 +137,7 @@ class Tenancy:
             raise RookeryError(
                 "invalid-input", f"{workspace.name} is being deleted", "rookery ws restore brings it back"
             )
+        await self._leave(self._elsewhere(found.workspace.path, found.own))
         if (tenant := self.tenants.get(found.workspace.path)) is None:
             tenant = self.tenants[found.workspace.path] = Tenant(
                 msgspec.structs.replace(found.workspace, state="ready", error=None, code=None),
