@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,30 @@ async def _listens_and_never_reads(gateway: Gateway) -> socket.socket:
     await loop.sock_connect(made, ("127.0.0.1", gateway.site.port))
     await loop.sock_sendall(made, "\r\n".join(head).encode() + b"\r\n\r\n" + body)
     return made
+
+
+@requirement("session.scope.token", "session.resource.changes")
+async def test_what_a_workspace_may_not_see_it_is_not_told_of_and_what_concerns_all_sessions_is_told_of_each() -> None:
+    async with a_gateway() as gateway:
+        sessions, told = gateway.parts.sessions.sessions, list[str]()
+        inside, outside = Path("/here"), Path("/there")
+        toolset = gateway.parts.sessions.toolset(inside)
+        toolset.changes.listen(lambda kind, uri: told.append(str(uri)))
+        watcher, watched = object(), frozenset({"session://ses_a", "messages://ses_a"})
+        toolset.watch(watcher, watched)
+        for what in ("messages", "session"):
+            sessions._changes.mark(Change(what, str(outside), "ses_a"))
+            sessions._changes.mark(Change(what, str(outside), None))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert told == []
+        # Such as after a gap in what is heard of an agent, or when one ends.
+        sessions._changes.mark(Change("session", str(inside), None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert told == ["session://ses_a"]
+        sessions._changes.mark(Change("messages", str(inside), None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sorted(told[1:]) == ["messages://ses_a", "session://ses_a"]
+        toolset.watch(watcher, frozenset())

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from rookery.sessions.records import (
     AskShown,
-    Change,
     Closed,
     MessageShown,
     SessionInfo,
@@ -17,6 +16,7 @@ from rookery.sessions.records import (
 from rookery.sessions.service import Sessions
 from rookery.toolsets import session_shapes as shapes
 from rookery.toolsets.session_calls import SessionCalls
+from rookery.toolsets.session_changes import SessionChanges
 from rookery.toolsets.toolset import Resource, Tool, Toolset
 
 _JSON = "application/json"
@@ -28,30 +28,8 @@ def session_toolset(sessions: Sessions, scope: Path | None, answering: Callable[
     made = Toolset(
         "session", [*_about_sessions(calls), *_about_messages(calls), *_about_work(calls)], _resources(calls)
     )
-    made.on_watched = _Following(sessions, made).watched
+    made.on_watched = SessionChanges(sessions, made, scope).watched
     return made
-
-
-class _Following:
-    """Tells clients of changes of the resources that they watch, and listens only while there are any."""
-
-    def __init__(self, sessions: Sessions, toolset: Toolset) -> None:
-        self._sessions, self._toolset = sessions, toolset
-        self._stop: Callable[[], None] | None = None
-
-    def watched(self, uris: frozenset[str]) -> None:
-        if uris and self._stop is None:
-            self._stop = self._sessions.listen(self._changed)
-        elif not uris and self._stop is not None:
-            self._stop()
-            self._stop = None
-
-    def _changed(self, changes: frozenset[Change]) -> None:
-        uris = {f"{one.what}://{one.session}" for one in changes if one.session is not None}
-        # What a session says changes how many messages it has, and when it was last active.
-        uris |= {f"session://{one.session}" for one in changes if one.what == "messages"}
-        for uri in uris & self._toolset.watched:
-            self._toolset.changes.resource_updated(uri)
 
 
 def _resources(calls: SessionCalls) -> list[Resource]:
