@@ -1,12 +1,15 @@
 """Who watches the resources of sessions is told when they change."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rookery.sessions.records import Change
 from rookery.sessions.service import Sessions
 from rookery.toolsets.toolset import Toolset
 from rookery.workspaces.record import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class SessionChanges:
