@@ -32,6 +32,16 @@ async def test_what_is_there_already_is_found_without_a_change() -> None:
     assert await following.until(FOUND, look, 0, doing=str) == "there"
 
 
+async def test_what_is_there_already_is_found_without_time_though_the_look_takes_some() -> None:
+    _, following, _ = a_following()
+
+    async def look() -> str:
+        await asyncio.to_thread(str)
+        return "there"
+
+    assert await following.until(FOUND, look, 0, doing=str) == "there"
+
+
 async def test_a_look_is_taken_after_each_change_that_concerns_the_session() -> None:
     changes, following, _ = a_following()
     looks: list[int] = []

@@ -21,7 +21,7 @@ async def test_a_file_is_looked_at_where_it_is(tmp_path: Path) -> None:
     for path in ("sub", "large"):
         found = await WatchedFile(tmp_path, path).look()
         assert (found.there, found.text) == (True, None)
-    for path in ("none", "sub/none", "sub/text/below"):
+    for path in ("none", "sub/none", "sub/text/below", "n" * 5000):
         assert not (await WatchedFile(tmp_path, path).look()).there
 
 

@@ -12,6 +12,7 @@ from rookery.agents.records import Session
 from rookery.agents.service import AgentService
 from rookery.agents.tenant import Tenant
 from rookery.sessions.changes import Changes
+from rookery.sessions.hidden import is_hidden
 from rookery.sessions.records import SessionInfo, not_found
 from rookery.sessions.room import Room
 from rookery.sessions.shelf import Shelf
@@ -79,7 +80,9 @@ class Finding:
         rooms = self.rooms(scope)
         await self._known(rooms)
         for room in rooms:
-            if room.session(id_) is not None:
+            if (session := room.session(id_)) is not None:
+                if is_hidden(session):
+                    break
                 return Found(room, id_)
         asked = await asyncio.gather(*(self._asked_for(room, id_) for room in rooms))
         for room, there in zip(rooms, asked, strict=True):
@@ -131,7 +134,7 @@ class Finding:
         except RookeryError:
             return False
         life.watcher.learn(SessionSeen(session))
-        return room.session(id_) is not None
+        return room.session(id_) is not None and not is_hidden(session)
 
     def _missing(self, id_: str, scope: Path | None) -> RookeryError:
         error = not_found(id_)

@@ -14,6 +14,8 @@ LONGEST_SECONDS = 86_400.0
 # Whoever waits is told how it goes: no more often than this where much happens, and so often where nothing does.
 _APART_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
+# What is there already counts, also for those who do not want to wait.
+_LOOK_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -43,12 +45,14 @@ class Following:
         news = news or asyncio.Event()
         stop = self._changes.listen(lambda changes: news.set() if _concerns(found, changes) else None)
         teller = _Teller(progress, doing, self._clock)
+        until = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(seconds, _LOOK_SECONDS)) as limit:
                 while True:
                     news.clear()
                     if (hit := await look()) is not None:
                         return hit
+                    limit.reschedule(until)
                     await teller.wait(news)
         except TimeoutError:
             return None

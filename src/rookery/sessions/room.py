@@ -39,6 +39,8 @@ class Room:
         self.ledger = Ledger(shelf, self.used)
         # The process that ran last, so that what it knew can be told while none runs.
         self.life: Life | None = None
+        # The one before it, as long as nothing is known from the one that has just begun.
+        self._before: Life | None = None
         # How many messages are on their way to each session, and which of those that came were ours.
         self.sending: Counter[str] = Counter()
         self.claimed: deque[str] = deque(maxlen=_CLAIMED)
@@ -48,6 +50,8 @@ class Room:
 
     def began(self, tenant: Tenant, life: Life) -> None:
         """A new process, of which nothing was heard yet."""
+        if self.life is not None and self.life.sessions is not None:
+            self._before = self.life
         self.tenant, self.workspace, self.life = tenant, tenant.workspace, life
         life.listeners.append(self._heard)
 
@@ -57,7 +61,8 @@ class Room:
         """One that is open, be it a root or a child; of a workspace that was closed there is none."""
         if self.life is None or not self._lives_here(self.tenant):
             return None
-        found = self.life.watcher.session(id_)
+        life = self.life if self.life.sessions is not None else self._before or self.life
+        found = life.watcher.session(id_)
         return found if found is not None and found.time.archived is None else None
 
     def roots(self) -> list[Session]:
@@ -66,7 +71,7 @@ class Room:
         return [one for one in found if one is not None]
 
     def state(self, id_: str) -> SessionState | None:
-        if self.life is not None and self.life is self.tenant.agent.life:
+        if self.life is not None and self.life is self.tenant.agent.life and self.life.sessions is not None:
             return self.life.watcher.state(id_)
         return next((one for one in self.tenant.agent.sessions if one.id == id_), None)
 
@@ -133,6 +138,7 @@ class Room:
                 self.toasts.add(event, self._clock.wall() * 1000)
                 self._mark("toasts", None)
             case Renewed():
+                self._before = None
                 self.ledger.renewed(self._unchanged)
                 self._mark("messages", None)
                 self._mark("session", None)

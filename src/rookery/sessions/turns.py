@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _DIED = "the agent ended in the middle of the turn; `rookery agent resume` takes it up again"
 _CLOSED = "the session was closed"
-# OpenCode says at once that it has taken a message.
-_TAKEN_SECONDS = 10.0
+# OpenCode says at once that it has taken a message, and a moment later that a turn runs.
+_BEGUN_SECONDS = 10.0
 
 
 class Turns:
@@ -41,7 +41,7 @@ class Turns:
                 await following.begin(life.client, choice, self._clock.wall() * 1000)
                 room.tenant.watch_turn(life, found.id)
                 if not wait:
-                    await self._following.until(found, following.taken, _TAKEN_SECONDS, doing=str)
+                    await self._following.until(found, following.begun, _BEGUN_SECONDS, doing=str)
                     return Turn(session_id=found.id, message_id=following.message, status="taken")
                 over = await self._following.until(
                     found, following.look, seconds, doing=lambda: doing(found), progress=progress
@@ -97,6 +97,10 @@ class _Following:
                     room.claimed.append(one.id)
                     break
         return True if self.message else None
+
+    async def begun(self) -> Literal[True] | None:
+        """Whether it runs, or is over: whoever waits for its end from now on does not take it for one to come."""
+        return True if await self.look() or (await self.taken() and self.found.running) else None
 
     async def look(self) -> Literal[True] | None:
         """Whether it is over."""

@@ -13,7 +13,7 @@ from rookery.system.filewatch import file_watch
 
 # As much as a pattern is searched in.
 _LARGEST = 1_000_000
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True)
