@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import os
+import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,3 +102,27 @@ async def test_own_toolsets_come_on_request_and_their_errors_keep_code_and_remed
         with pytest.raises(rookery.RookeryError) as caught:
             await r.hub.tools(Path.home())
         assert caught.value.code == "workspace-not-found"
+
+
+async def test_tools_are_listed_and_run_again_after_a_restart_of_the_daemon() -> None:
+    async with a_hub() as (r, theatre, house):
+        tools = await r.hub.tools()
+        before = tools["files__show"]
+        assert (await before.execute()).text
+        held = asyncio.ensure_future(tools["files__hold"].execute())
+        await (await theatre.comes("files")).hears("tools/call", 2)
+        os.kill(house.pid, signal.SIGKILL)
+        with pytest.raises(rookery.RookeryError) as caught:
+            await held
+        assert caught.value.code == "daemon-unreachable" and "broke off" in caught.value.message and caught.value.remedy
+        await asyncio.to_thread(up)
+        assert (await before.execute()).text
+        assert (await asyncio.to_thread(run, "down")).returncode == 0
+        for asked in (r.hub.tools(), r.hub.servers(), before.execute()):
+            with pytest.raises(rookery.RookeryError) as caught:
+                await asked
+            assert caught.value.code == "daemon-unreachable" and caught.value.remedy
+        await asyncio.to_thread(up)
+        after = (await r.hub.tools())["files__show"]
+        for one in (before, after):
+            assert (await one.execute()).text

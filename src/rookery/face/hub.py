@@ -1,7 +1,8 @@
 """The tools of every MCP server behind Rookery, for any loop around a model."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 import rookery
-from rookery.face.line import URL, Line
+from rookery.face.line import LOGS, URL, Line
 from rookery.face.results import Result, result_of
 from rookery.face.workspaces import Workspace, Workspaces
 from rookery.system.errors import RookeryError
@@ -43,7 +44,9 @@ class Tool:
         """
         try:
             async with asyncio.timeout(timeout):
-                found = result_of(await self.client.call_tool(self.name, dict(arguments or {})))
+                with _over_the_daemon():
+                    answer = await self.client.call_tool(self.name, dict(arguments or {}))
+                found = result_of(answer)
         except TimeoutError:
             raise RookeryError("timeout", f"{self.name} did not answer within {timeout:g} s") from None
         except WireError as error:
@@ -62,6 +65,17 @@ class Tool:
     def for_anthropic(self) -> dict[str, Any]:
         """As an entry of `tools` in requests to Anthropic's API."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+
+@contextmanager
+def _over_the_daemon() -> Generator[None]:
+    """What breaks off is the daemon; what it says of the servers behind it are answers."""
+    try:
+        yield
+    except RookeryError as error:
+        if error.code != "upstream-failed":
+            raise
+        raise RookeryError("daemon-unreachable", f"the daemon broke off: {error.message}", LOGS) from None
 
 
 class _Listed(msgspec.Struct, rename="camel"):
@@ -87,7 +101,9 @@ class Hub:
         `toolsets` names those of Rookery's own that are wanted too, such as `workspace` or `project`.
         """
         client = await self._client(await self._path(workspace), ",".join(toolsets))
-        listed = [msgspec.json.decode(one, type=_Listed) for one in await client.list_all("tools/list", "tools")]
+        with _over_the_daemon():
+            told = await client.list_all("tools/list", "tools")
+        listed = [msgspec.json.decode(one, type=_Listed) for one in told]
         return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in listed}
 
     async def servers(self, workspace: Workspace | Path | str | None = None) -> dict[str, dict[str, Any]]:

@@ -49,15 +49,15 @@ class Line:
                 ) as answer:
                     told = await answer.read()
         except TimeoutError:
-            raise RookeryError("timeout", f"the daemon did not answer within {seconds:g} s", _LOGS) from None
+            raise RookeryError("timeout", f"the daemon did not answer within {seconds:g} s", LOGS) from None
         except (OSError, ValueError) as error:
-            raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", _LOGS) from None
+            raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", LOGS) from None
         if answer.status >= 400:
             raise error_of(told, answer.status)
         return msgspec.json.decode(told, type=kind, dec_hook=_made_of)
 
 
-_LOGS = "see `rookery logs`"
+LOGS = "see `rookery logs`"
 
 
 def segment(text: str) -> str:
@@ -80,7 +80,7 @@ def error_of(answer: bytes, status: int) -> RookeryError:
     try:
         told = msgspec.json.decode(answer, type=_Refused).error
     except msgspec.DecodeError:
-        return RookeryError("internal-error", f"the daemon answered {status}", _LOGS)
+        return RookeryError("internal-error", f"the daemon answered {status}", LOGS)
     return RookeryError(told.code, told.message, told.remedy, told.details)
 
 
