@@ -156,6 +156,12 @@ def test_the_session_that_was_used_last_comes_first() -> None:
     assert list(states(made)) == ["newest", "new", "old"]
 
 
+def test_a_root_was_used_when_a_child_of_it_was() -> None:
+    made = book(session("a", time=SessionTimes(updated=1)))
+    hear(made, SessionSeen(session("b", "a", time=SessionTimes(updated=3))))
+    assert made.last_used() == {"a": 3}
+
+
 # ---- what is left behind
 
 

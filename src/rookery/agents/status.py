@@ -93,6 +93,14 @@ class StatusBook:
         roots.sort(key=lambda one: (-one.time.updated, one.id))
         return tuple(self._state(one, tuple(asks.get(one.id, ()))) for one in roots)
 
+    def last_used(self) -> dict[str, float]:
+        """When each root, or a child of it, was used last."""
+        found: dict[str, float] = {}
+        for session in self._sessions.values():
+            if (root := self._root(session.id)) is not None:
+                found[root] = max(found.get(root, 0), session.time.updated)
+        return found
+
     def _state(self, session: Session, asks: tuple[Ask, ...]) -> SessionState:
         doing = self._doing.get(session.id)
         state: State = "interrupted" if session.id in self._cut_off else "idle"

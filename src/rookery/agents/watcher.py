@@ -75,6 +75,11 @@ class Watcher:
     def state(self, id_: str) -> SessionState | None:
         return self._book.state(id_)
 
+    @property
+    def last_used(self) -> dict[str, float]:
+        """When each root, or a child of it, was used last."""
+        return self._book.last_used()
+
     def learn(self, event: OfSessions) -> None:
         """Take in what is sure to be told by an event that is still on its way."""
         if self._known.is_set():

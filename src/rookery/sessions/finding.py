@@ -78,7 +78,7 @@ class Finding:
 
     async def find(self, id_: str, scope: Path | None) -> Found:
         rooms = self.rooms(scope)
-        await self._known(rooms)
+        await self.known(rooms)
         for room in rooms:
             if (session := room.session(id_)) is not None:
                 if is_hidden(session):
@@ -93,7 +93,7 @@ class Finding:
     async def open(self, scope: Path | None) -> list[SessionInfo]:
         """All root sessions, the one that was used last first."""
         rooms = self.rooms(scope)
-        await self._known(rooms)
+        await self.known(rooms)
         turn = asyncio.Semaphore(_AT_ONCE)
 
         async def told(room: Room, session: Session) -> SessionInfo | None:
@@ -113,7 +113,7 @@ class Finding:
         async with found.room.used() as life:
             yield life
 
-    async def _known(self, rooms: Iterable[Room]) -> None:
+    async def known(self, rooms: Iterable[Room]) -> None:
         """Wait a while for agents that run and have not yet told of their sessions."""
         lives = [room.life for room in rooms if room.life is room.tenant.agent.life]
         waiting = [life.watcher.known() for life in lives if life is not None and life.sessions is None]

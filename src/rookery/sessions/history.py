@@ -22,18 +22,25 @@ class History:
         return _newest(await self._runs(found.room, found.session), limit)
 
     async def all(self, scope: Path | None, limit: int) -> list[ToolRun]:
-        """Of all sessions. Those that were not used since the oldest of them began need not be read."""
-        sessions = [(room, one) for room in self._finding.rooms(scope) for one in room.roots()]
-        sessions.sort(key=lambda pair: -pair[1].time.updated)
+        """Of all sessions. Those that were not used since the oldest of them began need not be read.
+
+        Agents that do not work hide nothing of the others.
+        """
+        rooms = self._finding.rooms(scope)
+        await self._finding.known(rooms)
+        sessions = [(used[one.id], room, one) for room in rooms for used in [room.last_used()] for one in room.roots()]
+        sessions.sort(key=lambda each: -each[0])
         runs: list[ToolRun] = []
-        for room, session in sessions:
-            if len(runs) >= limit and session.time.updated < (runs[0].start or 0):
+        failed: RookeryError | None = None
+        for used, room, session in sessions:
+            if len(runs) >= limit and used < (runs[0].start or 0):
                 break
             try:
                 runs = _newest([*runs, *await self._runs(room, session)], limit)
             except RookeryError as error:
-                if error.code != "session-not-found":
-                    raise
+                failed = error if error.code != "session-not-found" else failed
+        if failed is not None and not runs:
+            raise failed
         return runs
 
     async def _runs(self, room: Room, session: Session) -> list[ToolRun]:

@@ -70,6 +70,13 @@ class Room:
         found = (self.session(one.id) for one in self.tenant.agent.sessions)
         return [one for one in found if one is not None]
 
+    def last_used(self) -> dict[str, float]:
+        """When each of them was, or a child of it: tools that are run by name leave the session itself as it was."""
+        found = {one.id: one.time.updated for one in self.roots()}
+        for id_, updated in self.life.watcher.last_used.items() if self.life is not None else ():
+            found[id_] = max(found.get(id_, 0), updated)
+        return found
+
     def state(self, id_: str) -> SessionState | None:
         if self.life is not None and self.life is self.tenant.agent.life and self.life.sessions is not None:
             return self.life.watcher.state(id_)

@@ -1,0 +1,74 @@
+"""The history of all sessions: one agent that does not work hides nothing of the others."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rookery.sessions.finding import Finding
+from rookery.sessions.history import History
+from rookery.sessions.records import ToolRun
+from rookery.system.errors import RookeryError
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+class Room:
+    """One session that ran one tool, whose agent may not work; it is known only after it was waited for."""
+
+    def __init__(self, id_: str, updated: float, works: bool, ran: float | None = None) -> None:
+        self.works, self.is_known, self._used = works, False, ran or updated
+        self._session = SimpleNamespace(id=id_, time=SimpleNamespace(updated=updated))
+        run = ToolRun(id=f"of {id_}", session_id=id_, tool="read", input={}, status="completed", start=self._used)
+
+        def messages(*, running: bool) -> list[Any]:
+            return [SimpleNamespace(parts=[run])]
+
+        async def read(session: Any) -> Any:
+            return SimpleNamespace(messages=messages)
+
+        self.ledger = SimpleNamespace(book=read)
+
+    def roots(self) -> list[Any]:
+        return [self._session] if self.is_known else []
+
+    def last_used(self) -> dict[str, float]:
+        return {self._session.id: self._used}
+
+    def running(self, id_: str) -> bool:
+        return False
+
+    @asynccontextmanager
+    async def used(self) -> AsyncGenerator[Any]:
+        if not self.works:
+            raise RookeryError("agent-unavailable", "it does not start")
+
+        async def children(id_: str) -> list[Any]:
+            return []
+
+        yield SimpleNamespace(client=SimpleNamespace(children=children))
+
+
+@requirement("session.history.get")
+async def test_an_agent_that_does_not_work_hides_no_runs_of_the_others_unless_there_are_no_others() -> None:
+    rooms = [Room("ses_1", 3, works=True), Room("ses_2", 2, works=False), Room("ses_3", 1, works=True)]
+
+    async def known(rooms: list[Room]) -> None:
+        for room in rooms:
+            room.is_known = True
+
+    def history(*seen: Room) -> History:
+        def visible(scope: object) -> list[Room]:
+            return list(seen)
+
+        return History(cast(Finding, SimpleNamespace(rooms=visible, known=known)))
+
+    assert [one.id for one in await history(*rooms).all(None, 20)] == ["of ses_3", "of ses_1"]
+    # A tool that was run by name leaves its session as old as it was.
+    rooms[2] = Room("ses_3", 1, works=True, ran=4)
+    assert [one.id for one in await history(*rooms).all(None, 1)] == ["of ses_3"]
+    with pytest.raises(RookeryError, match="does not start"):
+        await history(rooms[1]).all(None, 20)
