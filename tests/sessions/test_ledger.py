@@ -10,8 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from rookery.agents.events import TurnFailed
 from rookery.agents.message_events import MessageSeen, PartSeen
-from rookery.agents.records import MessageInfo, Session, SessionTimes
+from rookery.agents.records import Fault, MessageInfo, Session, SessionTimes
 from rookery.sessions.ledger import Ledger
 from rookery.sessions.shelf import Shelf
 from rookery.system.errors import RookeryError
@@ -146,3 +147,11 @@ async def test_d18_readers_cancelled_at_whatever_moment_leave_nothing_behind() -
             ledger.drop(SESSION.id)
     assert await contents(ledger) == ["one"]
     assert len(opencode.asked) > 50
+
+
+async def test_a_turn_that_fails_while_messages_are_read_has_failed() -> None:
+    for read in (Ledger.tally, Ledger.book):
+        ledger, opencode, _ = a_ledger()
+        opencode.meanwhile.append(lambda ledger=ledger: ledger.hear(TurnFailed("ses_1", Fault("APIError"))))
+        await read(ledger, SESSION)
+        assert (await ledger.tally(SESSION)).failed

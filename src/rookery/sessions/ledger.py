@@ -42,7 +42,7 @@ class Ledger:
         self._shelf, self._used = shelf, used
         self._tallies: dict[str, Tally] = {}
         # What was heard of a session while it was being read.
-        self._meanwhile: dict[str, list[OfMessages]] = {}
+        self._meanwhile: dict[str, list[OfMessages | TurnFailed]] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Grows when events may have been missed.
         self._epoch = 0
@@ -53,11 +53,9 @@ class Ledger:
         id_ = event.session
         if (tally := self._tallies.get(id_)) is not None and isinstance(event, MessageSeen | MessageGone | TurnFailed):
             tally.hear(event)
-        if isinstance(event, TurnFailed):
-            return
         if (meanwhile := self._meanwhile.get(id_)) is not None:
             meanwhile.append(event)
-        elif (book := self._shelf.look(id_)) is not None:
+        elif not isinstance(event, TurnFailed) and (book := self._shelf.look(id_)) is not None:
             self._write(book, event)
 
     def seen(self, session: Session) -> None:
@@ -118,7 +116,8 @@ class Ledger:
             book.whole = whole
             self._shelf.put(book)
             for event in meanwhile:
-                self._write(book, event)
+                if not isinstance(event, TurnFailed):
+                    self._write(book, event)
             return book
 
     @asynccontextmanager
@@ -131,11 +130,11 @@ class Ledger:
         finally:
             book.pins -= 1
 
-    async def _gathered(self, session: Session, kind: type[T]) -> tuple[list[T], list[OfMessages], bool]:
+    async def _gathered(self, session: Session, kind: type[T]) -> tuple[list[T], list[OfMessages | TurnFailed], bool]:
         """All messages, what was heard of them meanwhile, and whether there are no more; anew if events were missed."""
         while True:
             async with self._used() as life:
-                epoch, meanwhile = self._epoch, list[OfMessages]()
+                epoch, meanwhile = self._epoch, list[OfMessages | TurnFailed]()
                 self._meanwhile[session.id] = meanwhile
                 try:
                     found, whole = await _all_of(life.client, session.id, kind)
@@ -144,10 +143,10 @@ class Ledger:
                 if epoch == self._epoch:
                     return found, meanwhile, whole
 
-    def _count(self, session: Session, infos: list[MessageInfo], meanwhile: list[OfMessages]) -> Tally:
+    def _count(self, session: Session, infos: list[MessageInfo], meanwhile: list[OfMessages | TurnFailed]) -> Tally:
         found = self._tallies[session.id] = Tally.of(infos, session.time.updated)
         for event in meanwhile:
-            if isinstance(event, MessageSeen):
+            if isinstance(event, MessageSeen | TurnFailed):
                 found.hear(event)
         return found
 
