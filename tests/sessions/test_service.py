@@ -131,6 +131,7 @@ async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None
         await stage.until_is(one, first, "busy")
         await stage.agency.agents.stop(one)
         assert ((await waiting).found, (await waiting).note) == (False, "the session was closed")
+        assert (await waiting).closed
         assert (await sending).status == "error"
         assert [each.id for each in await sessions.list()] == [second]
         assert (await stage.agency.agents.process(one)).state == "stopped"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import TIMED_OUT
+from rookery.cli.failure import FAILED, TIMED_OUT
 from rookery.cli.session_names import SESSION, Record, Sessions, common, timeout as timeout_option
 from rookery.cli.session_times import since as since_option
 from rookery.cli.session_tool import run_line
@@ -38,7 +38,8 @@ Examples:
 def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: Any) -> None:
     """Wait for a message, a toast, idle, a tool or a file.
 
-    What is there already counts. Prints what was found; exits with 124 if time runs out, and tells what was seen last.
+    What is there already counts. Prints what was found; exits with 124 if time runs out, and tells what was seen last,
+    and with 1 if the session is closed meanwhile.
     """
     sessions = Sessions(no_start, timeout)
     body = {**_asked(given), "timeout": timeout * 1000}
@@ -53,7 +54,7 @@ def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: A
     if told["note"] and not as_json:
         output.narrate(visible(told["note"]))
     if not told["found"]:
-        sys.exit(TIMED_OUT)
+        sys.exit(FAILED if told["closed"] else TIMED_OUT)
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:

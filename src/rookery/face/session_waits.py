@@ -68,6 +68,8 @@ class SessionWaits:
         moment = since * 1000 if since is not None else None
         body = {"for": what, "timeout": timeout * 1000, **as_given(since=moment, **more)}
         found = await self._ask("POST", "/wait", Waited, body, seconds=timeout)
+        if check and found.closed:
+            raise RookeryError("session-not-found", f"{self.id} was closed before any {what} came", "begin another one")
         if check and not found.found:
             last = f"; seen last: {found.seen}" if found.seen else ""
             raise RookeryError("timeout", f"no {what} came within {timeout:g} s{last}", found.note or "")

@@ -138,6 +138,7 @@ class Waited(Answer, frozen=True, kw_only=True):
     """What came of a wait: what was waited for where `found`, else what was `seen` last.
 
     `match` is the text that fits the pattern; `note` tells why a wait ended early or what its session waits for.
+    `closed`: it ended early because its session was closed.
     """
 
     found: bool
@@ -150,6 +151,7 @@ class Waited(Answer, frozen=True, kw_only=True):
     session: SessionInfo | None = None
     seen: str | None = None
     note: str | None = None
+    closed: bool = False
 
 
 class Closed(Answer, frozen=True, kw_only=True):

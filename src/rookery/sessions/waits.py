@@ -164,7 +164,7 @@ class Waits:
     ) -> Waited:
         async def look_while_open() -> Waited | None:
             if found.room.session(found.id) is None:
-                return Waited(found=False, note="the session was closed")
+                return Waited(found=False, closed=True, note="the session was closed")
             return await look()
 
         async with found.room.used(), found.room.ledger.held(found.session):
