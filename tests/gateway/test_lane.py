@@ -98,9 +98,9 @@ async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: Noted, er
         habit = await a_habit(gateway, era, view_of(folder))
         await habit.call({"x": 1})
         assert lane.count() == (1, 0)
-        usage = gateway.parts.doors.usages.find(folder.resolve())
-        assert usage is not None and usage.clients == 1
-        *_, before, _, came, went = usage.traffic.lines()
+        usages = gateway.parts.doors.usages
+        assert usages.clients(folder.resolve()) == 1
+        *_, before, _, came, went = usages.lines(folder.resolve())
         assert (came.direction, came.method, came.tool) == ("in", "tools/call", "one__echo")
         assert (went.direction, went.tool, went.error) == ("out", "one__echo", None) and went.ms is not None
         assert came.bytes == before.bytes + len('"x": 1') and came.id == before.id + 1  # type: ignore[operator]
