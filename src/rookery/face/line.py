@@ -54,7 +54,13 @@ class Line:
             raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", LOGS) from None
         if answer.status >= 400:
             raise error_of(told, answer.status)
-        return msgspec.json.decode(told, type=kind, dec_hook=_made_of)
+        try:
+            return msgspec.json.decode(told, type=kind, dec_hook=_made_of)
+        except msgspec.DecodeError as error:
+            told_wrong = f"the daemon's answer to {path} is not what was expected: {error}"
+            raise RookeryError(
+                "internal-error", told_wrong, "the daemon may be of another version: restart it"
+            ) from None
 
 
 LOGS = "see `rookery logs`"

@@ -66,6 +66,10 @@ class Making:
             await life.client.show_toast(message, title, variant, duration)
 
     async def _at(self, directory: str, scope: Path | None) -> Workspace:
+        if not directory.startswith("/"):
+            raise RookeryError(
+                "invalid-input", f"{directory!r} is no absolute path", "give the whole path of a workspace"
+            )
         found = await self._workspaces.finding.find_at(directory)
         if found is None:
             message = f"{directory} is not a workspace"

@@ -35,7 +35,9 @@ class Holds:
         await self._released[name].wait()
 
 
-def routes(player: Answers, log: RequestLog, holds: Holds) -> Starlette:
+def routes(player: Answers, log: RequestLog, holds: Holds | None = None) -> Starlette:
+    """Without `holds` there are no steps that wait."""
+
     async def complete(request: Request) -> "Response | Play":
         try:
             asked = Asked.of(await request.body(), request.headers)
@@ -50,7 +52,7 @@ def routes(player: Answers, log: RequestLog, holds: Holds) -> Starlette:
             log.end(log.add("unforeseen", asked, error.nearest, problem), "answered")
             return _error(400, final(problem))
         framed = Framed(reply, asked, int(SYSTEM_CLOCK.wall()))
-        return Play(framed, log.add(reply.kind, asked, reply.place), log, holds)
+        return Play(framed, log.add(reply.kind, asked, reply.place), log, holds or Holds())
 
     async def models(request: Request) -> Response:
         return _json({"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "rookery"}]})
@@ -61,6 +63,7 @@ def routes(player: Answers, log: RequestLog, holds: Holds) -> Starlette:
         return _json({"requests": found, "dropped": log.dropped})
 
     async def release(request: Request) -> Response:
+        assert holds is not None
         holds.release(request.path_params["hold"])
         return _json({"released": request.path_params["hold"]})
 
@@ -73,7 +76,7 @@ def routes(player: Answers, log: RequestLog, holds: Holds) -> Starlette:
             Route("/v1/chat/completions", complete, methods=["POST"]),
             Route("/v1/models", models),
             Route("/requests", asked_so_far),
-            Route("/release/{hold}", release, methods=["POST"]),
+            *([Route("/release/{hold}", release, methods=["POST"])] if holds is not None else []),
         ],
         exception_handlers={404: unknown, 405: unknown},
     )

@@ -4,7 +4,7 @@ import asyncio
 
 from rookery.sessions.executing_plays import Plays
 from rookery.testing.request_log import RequestLog
-from rookery.testing.routes import Holds, routes
+from rookery.testing.routes import routes
 from rookery.testing.serving import Admits, Served, serve
 from rookery.testing.tool_player import ToolPlayer
 
@@ -13,7 +13,7 @@ class ToolModel:
     """Listens from when its port is first asked for. What agents send to it is not kept."""
 
     def __init__(self, plays: Plays, admits: Admits) -> None:
-        self._app = routes(ToolPlayer(plays), RequestLog(kept=0), Holds())
+        self._app = routes(ToolPlayer(plays), RequestLog(kept=0))
         self._admits = admits
         self._turn = asyncio.Lock()
         self._served: Served | None = None
