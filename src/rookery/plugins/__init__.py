@@ -1,0 +1,1 @@
+"""Hooks for third parties; what is built in is a plugin too."""
