@@ -1,0 +1,62 @@
+"""What a plugin may say of itself, and what is refused at once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from rookery.plugins import House, Plugin, RookeryError, SessionEvent
+from rookery.plugins.events import HOOKS
+from tests.support.requirements import requirement
+
+
+@requirement("plugin.hook.registry")
+def test_a_hook_that_does_not_exist_is_an_error_at_once_with_the_nearest_and_all_that_do() -> None:
+    plugin = Plugin("notify")
+    with pytest.raises(RookeryError) as caught:
+        plugin.on("session.idel")
+    assert "did you mean 'session.idle'?" in caught.value.message
+    assert set(caught.value.details) == set(HOOKS)
+    assert not plugin.hooks
+
+
+def test_a_plugin_holds_what_was_given_to_it_and_leaves_the_functions_as_they_are() -> None:
+    plugin = Plugin("notify", version="1.0", description="Says so.")
+
+    @plugin.on("session.idle")
+    @plugin.on("session.error")
+    async def told(event: SessionEvent, house: House) -> None: ...
+
+    @plugin.action("reset", description="Begin anew.")
+    def reset(args: Mapping[str, Any], house: House) -> None: ...
+
+    @plugin.state
+    def state(house: House) -> Mapping[str, Any]:
+        return {}
+
+    assert [(one.name, one.run) for one in plugin.hooks] == [("session.error", told), ("session.idle", told)]
+    assert plugin.actions["reset"].run is reset
+    assert plugin.telling is state
+    assert plugin.starting is plugin.stopping is None
+
+
+@pytest.mark.parametrize("name", ["", "Notify", "9lives", "a b", "state_files", "a/b", "-a", "a" * 65])
+def test_a_name_that_could_not_be_typed_or_kept_in_a_file_is_refused(name: str) -> None:
+    with pytest.raises(RookeryError, match="is no name for"):
+        Plugin(name)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        lambda plugin: plugin.action("reset")(print),
+        lambda plugin: plugin.state(print),
+        lambda plugin: plugin.start(print),
+        lambda plugin: plugin.stop(print),
+    ],
+)
+def test_what_there_can_be_one_of_is_refused_the_second_time(twice: Callable[[Plugin], Any]) -> None:
+    plugin = Plugin("notify")
+    twice(plugin)
+    with pytest.raises(RookeryError, match="two"):
+        twice(plugin)
