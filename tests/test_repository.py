@@ -25,11 +25,12 @@ MAY_IMPORT = {
     "files": {"system"},
     "agents": {"system", "wire", "workspaces"},
     "sessions": {"system", "workspaces", "agents"},
-    "plugins": {"system", "sessions"},
+    "plugins": {"system", "workspaces", "agents", "sessions"},
     "toolsets": {"system", "wire", "gateway", "workspaces", "files", "agents", "sessions", "plugins"},
     "api": {"system", "wire", "gateway", "upstreams", "guard", "workspaces", "agents", "sessions", "plugins"},
     "cli": {"system"},
     "face": {"system", "wire", "cli", "sessions"},
+    "demo": {"system", "agents", "sessions", "cli", "face", "testing"},
     "testing": {"system", "wire", "agents", "sessions"},
 }
 WIRES_ALL = {"daemon"}

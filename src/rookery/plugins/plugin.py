@@ -36,12 +36,16 @@ class Hook:
 
 @dataclass(frozen=True)
 class Action:
-    """`run(args, house)`: `args` is a mapping, or of the type `takes` if there is one; answers plain data."""
+    """`run(args, house)`: `args` is a mapping, or of the type `takes` if there is one; answers plain data.
+
+    Only a `scoped` one, which heeds `house.scope`, is for whoever holds the token of a workspace.
+    """
 
     name: str
     description: str
     run: Function
     takes: type[msgspec.Struct] | None = None
+    scoped: bool = False
 
 
 class Plugin:
@@ -73,15 +77,18 @@ class Plugin:
         return added
 
     def action(
-        self, name: str, *, description: str = "", takes: type[msgspec.Struct] | None = None
+        self, name: str, *, description: str = "", takes: type[msgspec.Struct] | None = None, scoped: bool = False
     ) -> Callable[[F], F]:
-        """What `trigger_plugin_action` can ask for. Arguments that do not fit `takes` never reach the function."""
+        """What `trigger_plugin_action` can ask for. Arguments that do not fit `takes` never reach the function.
+
+        It is for the owner only, unless it is `scoped`: then it must touch nothing outside of `house.scope`.
+        """
         _require_name(name, f"an action of {self.name}")
         if name in self.actions:
             raise RookeryError("invalid-input", f"plugin {self.name} has two actions {name!r}", "name one otherwise")
 
         def added(run: F) -> F:
-            self.actions[name] = Action(name, description, run, takes)
+            self.actions[name] = Action(name, description, run, takes, scoped)
             return run
 
         return added
