@@ -15,6 +15,7 @@ COMMANDS = {
     "status": ("rookery.cli.status", "Show the daemon, workspaces, agents and servers."),
     "doctor": ("rookery.cli.handover", "Check this machine, one row a check, changing nothing."),
     "logs": ("rookery.cli.logs", "Show the daemon's log."),
+    "demo": ("rookery.cli.demo", "See it work: two agents on a throw-away project."),
     "project": ("rookery.cli.project", "The repositories that Rookery knows."),
     "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
     "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
@@ -30,6 +31,7 @@ COMMANDS = {
 
 EPILOG = """\b
 Examples:
+  rookery demo           see it work, on a throw-away project
   rookery up -d          start the daemon in the background, on this repository
   rookery status         what is running
   rookery doctor         what is missing on this machine

@@ -39,7 +39,7 @@ def diff(name: str | None, stat: bool, project: str | None, as_json: bool, no_st
     elif stat:
         output.answer(_files(found["files"]))
     else:
-        output.answer("\n".join(map(_painted, output.foreign(found["text"]).split("\n"))))
+        output.answer("\n".join(map(painted, output.foreign(found["text"]).split("\n"))))
     for left_out in found["cut"]:
         output.narrate(f"left out: {visible(left_out)}")
 
@@ -57,6 +57,6 @@ def _count(sign: str, count: int | None) -> str:
     return "" if count is None else f"{sign}{count}"
 
 
-def _painted(line: str) -> str:
+def painted(line: str) -> str:
     style = next((style for start, style in _STYLES if line.startswith(start)), None)
     return output.paint(line, style) if style else line

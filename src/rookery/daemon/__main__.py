@@ -78,6 +78,19 @@ def _model(parser: Parser) -> Callable[[Any], int]:
     return run
 
 
+def _demo(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--pictures", type=Path)
+    for flag in ("--once", "--keep", "--json"):
+        parser.add_argument(flag, action="store_true")
+
+    def run(given: Any) -> int:
+        from rookery.daemon.demo import run_demo
+
+        return run_demo(once=given.once, keep=given.keep, as_json=given.json, pictures=given.pictures)
+
+    return run
+
+
 def _bridge(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--workspace")
     parser.add_argument("--of")
@@ -123,6 +136,7 @@ _COMMANDS: dict[str, Command] = {
     "doctor": _doctor,
     "config": _config,
     "model": _model,
+    "demo": _demo,
     "bridge": _bridge,
     "client": _client,
 }

@@ -1,0 +1,31 @@
+"""`rookery demo`."""
+
+import os
+
+import click
+
+from rookery.cli.handover import hand_over
+
+_EPILOG = """\b
+Examples:
+  rookery demo                              until Ctrl-C
+  rookery demo --once                       ends by itself
+  rookery demo --once --json --pictures .   for programs; the screenshots stay here
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--once", is_flag=True, help="End when the tour is over, instead of waiting for Ctrl-C.")
+@click.option("--pictures", type=click.Path(file_okay=False), help="Save the screenshots here, where they stay.")
+@click.option("--keep", is_flag=True, help="Leave the folder of the demo behind. What runs is ended all the same.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, and tell nothing meanwhile.")
+def demo(once: bool, pictures: str | None, keep: bool, as_json: bool) -> None:
+    """See it work: two agents on a throw-away project.
+
+    They are real OpenCodes on a scripted model, so that no key is needed. They edit files, call a tool of an MCP server
+    through Rookery and show toasts. All of it lives in a temporary folder with a daemon of its own: your projects,
+    sessions and settings are not touched. OpenCode is fetched from npm if it is not here yet, and stays.
+    """
+    words = [f"--pictures={os.path.abspath(pictures)}"] if pictures else []  # noqa: PTH100 - pathlib costs as much as click
+    chosen = {"--once": once, "--keep": keep, "--json": as_json}
+    hand_over("demo", *words, *(word for word, wanted in chosen.items() if wanted))
