@@ -16,6 +16,10 @@ class ChannelClosed(Exception):
     """The connection is gone, and with it every answer that was still to come; says why."""
 
 
+class NotSignedIn(ChannelClosed):
+    """The server wants to know who asks, or lets that one do less than was asked for."""
+
+
 class SessionLost(Exception):
     """The server does not know the session any more; nothing of the request was done."""
 

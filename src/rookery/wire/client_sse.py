@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
 from rookery.system.tasks import TaskSet
-from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport
+from rookery.wire.channel import ChannelClosed, Heard, Lost, NoSuchTransport, NotSignedIn
 from rookery.wire.http_request import Requests
 from rookery.wire.jsonrpc import Id, Response, WireError, decode
 from rookery.wire.pending import Pending
-from rookery.wire.remote import EVENTS, Remote, told
+from rookery.wire.remote import EVENTS, Remote, challenge_of, told
 from rookery.wire.sse_parser import ServerSentEvent, SseParser
 
 _ENDPOINT_SECONDS = 10.0
@@ -52,7 +52,8 @@ class SseChannel(Remote):
             with await self.exchange(await self._endpoint, "POST", headers, message) as answer:
                 if answer.status >= 300:
                     text = (await answer.next())[:300].decode("utf-8", "replace")
-                    raise ChannelClosed(f"HTTP {answer.status}: {text}")
+                    kind = ChannelClosed if challenge_of(answer) is None else NotSignedIn
+                    raise kind(f"HTTP {answer.status}: {text}")
                 answer.leave()
         except (OSError, ValueError) as error:
             raise ChannelClosed(told(error)) from None

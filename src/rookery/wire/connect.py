@@ -104,6 +104,8 @@ async def _discover(client: Client) -> bool:
             wanted = next(one for one in supported if one in revisions.MODERN)
             continue
         except RookeryError as error:
+            if error.code == "needs-auth":
+                raise
             if error.code == "upstream-failed":
                 # Some servers do not survive a question before the handshake.
                 await client.channel.close()

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from rookery.system.errors import RookeryError
 from rookery.wire.asking import Listener, Ourselves
-from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, SessionLost
+from rookery.wire.channel import Channel, ChannelClosed, NoSuchTransport, NotSignedIn, SessionLost
 from rookery.wire.jsonrpc import INTERNAL_ERROR, Id, WireError, encode_notification
 from rookery.wire.running import InFlight
 from rookery.wire.sent import Sent
@@ -122,7 +122,8 @@ class Requester:
             await self._give_up(number, method, "cancelled")
             raise
         except ChannelClosed as error:
-            raise RookeryError("upstream-failed", f"{method}: {error}") from None
+            code = "needs-auth" if isinstance(error, NotSignedIn) else "upstream-failed"
+            raise RookeryError(code, f"{method}: {error}") from None
         if response.error is not None:
             raise _wire_error(response.error)
         return response.result
