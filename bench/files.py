@@ -27,6 +27,7 @@ from rookery.files.ignoring import TrackedOnce
 from rookery.files.just import Just
 from rookery.files.reading import Content
 from rookery.files.sandbox import Root
+from rookery.files.scanning import Folders
 from rookery.files.secrets import Denied
 from rookery.system.git import Git
 from rookery.system.ids import new_id
@@ -203,7 +204,7 @@ class Tools:
         return await reading.read(self._root, path, max_bytes=most)
 
     def anew(self) -> "Tools":
-        self._root.tracked, self._root.denied = TrackedOnce(), Denied()
+        self._root.tracked, self._root.folders, self._root.denied = TrackedOnce(), Folders(), Denied()
         return self
 
     async def call(self, tool: str, **arguments: Any) -> bytes:

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from itertools import groupby, repeat
-from typing import Literal, cast
+from itertools import repeat
+from typing import Literal
 
 import msgspec
 
@@ -20,6 +20,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     type: Type
     size: int | None = None
     denied: str = ""
+
+    def in_json(self) -> str:
+        if is_plain(self.path) and self.size is None and not self.denied:
+            return f'{{"path":"{self.path}","type":"{self.type}","size":null,"denied":""}}'
+        return msgspec.json.encode(_shown(self)).decode()
 
 
 class Files(msgspec.Struct, frozen=True, gc=False):
@@ -85,12 +90,7 @@ def spread(rows: Iterable[Row]) -> list[Entry]:
 
 def in_json(rows: Iterable[Row], before: str, after: str) -> str:
     """The same as a list in JSON, between two texts."""
-    parts: list[str] = []
-    for kind, group in groupby(rows, type):
-        if kind is Files:
-            parts += [row.in_json() for row in cast(Iterable[Files], group)]
-        else:
-            parts.append(msgspec.json.encode([_shown(row) for row in cast(Iterable[Entry], group)])[1:-1].decode())
+    parts = [row.in_json() for row in rows]
     if not parts:
         return f"{before}[]{after}"
     # The whole is large, and copied only once this way.

@@ -96,7 +96,7 @@ async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bo
     while pending.more and pending.count < wanted:
         if scope.depth > 1:
             await ignoring.learn_tracked()
-        walk = Walk(scope, root.denied, pending.seen, most, ignoring.tracked)
+        walk = Walk(scope, root.folders, root.denied, pending.seen, most, ignoring.tracked)
         await _in_thread(root, walk.begin)
         while walk.unknown:
             ignored = await ignoring.among(walk.unknown)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rookery.files.ignoring import TrackedOnce
 from rookery.files.paging import Paging
 from rookery.files.paths import outside, parse, shown
+from rookery.files.scanning import Folders
 from rookery.files.secrets import Denied
 from rookery.system import openat2
 from rookery.system.beneath import FILE, FOLDER, PATH, Beneath
@@ -60,6 +61,7 @@ class Root:
         self.denied = denied or Denied()
         self.paging = Paging()
         self.tracked = TrackedOnce()
+        self.folders = Folders()
         _check_root(path)
         try:
             self._fd = os.open(path, PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -8,7 +8,7 @@ import msgspec
 
 from rookery.files.entries import Entry, Files, Row, Type, is_plain, last_path
 from rookery.files.ignoring import Tracked
-from rookery.files.scanning import scan, sizes_of
+from rookery.files.scanning import Folders, sizes_of
 from rookery.files.secrets import Denied
 from rookery.system.beneath import FOLDER, Beneath
 
@@ -34,8 +34,11 @@ class Walk:
     entered only then: an ignored one may be larger than all the rest.
     """
 
-    def __init__(self, scope: Scope, denied: Denied, after: Names, most: int, tracked: Tracked) -> None:
-        self._scope, self._denied, self._after, self._most, self._tracked = scope, denied, after, most, tracked
+    def __init__(
+        self, scope: Scope, folders: Folders, denied: Denied, after: Names, most: int, tracked: Tracked
+    ) -> None:
+        self._scope, self._folders, self._denied, self._tracked = scope, folders, denied, tracked
+        self._after, self._most = after, most
         self.rows: list[Row] = []
         self.unknown: list[str] = []
         self._waiting: set[str] = set()
@@ -97,7 +100,9 @@ class Walk:
         level = prefix.count("/") - len(self._scope.start)
         least = after[0] if after else ""
         # One more than are wanted, because the first may have been told before.
-        names, types, whole = scan(folder, least, self._most + 1, hidden=self._scope.hidden, inside=level > 0)
+        names, types, whole = self._folders.scan(
+            folder, least, self._most + 1, hidden=self._scope.hidden, inside=level > 0
+        )
         denied = self._denied.among(path, names, types)
         deeper = level + 1 < self._scope.depth
         if after and names[:1] == [after[0]]:
@@ -127,8 +132,9 @@ class Walk:
             if name not in types and name not in denied:
                 run.append(name)
                 continue
-            self._add_files(folder, prefix, run)
-            run = []
+            if run:
+                self._add_files(folder, prefix, run)
+                run = []
             if self._left <= 0:
                 break
             entry = Entry(prefix + name, types.get(name, "file"), None, denied.get(name, ""))
