@@ -118,6 +118,10 @@ class AgentClient:
         body = {"time": {"archived": int(milliseconds)}}
         return await self.link.ask("PATCH", await self._at(id_), Session, body=body, session=id_)
 
+    async def todos(self, id_: str, kind: type[T]) -> list[T]:
+        """The list of what is to do that a session keeps for itself."""
+        return await self.link.ask("GET", await self._at(id_, "/todo"), list[kind], session=id_)
+
     async def statuses(self) -> dict[str, Doing]:
         """What each session does that is not idle."""
         return await self.link.ask("GET", "/session/status", dict[str, Doing])

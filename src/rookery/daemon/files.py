@@ -117,6 +117,17 @@ class FilesService:
             found.root.denied = dataclasses.replace(self._denied, workspaces=inside)
         return found
 
+    def tasks(self, ground: Ground) -> WorkspaceTasks:
+        return WorkspaceTasks(
+            ground.workspace,
+            self.just,
+            self.justfiles,
+            self.workspaces.workspaces,
+            ground.failures,
+            ground.running,
+            self.task_seconds,
+        )
+
     async def _opened(self, directory: Path) -> Ground:
         found = self._grounds.get(directory)
         mark = _mark(directory)
@@ -152,16 +163,7 @@ class _Place:
         return (await self._ground()).root
 
     async def tasks(self) -> WorkspaceTasks:
-        ground, files = await self._ground(), self._files
-        return WorkspaceTasks(
-            ground.workspace,
-            files.just,
-            files.justfiles,
-            files.workspaces.workspaces,
-            ground.failures,
-            ground.running,
-            files.task_seconds,
-        )
+        return self._files.tasks(await self._ground())
 
     async def context(self, call: Call) -> Context:
         ground = await self._ground()

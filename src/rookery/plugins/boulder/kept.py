@@ -56,9 +56,14 @@ def enforced(kept: Kept, now: float) -> Kept:
     return replace(kept, iteration=kept.iteration + 1, last_enforcement=now, attempted=now, enforced=True)
 
 
-def unsent(before: Kept, now: float) -> Kept:
-    """The one that was about to be sent was not."""
-    return replace(before, failures=before.failures + 1, attempted=now)
+def unsent(kept: Kept, before: float | None, now: float) -> Kept:
+    """The one that was about to be sent was not; `before` is when the last one was."""
+    return replace(taken_back(kept, before), failures=kept.failures + 1, attempted=now)
+
+
+def taken_back(kept: Kept, before: float | None) -> Kept:
+    """The one that was about to be sent is not wanted any more."""
+    return replace(kept, iteration=max(kept.iteration - 1, 0), last_enforcement=before, enforced=False)
 
 
 # ---- what the owner asks for

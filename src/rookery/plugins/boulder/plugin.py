@@ -1,0 +1,138 @@
+"""Boulder as a plugin: what it hears, tells and does."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rookery import __version__
+from rookery.plugins.boulder.service import Boulder
+from rookery.plugins.boulder.switches import Level
+from rookery.plugins.events import AskEvent, MessageEvent, SessionEvent, ToolEvent
+from rookery.plugins.house import House
+from rookery.plugins.plugin import Plugin
+from rookery.system.errors import RookeryError
+
+NAME = "boulder"
+_ABOUT = "Tells a session that has stopped with work left to go on. Off until it is switched on."
+
+
+class For(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Exactly one of the three: a session's id, a workspace's folder, or a project's id."""
+
+    sessionId: str | None = None
+    workspace: str | None = None
+    project: str | None = None
+
+    def subject(self) -> tuple[Level, str]:
+        given: list[tuple[Level, str | None]] = [
+            ("session", self.sessionId),
+            ("workspace", self.workspace),
+            ("project", self.project),
+        ]
+        named: list[tuple[Level, str]] = [(level, value) for level, value in given if value]
+        if len(named) != 1:
+            raise RookeryError("invalid-input", "it is not clear for what", "give sessionId, workspace or project")
+        return named[0]
+
+
+class On(For, kw_only=True):
+    """`checks` are `todos`, `plan:<file>` and `just:<task>`, with commas between them; `budget` is for a session."""
+
+    checks: str | None = None
+    budget: int | None = None
+
+
+class One(msgspec.Struct, forbid_unknown_fields=True):
+    sessionId: str
+
+
+class Budget(One):
+    """Without a budget it is the default again."""
+
+    budget: int | None = None
+
+
+class Log(msgspec.Struct, forbid_unknown_fields=True):
+    sessionId: str | None = None
+    limit: int = 50
+
+
+def boulder_plugin(boulder: Boulder) -> Plugin:
+    plugin = Plugin(NAME, version=__version__, description=_ABOUT)
+    _hears(plugin, boulder)
+    _obeys(plugin, boulder)
+
+    @plugin.start
+    async def start(house: House) -> None:
+        await boulder.start(house)
+
+    @plugin.stop
+    async def stop(house: House) -> None:
+        boulder.stop()
+
+    @plugin.state
+    async def state(house: House) -> Mapping[str, Any]:
+        return await boulder.state(house.scope)
+
+    return plugin
+
+
+def _hears(plugin: Plugin, boulder: Boulder) -> None:
+    @plugin.on("session.created")
+    @plugin.on("session.idle")
+    @plugin.on("session.busy")
+    @plugin.on("session.error")
+    @plugin.on("session.closed")
+    async def session(event: SessionEvent, house: House) -> None:
+        await boulder.hearing.session(event)
+
+    @plugin.on("message.added")
+    async def message(event: MessageEvent, house: House) -> None:
+        await boulder.hearing.message(event)
+
+    @plugin.on("tool.started")
+    @plugin.on("tool.finished")
+    async def tool(event: ToolEvent, house: House) -> None:
+        await boulder.hearing.tool(event)
+
+    @plugin.on("ask.opened")
+    @plugin.on("ask.answered")
+    async def ask(event: AskEvent, house: House) -> None:
+        await boulder.hearing.ask(event)
+
+
+def _obeys(plugin: Plugin, boulder: Boulder) -> None:
+    @plugin.action("on", description="Switch it on for a session, a workspace or a project.", takes=On)
+    async def on(args: On, house: House) -> Any:
+        level, subject = args.subject()
+        return await boulder.switch(house.scope, level, subject, on=True, checks=args.checks, budget=args.budget)
+
+    @plugin.action("off", description="Switch it off for a session, a workspace or a project.", takes=For)
+    async def off(args: For, house: House) -> Any:
+        level, subject = args.subject()
+        return await boulder.switch(house.scope, level, subject, on=False, checks=None, budget=None)
+
+    @plugin.action("pause", description="Hold it back in a session until it is resumed.", takes=One)
+    async def pause(args: One, house: House) -> Any:
+        return await boulder.order(house.scope, args.sessionId, "pause")
+
+    @plugin.action("resume", description="Let it go on after a pause, a stop or failures.", takes=One)
+    async def resume(args: One, house: House) -> Any:
+        return await boulder.order(house.scope, args.sessionId, "resume")
+
+    @plugin.action("stop", description="End it in a session; `stopRequested` is true from then on.", takes=One)
+    async def stop(args: One, house: House) -> Any:
+        return await boulder.order(house.scope, args.sessionId, "stop")
+
+    @plugin.action("reset", description="Begin anew in a session, with nothing spent.", takes=One)
+    async def reset(args: One, house: House) -> Any:
+        return await boulder.order(house.scope, args.sessionId, "reset")
+
+    @plugin.action("budget", description="Set how many enforcements a session gets.", takes=Budget)
+    async def budget(args: Budget, house: House) -> Any:
+        return await boulder.order(house.scope, args.sessionId, "budget", args.budget)
+
+    @plugin.action("log", description="What it did, and what was asked of it.", takes=Log)
+    async def log(args: Log, house: House) -> Any:
+        return msgspec.to_builtins(await boulder.log(house.scope, args.limit, args.sessionId))

@@ -1,0 +1,37 @@
+"""For what the owner has switched boulder on or off. Touches nothing outside."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+Level = Literal["project", "workspace", "session"]
+LEVELS: tuple[Level, ...] = ("session", "workspace", "project")
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """`subject` is a project's id, a workspace's folder, or a session's id; `checks` are those declared with it."""
+
+    level: Level
+    subject: str
+    enabled: bool
+    checks: str | None = None
+    at: float = 0
+
+
+class Switches:
+    """The narrowest that says something about a session decides; without any it is off."""
+
+    def __init__(self, given: Iterable[Switch] = ()) -> None:
+        self._all = {(one.level, one.subject): one for one in given}
+
+    def set(self, switch: Switch) -> None:
+        self._all[switch.level, switch.subject] = switch
+
+    def of(self, project: str, workspace: str, session: str) -> Switch | None:
+        subjects = {"session": session, "workspace": workspace, "project": project}
+        found = (self._all.get((level, subjects[level])) for level in LEVELS)
+        return next((one for one in found if one is not None), None)
+
+    def all(self) -> list[Switch]:
+        return list(self._all.values())
