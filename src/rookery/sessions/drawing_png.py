@@ -69,7 +69,9 @@ def _row(row: Sequence[Placed], width: int, scale: int) -> bytes:
         plain = one.cell.text in ("", " ") and not (one.look.underline or one.look.strike)
         if plain and one.look.background == ground:
             continue
-        image.paste(_tile(" " if plain else one.cell.text, one.look, one.cell.width, scale), (one.column * step, 0))
+        image.paste(
+            _tile(" " if plain else one.cell.text or " ", one.look, one.cell.width, scale), (one.column * step, 0)
+        )
     data, line = image.tobytes(), width * 3
     return b"\0" + b"\0".join([data[at : at + line] for at in range(0, len(data), line)])
 
@@ -102,11 +104,13 @@ def _letters(
     draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont, look: Look, width: int, scale: int
 ) -> None:
     """A character, and what combines with it as far as the font has that; a narrow one stands in the middle."""
-    known = text[0] + "".join(char for char in text[1:] if _has(font, char))
+    known = [text[0], *(char for char in text[1:] if _has(font, char))]
     left = (width - font.getlength(text[0])) // 2 if width > CELL_WIDTH * scale else 0
     baseline = _font(False, False, scale).getmetrics()[0]
     for shift in (0, scale) if look.bold and look.italic else (0,):
-        draw.text((left + shift, baseline), known, look.foreground, font, anchor="ls")
+        for char in known:
+            # In a font of one width even what combines is as wide as all, and is put over its character.
+            draw.text((left + shift, baseline), char, look.foreground, font, anchor="ls")
 
 
 def _shapes(image: Image.Image, shapes: Shapes, look: Look) -> None:

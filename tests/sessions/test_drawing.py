@@ -1,0 +1,183 @@
+"""Pictures of screens, looked at pixel by pixel and element by element."""
+
+import asyncio
+import dataclasses
+import io
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given, settings, strategies
+from PIL import Image
+
+from rookery.sessions.drawing import draw, drawn, is_ours
+from rookery.sessions.lettering import cells_of, screen_of
+from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Cursor, Screen, Style
+from rookery.system.errors import RookeryError
+from tests.support.requirements import requirement
+
+SVG = "{http://www.w3.org/2000/svg}"
+RED, BLUE = "#ff0000", "#0000ff"
+
+
+def screen(*rows: list[Cell], columns: int = 20) -> Screen:
+    return screen_of(rows, columns, len(rows))
+
+
+def image(of: Screen, scale: int = 1) -> Image.Image:
+    picture = draw(of, "png", scale)
+    made = Image.open(io.BytesIO(picture.data))
+    made.load()
+    assert made.size == (picture.width, picture.height) == (of.columns * 9 * scale, of.rows * 18 * scale)
+    return made
+
+
+def colours(made: Image.Image, column: int, row: int = 0, cells: int = 1) -> dict[str, int]:
+    """How often each colour is there in a cell."""
+    part = made.crop((column * 9, row * 18, (column + cells) * 9, (row + 1) * 18)).convert("RGB")
+    data = part.tobytes()
+    found = [f"#{data[at : at + 3].hex()}" for at in range(0, len(data), 3)]
+    return {one: found.count(one) for one in set(found)}
+
+
+def elements(of: Screen) -> ElementTree.Element:
+    return ElementTree.fromstring(draw(of, "svg").data)
+
+
+@requirement("term.shot.input")
+def test_cells_have_their_own_colours_and_else_those_of_the_terminal() -> None:
+    made = image(
+        screen([*cells_of("A"), *cells_of("█", Style(RED, BLUE)), *cells_of(" ", Style(background=RED)), Cell()])
+    )
+    assert colours(made, 0)[BACKGROUND] > 50
+    assert FOREGROUND in colours(made, 0)
+    assert colours(made, 1) == {RED: 162}
+    assert colours(made, 2) == {RED: 162}
+    assert colours(made, 3) == {BACKGROUND: 162}
+
+
+def test_bold_is_heavier_dim_is_fainter_and_lines_are_under_and_through() -> None:
+    styles = [Style(), Style(bold=True), Style(italic=True), Style(bold=True, italic=True), Style(dim=True)]
+    made = image(screen([cell for style in styles for cell in cells_of("m", style)]))
+    plain, bold, italic, both, dim = (colours(made, column) for column in range(5))
+    assert bold[BACKGROUND] < plain[BACKGROUND]
+    assert both[BACKGROUND] < italic[BACKGROUND]
+    assert len({frozenset(one.items()) for one in (plain, bold, italic, both, dim)}) == 5
+    assert FOREGROUND in plain
+    assert FOREGROUND not in dim
+    lines = image(screen([*cells_of(" ", Style(RED, underline=True)), *cells_of(" ", Style(RED, strike=True))]))
+    rows = [{y for y in range(18) if lines.getpixel((x, y)) == (255, 0, 0)} for x in (0, 8, 9, 17)]
+    assert [len(one) for one in rows] == [1, 1, 1, 1]
+    assert max(rows[0]) > max(rows[2])
+
+
+def test_the_cursor_is_turned_round_where_it_is_to_be_seen() -> None:
+    plain = screen(cells_of("  "))
+    shown, hidden = (
+        image(dataclasses.replace(plain, cursor=Cursor(0, 1, visible=visible))) for visible in (True, False)
+    )
+    assert colours(shown, 1) == {FOREGROUND: 162}
+    assert colours(hidden, 1) == {BACKGROUND: 162}
+    wide = screen([Cell("日", Style(RED, BLUE), 2)])
+    under = image(dataclasses.replace(wide, cursor=Cursor(0, 1)))
+    assert colours(under, 0, cells=2)[RED] > colours(under, 0, cells=2)[BLUE]
+
+
+def test_a_missing_glyph_is_a_box_as_wide_as_its_character() -> None:
+    made = image(screen([Cell("日", width=2), Cell("\U0001f600", width=2), *cells_of("a")]))
+    assert colours(made, 0, cells=2) == colours(made, 2, cells=2)
+    assert colours(made, 0, cells=2)[FOREGROUND] > 20
+    assert colours(made, 0) != colours(made, 4)
+
+
+def test_what_combines_is_drawn_with_its_character() -> None:
+    made = image(screen([*cells_of("e"), Cell("e\u0301"), Cell("e\ufe0f")]))
+    assert colours(made, 1)[BACKGROUND] < colours(made, 0)[BACKGROUND]
+    assert colours(made, 2) == colours(made, 0)
+
+
+def test_a_larger_scale_has_more_pixels_of_the_same() -> None:
+    small, large = (image(screen(cells_of("▀ ▄ ║═╬")), scale) for scale in (1, 3))
+    half = large.crop((0, 0, 27, 54)).convert("RGB")
+    assert [half.getpixel((13, y)) for y in (0, 26)] == [small.getpixel((4, 0))] * 2
+    assert [half.getpixel((13, y)) for y in (27, 53)] == [small.getpixel((4, 17))] * 2
+
+
+@pytest.mark.parametrize(("columns", "scale"), [(20, 0), (20, 4), (100_000, 1)])
+def test_what_is_too_large_is_refused_and_says_what_to_do(columns: int, scale: int) -> None:
+    with pytest.raises(RookeryError) as caught:
+        draw(Screen(columns, 40, [], Cursor(0, 0)), "png", scale)
+    assert caught.value.code == "invalid-input"
+    assert caught.value.remedy
+
+
+@requirement("term.shot.input")
+def test_svg_has_text_as_text_in_its_colours_and_refers_to_nothing_outside() -> None:
+    row = [*cells_of("Hello <you> & 'me' ]]>", Style(RED, bold=True)), *cells_of("  "), *cells_of("┃", Style(BLUE))]
+    root = elements(screen(row, columns=40))
+    (text,) = root.iter(f"{SVG}text")
+    assert text.text == "Hello <you> & 'me' ]]>"
+    assert (text.get("fill"), text.get("font-weight")) == (RED, "bold")
+    assert text.get("textLength") == str(22 * 9)
+    assert [one.get("fill") for one in root.iter(f"{SVG}rect")][1:] == [BLUE, BLUE]
+    assert {one.tag.removeprefix(SVG) for one in root.iter()} <= {"svg", "title", "rect", "text", "polyline"}
+    assert not {name for one in root.iter() for name in one.attrib if "href" in name or name.startswith("on")}
+
+
+CELLS = strategies.builds(
+    Cell,
+    strategies.text(min_size=0, max_size=3) | strategies.sampled_from(["\ud800", "\x00", "]]>", "<script>", "\ufffe"]),
+    strategies.builds(
+        Style,
+        strategies.sampled_from([None, RED]),
+        strategies.sampled_from([None, BLUE]),
+        *[strategies.booleans()] * 5,
+    ),
+    strategies.sampled_from([1, 2]),
+)
+
+
+@given(strategies.lists(CELLS, min_size=1, max_size=8), strategies.text(max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_program_draws_both_pictures_are_well_formed(cells: list[Cell], title: str) -> None:
+    columns = sum(cell.width for cell in cells)
+    odd = Screen(columns, 1, [cells], Cursor(0, 0), title)
+    assert image(odd).size == (columns * 9, 18)
+    root = elements(odd)
+    assert not [
+        one for one in root.iter() if one.tag.removeprefix(SVG) not in ("svg", "title", "rect", "text", "polyline")
+    ]
+    assert is_ours(draw(odd, "png").data[:1024])
+    assert is_ours(draw(odd, "svg").data[:1024])
+
+
+def test_other_pictures_are_not_ours() -> None:
+    other = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(other, "PNG")
+    assert not is_ours(other.getvalue())
+    assert not is_ours(b'<svg xmlns="http://www.w3.org/2000/svg"/>')
+    assert not is_ours(b"")
+
+
+async def _drawn_beside() -> int:
+    """How often the loop came round while pictures were drawn."""
+    busy = screen_of([cells_of("The quick brown fox. " * 6, Style(f"#{row:02x}ff00")) for row in range(40)], 120, 40)
+    task = asyncio.gather(*(drawn(busy) for _ in range(5)))
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len({one.data for one in task.result()}) == 1
+    return turns
+
+
+def test_the_loop_goes_on_while_pictures_are_drawn() -> None:
+    assert asyncio.run(_drawn_beside()) > 20
+
+
+def test_pillow_is_not_there_before_the_first_picture() -> None:
+    import subprocess
+
+    code = "import rookery.sessions.drawing, sys; print('PIL' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.strip() == "False"
