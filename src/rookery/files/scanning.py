@@ -10,6 +10,7 @@ from rookery.files.entries import Type
 from rookery.system import getdents
 
 _AT_ONCE = 4096
+_NO_ENTRIES = (".", "..")
 # So many bytes of records: about a hundred thousand names.
 _REMEMBERED = 4 * 2**20
 _TYPES: Mapping[int, Type] = defaultdict(lambda: "other", {getdents.FOLDER: "folder", getdents.LINK: "link"})
@@ -50,12 +51,14 @@ class Folders:
             return None
         known = self._known.get(records)
         if known is None:
-            entries = [one for one in getdents.parsed(records) if one[0] not in (".", "..")]
-            if any(kind == getdents.UNKNOWN for _, kind in entries):
+            names, kinds = getdents.parsed(records)
+            if getdents.UNKNOWN in kinds:
                 os.lseek(folder, 0, os.SEEK_SET)
                 return None
-            types: dict[str, Type] = {name: _TYPES[kind] for name, kind in entries if kind != getdents.FILE}
-            known = sorted(name for name, _ in entries), types
+            # Two of them are `.` and `..`, which are no entries.
+            others = [one for one in zip(names, kinds, strict=True) if one[1] != getdents.FILE]
+            types: dict[str, Type] = {name: _TYPES[kind] for name, kind in others if name not in _NO_ENTRIES}
+            known = sorted(set(names).difference(_NO_ENTRIES)), types
             self._remember(records, known)
         return known
 

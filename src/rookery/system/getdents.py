@@ -4,12 +4,12 @@ import ctypes
 import functools
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 # Most folders are read with one call.
 _AT_ONCE = 32 * 2**10
-# Inode and offset, the length of the record and the type; then the name up to a NUL.
-_HEAD = struct.Struct("=QqHB")
+# After inode and offset the length of the record and the type; then the name up to a NUL.
+_HEAD = struct.Struct("=16xHB")
 UNKNOWN, FOLDER, FILE, LINK = 0, 4, 8, 10
 
 
@@ -37,11 +37,13 @@ def read(folder: int) -> bytes | None:
     return None
 
 
-def parsed(records: bytes) -> Iterator[tuple[str, int]]:
-    """Names and types."""
-    place = 0
-    while place < len(records):
-        _, _, length, kind = _HEAD.unpack_from(records, place)
-        name = place + _HEAD.size
-        yield os.fsdecode(records[name : records.index(0, name)]), kind
+def parsed(records: bytes) -> tuple[list[str], bytes]:
+    """The names, and the type of each."""
+    names, types = list[bytes](), bytearray()
+    place, end = 0, len(records)
+    while place < end:
+        length, kind = _HEAD.unpack_from(records, place)
+        names.append(records[place + _HEAD.size : place + length].rstrip(b"\0"))
+        types.append(kind)
         place += length
+    return os.fsdecode(b"\0".join(names)).split("\0") if names else [], bytes(types)
