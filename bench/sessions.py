@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import quantiles
@@ -19,7 +19,7 @@ from rookery.agents.release import PINNED, release_for, this_machine
 from .harness import Bar, Sample, ratio, take_turns
 from .installs import NotInstalled, from_npm
 from .session_crowd import SCRIPT, crowd
-from .session_stage import SECONDS, Stage, a_stage
+from .session_stage import SECONDS, Face, Stage, a_stage
 
 # What was said, and when it was heard.
 Heard: TypeAlias = "queue.Queue[tuple[str, int]]"
@@ -30,7 +30,7 @@ _ROUNDS = 30
 _BUSY, _TURNS = 10, 20
 _MESSAGES = 1_000
 _ANSWER = "answer-busy-[0-9]+-[0-9]+-"
-_READER = Path(__file__).parent / "peers" / "event_reader.py"
+_READER, _WAITER = (Path(__file__).parent / "peers" / name for name in ("event_reader.py", "waiting_client.py"))
 
 
 def run() -> list[Bar]:
@@ -90,47 +90,68 @@ def _execute(stage: Stage, file: str) -> float:
 
 
 def _wait(stage: Stage) -> float:
-    """How long after a plain reader had the event the wait was answered, against how far two readers are apart."""
-    with _reader(stage) as first, _reader(stage) as second, ThreadPoolExecutor(_BUSY) as pool:
-        answered: dict[str, int] = {}
+    """How long after a plain reader had the event the wait was answered, against how far two readers are apart.
+
+    All three are processes of their own that do nothing else, so that none of them waits for this one.
+    """
+    agent, house = stage.agent, stage.house
+    listening = [_READER, agent.port, stage.at("/event"), _ANSWER]
+    with (
+        _peer(agent, *listening) as (first, _),
+        _peer(agent, *listening) as (second, _),
+        _peer(house, _WAITER, house.port) as (answers, ask),
+        ThreadPoolExecutor(_BUSY) as pool,
+    ):
+        waiting: dict[str, threading.Event] = {}
 
         def drive(number: int) -> None:
             session = stage.session()
             for turn in range(_TURNS):
                 word = f"busy-{number}-{turn}-"
+                done = waiting[f"answer-{word}"] = threading.Event()
                 said = {"parts": [{"type": "text", "text": word}]}
                 stage.agent.ask("POST", stage.at(f"/session/{session}/prompt_async"), said)
-                wait = {"for": "message", "pattern": f"answer-{word}", "timeout": SECONDS * 1000}
-                found = stage.house.ask("POST", f"/api/sessions/{session}/wait", wait)
-                answered[f"answer-{word}"] = time.monotonic_ns()
-                if not found["found"]:
-                    raise RuntimeError(f"the wait missed {word}: {found}")
+                ask(f"{session} answer-{word}")
+                if not done.wait(SECONDS):
+                    raise RuntimeError(f"nobody answered the wait for {word}")
 
-        list(pool.map(drive, range(_BUSY)))
+        driven = [pool.submit(drive, number) for number in range(_BUSY)]
+        answered: dict[str, int] = {}
+        for _ in range(_BUSY * _TURNS):
+            word, at = answers.get(timeout=SECONDS)
+            answered[word] = at
+            waiting[word].set()
+        for done in driven:
+            done.result()
         one, two = (_heard(reader, len(answered)) for reader in (first, second))
     waited = _p99("wait", [max(at - one[word], 0) for word, at in answered.items()])
     return waited / _p99("two readers", [abs(one[word] - two[word]) for word in answered])
 
 
 @contextlib.contextmanager
-def _reader(stage: Stage) -> Generator[Heard]:
-    """What one hears, from when it is connected."""
-    words = [sys.executable, str(_READER), str(stage.agent.port), stage.at("/event"), _ANSWER]
-    env = os.environ | {"AUTHORIZATION": stage.agent.headers["Authorization"]}
+def _peer(face: Face, *words: object) -> Generator[tuple[Heard, Callable[[str], None]]]:
+    """What a plain program of `peers/` hears, from when it is ready, and how it is told something."""
+    env = os.environ | {"AUTHORIZATION": face.headers["Authorization"]}
     heard: Heard = queue.Queue()
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as process:
+    argv = [sys.executable, *(str(word) for word in words)]
+    with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        given, told = process.stdin, process.stdout
 
         def follow() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in told:
                 word, _, at = line.partition(" ")
                 heard.put((word, int(at)))
+
+        def tell(line: str) -> None:
+            given.write(f"{line}\n")
+            given.flush()
 
         thread = threading.Thread(target=follow)
         thread.start()
         try:
             heard.get(timeout=SECONDS)
-            yield heard
+            yield heard, tell
         finally:
             process.kill()
             thread.join()
