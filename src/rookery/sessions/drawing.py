@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Screen, Style
 from rookery.system.errors import RookeryError
@@ -45,8 +45,7 @@ class Look:
     strike: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A cell with its look, and the column where it begins."""
 
     column: int
@@ -86,14 +85,23 @@ def check_size(columns: int, rows: int, scale: int) -> None:
 def rows_of(screen: Screen) -> Iterator[list[Placed]]:
     """All rows with the look of each cell, that of the cursor turned round."""
     cursor = screen.cursor
+    # Cells share their styles, and a style is quicker to find by where it is than by what is in it.
+    looks: dict[int, Look] = {}
     for number, row in enumerate(screen.cells):
-        under = cursor.column if cursor.visible and cursor.row == number else -1
         placed: list[Placed] = []
         column = 0
         for cell in row:
-            seen = look(cell.style, column <= under < column + cell.width)
+            seen = looks.get(id(cell.style))
+            if seen is None:
+                seen = looks[id(cell.style)] = look(cell.style)
             placed.append(Placed(column, cell, seen))
             column += cell.width
+        if cursor.visible and cursor.row == number:
+            for at, one in enumerate(placed):
+                if 0 <= cursor.column - one.column < one.cell.width:
+                    # Held here like the others, so that no other look comes to be in its place.
+                    looks[0] = look(one.cell.style, True)
+                    placed[at] = one._replace(look=looks[0])
         yield placed
 
 

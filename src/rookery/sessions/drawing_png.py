@@ -23,27 +23,26 @@ from rookery.sessions.drawing import (
     blend,
     rows_of,
 )
-from rookery.sessions.screen import Screen
+from rookery.sessions.screen import BACKGROUND, Screen
 from rookery.sessions.strokes import Box, Shapes, Stroke, thickness
 
 # More than this costs much time and saves little: screens are large plain areas.
 _PACKING = 5
 # Strokes that are neither upright nor level are drawn this much larger first.
 _FINER = 4
+_BLANK = ("", " ")
 # No font has a glyph for it.
 _NOT_THERE = "\ufffe"
+
+# Of one picture, found by where a look is, which is much quicker than by what is in it.
+Tiles = dict[tuple[str, int, int], Image.Image]
 
 
 def png(screen: Screen, scale: int) -> bytes:
     width, height = screen.columns * CELL_WIDTH * scale, screen.rows * CELL_HEIGHT * scale
     packing = zlib.compressobj(_PACKING)
-    packed: list[bytes] = []
-    drawn: dict[tuple[Placed, ...], bytes] = {}
-    for row in rows_of(screen):
-        key = tuple(row)
-        if key not in drawn:
-            drawn[key] = _row(row, width, scale)
-        packed.append(packing.compress(drawn[key]))
+    tiles: Tiles = {}
+    packed = [packing.compress(_row(row, width, scale, tiles)) for row in rows_of(screen)]
     packed.append(packing.flush())
     return b"".join(
         [
@@ -60,18 +59,20 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(data, zlib.crc32(kind)))
 
 
-def _row(row: Sequence[Placed], width: int, scale: int) -> bytes:
+def _row(row: Sequence[Placed], width: int, scale: int, tiles: Tiles) -> bytes:
     """The lines of pixels of one row of cells, each after the byte that says how it is filtered, which it is not."""
-    step, height = CELL_WIDTH * scale, CELL_HEIGHT * scale
-    image = Image.new("RGB", (width, height), row[0].look.background if row else 0)
-    ground = row[0].look.background if row else ""
-    for one in row:
-        plain = one.cell.text in ("", " ") and not (one.look.underline or one.look.strike)
-        if plain and one.look.background == ground:
+    step = CELL_WIDTH * scale
+    ground = row[0].look.background if row else BACKGROUND
+    image = Image.new("RGB", (width, CELL_HEIGHT * scale), ground)
+    for column, cell, look in row:
+        blank = cell.text in _BLANK
+        if blank and look.background == ground and not (look.underline or look.strike):
             continue
-        image.paste(
-            _tile(" " if plain else one.cell.text or " ", one.look, one.cell.width, scale), (one.column * step, 0)
-        )
+        key = cell.text, id(look), cell.width
+        tile = tiles.get(key)
+        if tile is None:
+            tile = tiles[key] = _tile(" " if blank else cell.text, look, cell.width, scale)
+        image.paste(tile, (column * step, 0))
     data, line = image.tobytes(), width * 3
     return b"\0" + b"\0".join([data[at : at + line] for at in range(0, len(data), line)])
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from rookery.sessions.strokes import Box, Shapes, lines, thickness
 
 _QUADRANTS = {"UPPER LEFT": (0, 0), "UPPER RIGHT": (1, 0), "LOWER LEFT": (0, 1), "LOWER RIGHT": (1, 1)}
+# OpenCode's sign that something goes on is made of it, and the font has none.
+_SMALL_SQUARE = "⬝"
 _SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
 _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
@@ -20,6 +22,10 @@ def shapes(char: str, width: int, height: int) -> Shapes | None:
     if len(char) != 1:
         return None
     number = ord(char)
+    if char == _SMALL_SQUARE:
+        size = max(2, round(width / 3))
+        left, top = (width - size) // 2, (height - size) // 2
+        return (Box(left, top, left + size, top + size),)
     if 0x2500 <= number < 0x2580:
         return tuple(lines(char, width, height))
     if 0x2580 <= number < 0x25A0:
