@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rookery.system.log import Redactor
+from rookery.system.log import REDACTOR, Redactor
 from rookery.upstreams.definition import Definition
 
 HIDDEN = "(hidden)"
@@ -23,6 +23,12 @@ def shown(definition: Definition) -> dict[str, Any]:
     for key in ("command", "args"):
         if isinstance(written.get(key), list):
             written[key] = _words(cast(list[Any], written[key]))
+    if isinstance(written.get("oauth"), dict):
+        said = cast(dict[str, Any], written["oauth"])
+        written["oauth"] = {
+            key: HIDDEN if "secret" in key.lower() and not _says_only_where(value) else value
+            for key, value in said.items()
+        }
     if isinstance(written.get("url"), str):
         written["url"] = _url(written["url"])
     return {
@@ -35,10 +41,19 @@ def shown(definition: Definition) -> dict[str, Any]:
     }
 
 
+class _WithOurs(Redactor):
+    """Strikes out our own secrets too, among which are the tokens that sign-ins came to."""
+
+    def clean(self, text: str) -> str:
+        return REDACTOR.clean(super().clean(text))
+
+
 def redactor_for(definition: Definition) -> Redactor:
-    """Strikes out of any text what this server was given in headers and variables."""
-    made = Redactor()
-    for value in (*definition.headers.values(), *definition.environment.values()):
+    """Strikes out of any text what this server was given in headers, variables and by signing in."""
+    made = _WithOurs()
+    oauth = definition.oauth or {}
+    secrets = [value for key, value in oauth.items() if "secret" in key.lower() and isinstance(value, str)]
+    for value in (*definition.headers.values(), *definition.environment.values(), *secrets):
         # A server that tells which token it got leaves out the "Bearer" before it.
         for part in (value, *value.split()):
             made.add(part)
