@@ -59,13 +59,13 @@ class Launcher:
         self.installations = installations
         self.state = state
         self.ports = ports
-        self._spawner, self._workspaces = spawner, workspaces
+        self.spawner, self._workspaces = spawner, workspaces
         self._read, self._options = read, options
 
     async def start(self, workspace: Workspace, tell: Tell) -> Started:
         """The OpenCode of this workspace, once it listens."""
         tell("OpenCode is looked for")
-        user = await user_environment(self._options.env_from, self._spawner)
+        user = await self.user()
         installed = await self.installations.get(user, tell)
         tell("OpenCode starts")
         found = await self._workspaces.finding.there(workspace)
@@ -85,7 +85,7 @@ class Launcher:
             state=self.state,
             seconds=self._options.start_seconds,
         )
-        process = await start_agent(self._spawner, launch)
+        process = await start_agent(self.spawner, launch)
         try:
             await self.ports.keep(found.own, process.port)
         except BaseException:
@@ -94,9 +94,13 @@ class Launcher:
         client = AgentClient(self.surroundings.client(), process.url, found.workspace.path, process.password)
         return Started(process, client, wired, installed, tuple(notes))
 
+    async def user(self) -> dict[str, str]:
+        """The environment that agents start from."""
+        return await user_environment(self._options.env_from, self.spawner)
+
     async def installed(self, *, again: bool = False) -> Installed:
         """The programs, brought here if they are not, or `again`."""
-        user = await user_environment(self._options.env_from, self._spawner)
+        user = await self.user()
         return await self.installations.get(user, again=again)
 
     async def _wiring(self, found: Found, wired: Wired, installed: Installed, user: dict[str, str]) -> Wiring:

@@ -90,6 +90,16 @@ class Finding:
                 return Found(room, id_)
         raise self._missing(id_, scope)
 
+    async def last(self, scope: Path | None) -> Found:
+        """The root session that was active last."""
+        rooms = self.rooms(scope)
+        await self.known(rooms)
+        used = [(used, room, id_) for room in rooms for id_, used in room.last_used().items() if room.session(id_)]
+        if not used:
+            raise RookeryError("session-not-found", "there is no open session", "begin one: create_session")
+        _, room, id_ = max(used, key=lambda one: one[0])
+        return Found(room, id_)
+
     async def open(self, scope: Path | None) -> list[SessionInfo]:
         """All root sessions, the one that was used last first."""
         rooms = self.rooms(scope)

@@ -26,6 +26,11 @@ def require_seconds(seconds: float) -> None:
         raise RookeryError("invalid-input", message, f"give one from 0 to {LONGEST_SECONDS:g} s")
 
 
+def require_count(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise RookeryError("invalid-input", f"a limit of {limit} shows nothing", "give 1 or more")
+
+
 class Following:
     def __init__(self, changes: Changes, clock: Clock) -> None:
         self._changes, self._clock = changes, clock

@@ -9,6 +9,7 @@ from rookery.agents.service import AgentService
 from rookery.sessions.choosing import Alias, choose
 from rookery.sessions.finding import Finding, Found
 from rookery.sessions.records import Closed, SessionInfo
+from rookery.sessions.terminals import Terminals
 from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
@@ -18,8 +19,11 @@ _VARIANTS = ("info", "success", "warning", "error")
 
 
 class Making:
-    def __init__(self, agents: AgentService, workspaces: Workspaces, finding: Finding, clock: Clock) -> None:
+    def __init__(
+        self, agents: AgentService, workspaces: Workspaces, finding: Finding, terminals: Terminals, clock: Clock
+    ) -> None:
         self._agents, self._workspaces, self._finding, self._clock = agents, workspaces, finding, clock
+        self._terminals = terminals
 
     async def create(
         self,
@@ -45,6 +49,12 @@ class Making:
         return await found.info()
 
     async def close(self, found: Found, delete: bool) -> Closed:
+        try:
+            return await self._closed(found, delete)
+        finally:
+            await self._terminals.end(found.id)
+
+    async def _closed(self, found: Found, delete: bool) -> Closed:
         async with found.room.used() as life:
             if found.running:
                 await life.client.abort(found.id)

@@ -137,7 +137,8 @@ class Turn(Answer, frozen=True, kw_only=True):
 class Waited(Answer, frozen=True, kw_only=True):
     """What came of a wait: what was waited for where `found`, else what was `seen` last.
 
-    `match` is the text that fits the pattern; `note` tells why a wait ended early or what its session waits for.
+    `match` is the text that fits the pattern, `screen` what the terminal showed then; `note` tells why a wait ended
+    early or what its session waits for.
     `closed`: it ended early because its session was closed.
     """
 
@@ -148,6 +149,7 @@ class Waited(Answer, frozen=True, kw_only=True):
     toast: Toast | None = None
     tool: ToolRun | None = None
     file: str | None = None
+    screen: str | None = None
     session: SessionInfo | None = None
     seen: str | None = None
     note: str | None = None

@@ -17,21 +17,22 @@ from rookery.sessions.changes import Changes, Told
 from rookery.sessions.choosing import Alias, Choice, choose
 from rookery.sessions.executor import Executor
 from rookery.sessions.finding import Finding
-from rookery.sessions.following import Following
+from rookery.sessions.following import Following, require_count
 from rookery.sessions.history import History
 from rookery.sessions.making import Making
 from rookery.sessions.records import AskShown, Closed, Messages, Progress, SessionInfo, Toast, ToolRun, Turn
+from rookery.sessions.screens import Screens
 from rookery.sessions.shelf import Shelf
 from rookery.sessions.telling import Telling
+from rookery.sessions.terminals import Terminals
 from rookery.sessions.turns import Turns
-from rookery.sessions.waits import Waits
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.workspaces.service import Workspaces
 
 
-class Sessions(Waits):
+class Sessions(Screens):
     """Raises RookeryError: `session-not-found`, `workspace-not-found`, `invalid-input`, `agent-unavailable`, ..."""
 
     def __init__(
@@ -43,14 +44,16 @@ class Sessions(Waits):
         executor: Executor | None = None,
         aliases: Mapping[str, Alias] | None = None,
         shelf: Shelf | None = None,
+        terminals: Terminals | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._aliases = aliases or {}
         self._changes = Changes()
         finding = Finding(agents, self._changes, shelf or Shelf(), clock)
         following = Following(self._changes, clock)
-        super().__init__(finding, following, clock)
-        self._making = Making(agents, workspaces, finding, clock)
+        terminals = terminals or Terminals(agents.launcher.spawner, agents.launcher.user)
+        super().__init__(finding, following, clock, terminals)
+        self._making = Making(agents, workspaces, finding, terminals, clock)
         self._turns, self._asking, self._history = Turns(following, clock), Asking(finding), History(finding)
         self._telling = Telling(finding, self._changes, events)
         # May be given later, by whoever wires all of it.
@@ -78,7 +81,7 @@ class Sessions(Waits):
         return await (await self._finding.find(id_, scope)).info()
 
     async def close(self, id_: str, scope: Path | None = None, *, delete: bool = False) -> Closed:
-        """End its turn and all that waits for it. OpenCode keeps its history, unless that is to be deleted too."""
+        """End its turn, its terminal and all that waits for it. OpenCode keeps its history, unless told otherwise."""
         return await self._making.close(await self._finding.find(id_, scope), delete)
 
     async def abort(self, id_: str, scope: Path | None = None) -> SessionInfo:
@@ -116,7 +119,7 @@ class Sessions(Waits):
         self, id_: str, limit: int | None = 50, since: float | None = None, scope: Path | None = None
     ) -> Messages:
         """The newest ones, in the order in which they were made; without a limit all."""
-        _require_count(limit)
+        require_count(limit)
         found = await self._finding.find(id_, scope)
         book = await found.room.ledger.book(found.session)
         shown = book.messages(running=found.running, limit=limit, since=since)
@@ -150,7 +153,7 @@ class Sessions(Waits):
         self, id_: str | None = None, limit: int = 20, scope: Path | None = None
     ) -> Sequence[ToolRun]:
         """The newest runs, in the order in which they began; of one session, or of all."""
-        _require_count(limit)
+        require_count(limit)
         if id_ is None:
             return await self._history.all(scope, limit)
         return await self._history.of(await self._finding.find(id_, scope), limit)
@@ -192,8 +195,3 @@ class Sessions(Waits):
     def listen(self, told: Told) -> Callable[[], None]:
         """Be told what has changed, many changes at once; answers how to end that."""
         return self._changes.listen(told)
-
-
-def _require_count(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise RookeryError("invalid-input", f"a limit of {limit} shows nothing", "give 1 or more")

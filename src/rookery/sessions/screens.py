@@ -1,0 +1,179 @@
+"""The screens of sessions: seen, waited for, and driven by keys. Without a terminal they are renderings, and say so."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.sessions.asking import require_owner
+from rookery.sessions.finding import Finding, Found
+from rookery.sessions.following import Following
+from rookery.sessions.interface import COLUMNS, ROWS, Size, require_size
+from rookery.sessions.keys import pasted, pressed, typed
+from rookery.sessions.readiness import is_ready, last_words
+from rookery.sessions.records import Progress, Waited
+from rookery.sessions.regions import regions
+from rookery.sessions.rendering import render
+from rookery.sessions.screen import Screen
+from rookery.sessions.screen_records import Regions, ScreenShown, Source, shown
+from rookery.sessions.terminal import Terminal
+from rookery.sessions.terminals import Seat, Terminals
+from rookery.sessions.waits import Waits
+from rookery.system.clock import Clock
+from rookery.system.errors import RookeryError
+
+# Until the first frame with a prompt, and then until the conversation is there too.
+_START_SECONDS, _SETTLE_SECONDS = 60.0, 5.0
+# Until what was pressed, or another size, shows.
+_DRAW_SECONDS = 1.0
+_MESSAGES = 50
+# What a rendering would only hide.
+_NOT_RENDERED = ("invalid-input", "limit-reached", "session-not-found")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The screen of a session, as cells. `note` tells why it is a rendering, or what is not on it yet."""
+
+    found: Found
+    screen: Screen
+    source: Source
+    note: str | None = None
+
+    def told(self, *, colours: bool = False) -> ScreenShown:
+        parts = regions(self.screen) if self.source == "terminal" else Regions()
+        return shown(self.found.id, self.screen, self.source, parts, note=self.note, colours=colours)
+
+
+class Screens(Waits):
+    def __init__(self, finding: Finding, following: Following, clock: Clock, terminals: Terminals) -> None:
+        super().__init__(finding, following, clock)
+        self.terminals = terminals
+
+    async def screen(
+        self,
+        id_: str | None = None,
+        scope: Path | None = None,
+        *,
+        size: Size | None = None,
+        colours: bool = False,
+        terminal: bool = True,
+    ) -> ScreenShown:
+        """What stands on a session's screen; without an id that of the session that was active last."""
+        return (await self.see(id_, scope, size=size, terminal=terminal)).told(colours=colours)
+
+    async def see(
+        self, id_: str | None = None, scope: Path | None = None, *, size: Size | None = None, terminal: bool = True
+    ) -> Seen:
+        """The same as cells. `size` is (columns, rows), None for what it is; without `terminal` it is a rendering."""
+        found = await self._finding.find(id_, scope) if id_ is not None else await self._finding.last(scope)
+        columns, rows = require_size(size or (COLUMNS, ROWS))
+        note = None
+        if terminal:
+            try:
+                async with self._terminal(found, size) as (seat, late):
+                    return Seen(found, await seat.terminal.screen(), "terminal", late)
+            except RookeryError as error:
+                if error.code in _NOT_RENDERED:
+                    raise
+                note = f"there is no terminal: {error.message}"
+        book = await found.room.ledger.book(found.session)
+        messages = book.messages(running=found.running, limit=_MESSAGES)
+        return Seen(found, render(messages, await found.info(), columns, rows), "rendering", note)
+
+    async def press(
+        self,
+        id_: str,
+        scope: Path | None = None,
+        *,
+        text: str = "",
+        paste: str = "",
+        keys: Sequence[str] = (),
+        size: Size | None = None,
+    ) -> ScreenShown:
+        """Type `text`, paste `paste` and press `keys`, in this order; answers the first screen that is drawn then.
+
+        For the owner only: keys can answer what a session asks.
+        """
+        require_owner(scope)
+        found = await self._finding.find(id_, scope)
+        # What cannot be pressed is refused before anything is.
+        parts = typed(text), pasted(paste, marked=True), pressed(keys)
+        async with self._terminal(found, size) as (seat, note):
+            terminal = seat.terminal
+            frames = terminal.frames
+            terminal.write(parts[0])
+            if paste:
+                terminal.write(parts[1] if terminal.pastes else pasted(paste, marked=False))
+            terminal.write(parts[2])
+            await terminal.drawn(frames, _DRAW_SECONDS)
+            return Seen(found, await terminal.screen(), "terminal", note).told()
+
+    async def wait_for_screen(
+        self,
+        id_: str,
+        pattern: str,
+        timeout: float = 30.0,
+        *,
+        size: Size | None = None,
+        scope: Path | None = None,
+        progress: Progress | None = None,
+    ) -> Waited:
+        """Until what stands on the terminal of the session fits, now or after any frame that it draws."""
+        found, wanted = await self._finding.find(id_, scope), self._patterns.compile(pattern)
+        async with self._terminal(found, size) as (seat, _):
+            terminal, news = seat.terminal, asyncio.Event()
+            last = [terminal.text]
+
+            async def look() -> Waited | None:
+                if not terminal.alive:
+                    return Waited(found=False, note="the terminal has ended")
+                last[0] = text = terminal.text
+                match = await wanted.search(text)
+                return Waited(found=True, match=match, screen=text) if match is not None else None
+
+            terminal.listeners.append(news.set)
+            try:
+                return await self._waited(found, look, timeout, progress, lambda: _squeezed(last[0]), news)
+            finally:
+                terminal.listeners.remove(news.set)
+
+    @asynccontextmanager
+    async def _terminal(self, found: Found, size: Size | None) -> AsyncGenerator[tuple[Seat, str | None]]:
+        """That of a session once it shows the conversation, and what it does not show yet."""
+        if size is not None:
+            require_size(size)
+        async with found.room.used() as life, self.terminals.used(life, found.id, size) as seat:
+            note = await self._ready(found, seat)
+            if size is None:
+                yield seat, note
+                return
+            async with seat.sizing:
+                frames, before = seat.terminal.frames, seat.terminal.size
+                seat.terminal.resize(size)
+                if before != size:
+                    await seat.terminal.drawn(frames, _DRAW_SECONDS)
+                yield seat, note
+
+    async def _ready(self, found: Found, seat: Seat) -> str | None:
+        if seat.ready:
+            return None
+        terminal = seat.terminal
+        book = await found.room.ledger.book(found.session)
+        words = last_words(book.messages(running=found.running, limit=_MESSAGES))
+        if await _shows(terminal, frozenset(), _START_SECONDS) is None:
+            said = _squeezed(terminal.text) if terminal.alive else "it has ended"
+            raise RookeryError("agent-unavailable", f"OpenCode's interface does not show: {said or 'it is blank'}")
+        if await _shows(terminal, words, _SETTLE_SECONDS) is None:
+            return "the conversation may not be on the screen yet"
+        seat.ready = True
+        return None
+
+
+async def _shows(terminal: Terminal, words: frozenset[str], seconds: float) -> bool | None:
+    return await terminal.until(lambda: is_ready(terminal.now(), words) or None, seconds)
+
+
+def _squeezed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
