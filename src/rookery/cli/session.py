@@ -15,6 +15,7 @@ COMMANDS = {
     "toasts": ("rookery.cli.session_toasts", "Show toasts."),
     "asks": ("rookery.cli.session_asks", "List what sessions wait for you to answer."),
     "answer": ("rookery.cli.session_asks", "Answer what a session asks."),
+    "screenshot": ("rookery.cli.session_shot", "Take a picture of a session's screen."),
     "tool": ("rookery.cli.session_tool", "Run a tool of the agent, beside the conversation."),
     "history": ("rookery.cli.session_tool", "List the tools that ran."),
     "abort": ("rookery.cli.session_life", "End the turn that runs in a session."),
