@@ -1,24 +1,36 @@
-"""Finds the tools that a question in plain words is about. Pure: what goes in is definitions, what comes out is names."""
+"""Finds the tools that a question in plain words is about. Pure: definitions go in, names come out."""
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
+from rookery.gateway.searching_thesaurus import ALIKE, spelled_out
 from rookery.gateway.searching_words import words
 
-# How much a word counts where it stands, and how much the length of what it stands in takes away from that.
-_NAME, _SERVER, _DESCRIPTION, _ARGUMENT, _ABOUT_ARGUMENT = 3.0, 1.0, 1.0, 0.5, 0.25
-_SHORTER_IS_BETTER = 0.75
+# By where a word stands: how much it counts there, and how much the length of the place takes away from that.
+_PLACES = {
+    "name": (3.0, 0.5),
+    "server": (2.5, 0.0),
+    "description": (1.0, 0.6),
+    "argument": (0.2, 0.6),
+    "about": (0.1, 0.8),
+}
 # How soon a word that is repeated says no more.
-_ENOUGH = 1.2
+_ENOUGH = 2.0
+# What a word counts that is only like the one that was asked for, or only begins like it.
+_LIKE, _BEGINS = 0.5, 0.7
+_SHORTEST_BEGINNING = 4
 # A description may be a book; what a tool is for stands at its beginning.
-_LONGEST_TEXT = 4096
+_LONGEST_TEXT = 2048
 _MOST_ARGUMENTS = 100
+
+Words = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -36,23 +48,47 @@ class Index:
 
     def __init__(self, tools: Sequence[Listed]) -> None:
         self._publics = [one.public for one in tools]
-        self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        weights = [_weights(one.server, one.name, one.definition) for one in tools]
-        lengths = [sum(one.values()) for one in weights]
-        usual = sum(lengths) / len(lengths) if lengths else 1.0
-        for number, (found, length) in enumerate(zip(weights, lengths, strict=True)):
-            room = _ENOUGH * (1 - _SHORTER_IS_BETTER + _SHORTER_IS_BETTER * length / (usual or 1.0))
-            for word, weight in found.items():
-                self._postings[word].append((number, weight * (_ENOUGH + 1) / (weight + room)))
+        self._postings: dict[str, dict[int, float]] = defaultdict(dict)
+        read = [_words_of(one.server, one.name, one.definition) for one in tools]
+        for place, (counts, shorter) in _PLACES.items():
+            lengths = [sum(one[place].values()) for one in read]
+            usual = (sum(lengths) / len(lengths) if lengths else 0) or 1.0
+            for number, (one, length) in enumerate(zip(read, lengths, strict=True)):
+                each = counts / (1 - shorter + shorter * length / usual)
+                for word, times in one[place].items():
+                    postings = self._postings[word]
+                    postings[number] = postings.get(number, 0.0) + each * times
+        self._vocabulary = sorted(self._postings)
 
     def find(self, query: str, limit: int) -> list[str]:
         """The public names that fit best, the best first; none that has no word in common with the question."""
         scores: dict[int, float] = defaultdict(float)
-        for word, count in Counter(words(query)).items():
-            for number, weight in self._postings.get(word, ()):
-                scores[number] += count * weight * self._rareness(word)
-        best = sorted(scores, key=lambda number: (-scores[number], self._publics[number]))
-        return [self._publics[number] for number in best[:limit]]
+        for word in dict.fromkeys(words(spelled_out(query))):
+            best: dict[int, float] = {}
+            for other, alike in self._meant(word):
+                rare = alike * self._rareness(other)
+                for number, weight in self._postings[other].items():
+                    best[number] = max(best.get(number, 0.0), rare * weight / (weight + _ENOUGH))
+            for number, score in best.items():
+                scores[number] += score
+        ranked = sorted(scores, key=lambda number: (-scores[number], self._publics[number]))
+        return [self._publics[number] for number in ranked[:limit]]
+
+    def _meant(self, word: str) -> Iterator[tuple[str, float]]:
+        """The words of the tools that one of the question may stand for, and how surely."""
+        if word in self._postings:
+            yield word, 1.0
+        for other in ALIKE.get(word, ()):
+            if other in self._postings:
+                yield other, _LIKE
+        if len(word) >= _SHORTEST_BEGINNING:
+            for at in range(bisect_left(self._vocabulary, word), len(self._vocabulary)):
+                if not self._vocabulary[at].startswith(word):
+                    break
+                yield self._vocabulary[at], _BEGINS
+            for end in range(max(_SHORTEST_BEGINNING, len(word) - 3), len(word)):
+                if word[:end] in self._postings:
+                    yield word[:end], _BEGINS
 
     def _rareness(self, word: str) -> float:
         having = len(self._postings[word])
@@ -66,27 +102,25 @@ class _Definition(msgspec.Struct):
 
 
 @lru_cache(maxsize=8192)
-def _weights(server: str, name: str, definition: bytes) -> Mapping[str, float]:
-    """The words of a tool, and how much each of them says of it."""
+def _words_of(server: str, name: str, definition: bytes) -> Words:
+    """How often each word stands in each place of a definition."""
     told = msgspec.json.decode(definition, type=_Definition)
-    found: Counter[str] = Counter()
-    _count(found, name, _NAME)
-    _count(found, server, _SERVER)
-    _count(found, told.title, _DESCRIPTION)
-    _count(found, told.description, _DESCRIPTION)
-    for argument, about in _arguments(told.inputSchema):
-        _count(found, argument, _ARGUMENT)
-        _count(found, about, _ABOUT_ARGUMENT)
-    return found
+    arguments = dict(_arguments(told.inputSchema))
+    texts = {
+        "name": [name],
+        "server": [server],
+        "description": [told.title, told.description],
+        "argument": list(arguments),
+        "about": list(arguments.values()),
+    }
+    return {place: _counted(given) for place, given in texts.items()}
 
 
-def _count(found: Counter[str], text: Any, weight: float) -> None:
-    if isinstance(text, str):
-        for word in words(text[:_LONGEST_TEXT]):
-            found[word] += weight  # pyright: ignore[reportArgumentType] - a Counter counts in any numbers
+def _counted(texts: Sequence[Any]) -> Mapping[str, int]:
+    return Counter(word for text in texts if isinstance(text, str) for word in words(text[:_LONGEST_TEXT]))
 
 
-def _arguments(schema: Any) -> Iterable[tuple[str, Any]]:
+def _arguments(schema: Any) -> Iterator[tuple[str, Any]]:
     properties = cast(dict[str, Any], schema).get("properties") if isinstance(schema, dict) else None
     if isinstance(properties, dict):
         for name, said in list(cast(dict[str, Any], properties).items())[:_MOST_ARGUMENTS]:
