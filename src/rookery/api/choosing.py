@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import parse_qs, quote, unquote
+from typing import Protocol
+from urllib.parse import quote, unquote
 
 from starlette.types import Scope
 
+from rookery.api.asked import Asked, asked_by
 from rookery.gateway.names import BARE, Style
 from rookery.system.errors import RookeryError
 from rookery.wire.gate import Principal
@@ -16,7 +17,6 @@ from rookery.workspaces.listing import Found
 
 HEADER = b"x-workspace-path"
 _LONGEST_PATH = 4096
-_STYLES = {"prefix": ("always", "conflict", "never"), "names": ("rookery", "opencode")}
 # What a workspace's own endpoint has of ours; an agent's entry, at the app-wide one, has what the settings say.
 _OF_A_WORKSPACE = frozenset({"project", "workspace"})
 # The toolset that the servers behind us are counted to, where toolsets are chosen for somebody.
@@ -37,6 +37,8 @@ class Choice:
     servers: bool = True
     missing: str | None = None
     scope: Path | None = None
+    # Whether tools are looked for instead of listed.
+    search: bool = False
 
 
 class Lookup(Protocol):
@@ -57,32 +59,34 @@ class Lookup(Protocol):
 
 @dataclass(frozen=True)
 class Chooser:
-    """`toolsets` are all that there are, `agents` those that agents get."""
+    """`toolsets` are all that there are, `agents` those that agents get. `search` is what who asks for no mode gets."""
 
     lookup: Lookup
     toolsets: frozenset[str]
     agents: frozenset[str]
+    search: bool = False
 
     async def choose(self, scope: Scope, beside: str) -> Choice:
         """`beside` is the path without its last part, every name in it percent-encoded in the same way."""
         principal: Principal = scope["state"]["principal"]
-        style, asked = _asked(scope["query_string"])
+        asked = asked_by(scope["query_string"])
         if principal.workspace is not None and not self.lookup.counts(principal.workspace):
             raise _forbidden()
         if beside:
-            return await self._by_path(principal, beside, style, self._narrowed(_OF_A_WORKSPACE, asked))
+            return await self._by_path(principal, beside, asked)
         ours = self.toolsets if principal.workspace is None else self.agents
         servers = principal.workspace is None or _HUB in self.agents
         given = Head.of(scope["headers"]).all(HEADER)
         found = await self._by_header(principal, given)
         if found is None and not given and principal.workspace is None:
-            return Choice(None, None, style, self._narrowed(ours, asked), servers)
+            return Choice(None, None, asked.style, self._narrowed(ours, asked), servers, search=self._searched(asked))
         directory = found.workspace.path if found is not None and _is_there(found) else None
         missing = None if directory is not None else "no workspace is registered at the path in X-Workspace-Path"
         if missing is not None and not given:
             missing = "the workspace of this token has no folder any more"
         only = directory if principal.workspace is not None else None
-        return Choice(directory, None, style, self._narrowed(ours, asked), servers, missing, only)
+        toolsets, search = self._narrowed(ours, asked), self._searched(asked)
+        return Choice(directory, None, asked.style, toolsets, servers, missing, only, search)
 
     async def _by_header(self, principal: Principal, sent: Sequence[bytes]) -> Found | None:
         mine = principal.workspace
@@ -106,13 +110,16 @@ class Chooser:
             raise RookeryError("invalid-input", "X-Workspace-Path must be an absolute path")
         return await self.lookup.at(decoded) if decoded != given else None
 
-    async def _by_path(self, principal: Principal, beside: str, style: Style, toolsets: frozenset[str]) -> Choice:
+    async def _by_path(self, principal: Principal, beside: str, asked: Asked) -> Choice:
+        style, toolsets, search = asked.style, self._narrowed(_OF_A_WORKSPACE, asked), self._searched(asked)
         # Every name is one percent-encoded segment.
         match beside.split("/")[2:]:
             case [project, workspace]:
                 server = None
             case [project, workspace, "s", server] if server:
                 server, style, toolsets = unquote(server), BARE, frozenset[str]()
+                # Who wants one server wants its tools, unless he says otherwise.
+                search = asked.search or False
             case _:
                 raise RookeryError("route-not-found", "there is no endpoint at this path")
         found = await self.lookup.named(unquote(project), unquote(workspace))
@@ -121,7 +128,7 @@ class Chooser:
         if found is None or not _is_there(found):
             raise RookeryError("workspace-not-found", f"there is no workspace {project}/{workspace}")
         only = found.workspace.path if principal.workspace is not None else None
-        return Choice(found.workspace.path, server, style, toolsets, scope=only)
+        return Choice(found.workspace.path, server, style, toolsets, scope=only, search=search)
 
     async def is_taken(self, beside: str) -> bool:
         """Whether the name in this path is that of a workspace now."""
@@ -130,10 +137,14 @@ class Chooser:
 
     def usual(self, directory: Path) -> Choice:
         """What a workspace's own endpoint shows to whoever asks for nothing else."""
-        return Choice(directory, toolsets=self._narrowed(_OF_A_WORKSPACE, None))
+        asked = Asked()
+        return Choice(directory, toolsets=self._narrowed(_OF_A_WORKSPACE, asked), search=self._searched(asked))
 
-    def _narrowed(self, ours: frozenset[str], asked: frozenset[str] | None) -> frozenset[str]:
-        return self.toolsets & ours if asked is None else self.toolsets & ours & asked
+    def _narrowed(self, ours: frozenset[str], asked: Asked) -> frozenset[str]:
+        return self.toolsets & ours if asked.toolsets is None else self.toolsets & ours & asked.toolsets
+
+    def _searched(self, asked: Asked) -> bool:
+        return self.search if asked.search is None else asked.search
 
 
 def address(parts: Sequence[str]) -> str:
@@ -153,20 +164,6 @@ def _sent(sent: Sequence[bytes]) -> str:
         return sent[0].decode()
     except UnicodeDecodeError:
         raise RookeryError("invalid-input", "X-Workspace-Path is not valid UTF-8") from None
-
-
-def _asked(query: bytes) -> tuple[Style, frozenset[str] | None]:
-    """`?prefix=` and `?names=` choose how tools are named, `?toolsets=` narrows what of ours is shown."""
-    if not query:
-        return Style(), None
-    # Without a value it narrows to nothing.
-    given = {key: values[-1] for key, values in parse_qs(query.decode("latin-1"), keep_blank_values=True).items()}
-    for key, allowed in _STYLES.items():
-        if key in given and given[key] not in allowed:
-            raise RookeryError("invalid-input", f"?{key}= is one of {', '.join(allowed)}, not {given[key]!r}")
-    prefix: Any = given.get("prefix", "always")
-    style = Style(prefix, "_" if given.get("names") == "opencode" else "__")
-    return style, frozenset(given["toolsets"].split(",")) if "toolsets" in given else None
 
 
 def _forbidden() -> RookeryError:

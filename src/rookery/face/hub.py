@@ -127,7 +127,7 @@ class Hub:
                 return known
             # The path of a folder may have letters that no header can carry.
             headers = {"X-Workspace-Path": quote(path)} if path is not None else {}
-            channel = HttpChannel(self._line.http, f"{URL}/mcp?toolsets={quote(toolsets, safe=',')}", headers)
+            channel = HttpChannel(self._line.http, f"{URL}/mcp?mode=list&toolsets={quote(toolsets, safe=',')}", headers)
             identity = Identity({"name": "rookery-python", "version": rookery.__version__})
             made, _ = await connect(lambda one: Client(one, identity, _TIMEOUTS), channel)
             self._clients[path, toolsets] = made
