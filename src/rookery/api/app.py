@@ -14,12 +14,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rookery.agents.service import AgentService
-from rookery.api import agents, guard, mcp, projects, sessions, trash, workspaces
+from rookery.api import agents, guard, mcp, plugins, projects, sessions, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
 from rookery.api.status import Daemon, Endpoints, Report, with_endpoint
 from rookery.api.streams import EventStream, since_of
+from rookery.plugins.service import Plugins
 from rookery.sessions.service import Sessions
 from rookery.system import metrics
 from rookery.system.bus import Bus, Event
@@ -33,11 +34,13 @@ _STATUSES = {
     "agent-unavailable": 409,
     "approval-refused": 403,
     "forbidden": 403,
+    "limit-reached": 503,
     "server-busy": 503,
     "server-exists": 409,
     "server-unavailable": 409,
     "upstream-failed": 502,
     "needs-approval": 409,
+    "plugin-failed": 502,
     "repository-busy": 503,
     "store-busy": 503,
     "timeout": 504,
@@ -62,6 +65,7 @@ class House:
     agents: AgentService
     endpoints: Callable[[], Endpoints]
     sessions: Sessions
+    plugins: Plugins
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
@@ -78,6 +82,7 @@ def build(house: House) -> ASGIApp:
             *workspaces.routes(house.workspaces, house.endpoints, lambda: house.daemon().url),
             *agents.routes(house.workspaces, house.agents),
             *trash.routes(house.workspaces),
+            *plugins.routes(house.plugins),
             *sessions.routes(house.sessions),
             Route("/api/daemon/reload", routes.reload, methods=["POST"]),
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),

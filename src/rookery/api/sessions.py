@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rookery.api import sessions_asks, sessions_shot, sessions_work
+from rookery.api import sessions_asks, sessions_screen, sessions_shot, sessions_work
 from rookery.api.answers import answer, body_of
 from rookery.api.queries import ends_with_client, flag, number, query
 from rookery.api.raw_route import RawRoute
@@ -41,6 +41,7 @@ def routes(sessions: Sessions) -> list[Route]:
         Route("/api/sessions", made.create, methods=["POST"]),
         *sessions_work.routes(sessions),
         *sessions_asks.routes(sessions),
+        *sessions_screen.routes(sessions),
         *sessions_shot.routes(sessions),
         RawRoute(ONE, made.show),
         RawRoute(ONE, made.close, methods=["DELETE"]),

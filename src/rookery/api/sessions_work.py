@@ -21,7 +21,7 @@ _HISTORY = 20
 class Wait(msgspec.Struct, forbid_unknown_fields=True):
     """`pattern` is a regular expression; `since` a moment before which nothing counts."""
 
-    what: Literal["message", "toast", "idle", "tool", "file"] = msgspec.field(name="for")
+    what: Literal["message", "toast", "idle", "tool", "file", "screen"] = msgspec.field(name="for")
     pattern: str | None = None
     tool: str | None = None
     path: str | None = None
@@ -62,7 +62,7 @@ class WorkRoutes:
         self._sessions = sessions
 
     async def wait(self, request: Request) -> Response:
-        """Wait `for` a message, a toast, idle, a tool's end or a file; `found` is false where time ran out."""
+        """Wait `for` a message, toast, idle, tool's end, file or the screen; `found` is false where time ran out."""
         asked = await body_of(request, Wait)
         ends_with_client(request)
         return answer(await self._wait(request.path_params["id"], asked))
@@ -81,6 +81,8 @@ class WorkRoutes:
                 return await sessions.wait_for_tool(id_, asked.tool, seconds, pattern=asked.pattern, since=asked.since)
             case "file":
                 return await sessions.wait_for_file(id_, _needed(asked.path, "path"), seconds, pattern=asked.pattern)
+            case "screen":
+                return await sessions.wait_for_screen(id_, _needed(asked.pattern, "pattern"), seconds)
 
     async def toasts(self, request: Request) -> Response:
         """The toasts on show in a session's workspace, or in all; with `?since=` also those gone by now."""

@@ -13,6 +13,7 @@ COMMANDS = {
     "messages": ("rookery.cli.session_messages", "Show what was said in a session."),
     "wait": ("rookery.cli.session_wait", "Wait for a message, a toast, idle, a tool or a file."),
     "toasts": ("rookery.cli.session_toasts", "Show toasts."),
+    "screen": ("rookery.cli.session_screen", "Show what stands on a session's screen."),
     "asks": ("rookery.cli.session_asks", "List what sessions wait for you to answer."),
     "answer": ("rookery.cli.session_asks", "Answer what a session asks."),
     "screenshot": ("rookery.cli.session_shot", "Take a picture of a session's screen."),
