@@ -11,11 +11,11 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.catalog import Entry
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, WireError
+from rookery.toolsets.completing import Completing, completion, value_of
+from rookery.wire.jsonrpc import INVALID_PARAMS, WireError
 from rookery.wire.provider import Call
 
 _NO_RESOURCE = -32002
-_MOST_VALUES = 100
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Resource:
     description: str
     read: Callable[[Call, str], Awaitable[str | bytes]]
     media_type: str = "text/plain"
-    complete: Callable[[Call, str], Awaitable[Sequence[str]]] | None = None
+    complete: Completing | None = None
 
     @property
     def is_template(self) -> bool:
@@ -45,10 +45,6 @@ class Resource:
         key = "uriTemplate" if self.is_template else "uri"
         definition = {"name": self.name, "description": self.description, "mimeType": self.media_type}
         return Entry(self.uri, Raw(msgspec.json.encode({key: self.uri, **definition})))
-
-
-class _Argument(msgspec.Struct):
-    value: str = ""
 
 
 async def read_resource(resources: Sequence[Resource], call: Call, uri: str) -> Mapping[str, Any]:
@@ -67,15 +63,9 @@ async def read_resource(resources: Sequence[Resource], call: Call, uri: str) -> 
 
 async def complete(resources: Sequence[Resource], call: Call, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Nothing where nobody knows anything."""
-    try:
-        given = msgspec.json.decode(params.get("argument", EMPTY), type=_Argument)
-    except msgspec.DecodeError as error:
-        raise WireError(INVALID_PARAMS, f"the argument to complete does not fit: {error}") from None
     uri = params["ref"].get("uri")
     asked = next((one.complete for one in resources if one.uri == uri), None)
-    values = list(await asked(call, given.value)) if asked is not None else []
-    more = len(values) > _MOST_VALUES
-    return {"completion": {"values": values[:_MOST_VALUES], "total": len(values), "hasMore": more}}
+    return await completion(call, value_of(params).value, asked)
 
 
 def _no_resource(call: Call, words: str) -> WireError:

@@ -137,6 +137,10 @@ class SessionCalls:
         found = await self._sessions.messages(_id(uri), None, None, self._scope)
         return _json(found.messages)
 
+    async def complete(self, call: Call, begun: str) -> Sequence[str]:
+        """The ids of sessions that begin so."""
+        return [one.id for one in await self._sessions.list(self._scope) if one.id.startswith(begun)]
+
 
 def progress_of(call: Call) -> Progress | None:
     """Tells a client that asked for it what happens while it waits."""

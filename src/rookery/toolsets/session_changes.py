@@ -11,6 +11,8 @@ from rookery.workspaces.record import as_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_OURS = ("session://", "messages://")
+
 
 class SessionChanges:
     """Tells clients of changes of the resources that they watch, and listens only while there are any."""
@@ -21,9 +23,10 @@ class SessionChanges:
         self._stop: Callable[[], None] | None = None
 
     def watched(self, uris: frozenset[str]) -> None:
-        if uris and self._stop is None:
+        ours = any(uri.startswith(_OURS) for uri in uris)
+        if ours and self._stop is None:
             self._stop = self._sessions.listen(self._changed)
-        elif not uris and self._stop is not None:
+        elif not ours and self._stop is not None:
             self._stop()
             self._stop = None
 

@@ -1,4 +1,4 @@
-"""A group of tools and resources of our own, as a view sees it: the same contract as for a server behind us."""
+"""A group of tools, resources and prompts of ours, as a view sees it: the same contract as for a server behind us."""
 
 import asyncio
 import logging
@@ -12,6 +12,7 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.catalog import Catalog, Entry
 from rookery.system.errors import RookeryError
+from rookery.toolsets.prompts import Prompt, complete_prompt, get_prompt
 from rookery.toolsets.resources import Resource, complete, read_resource
 from rookery.toolsets.schemas import input_schema, output_schema
 from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
@@ -83,6 +84,7 @@ class Toolset:
     name: str
     tools: Sequence[Tool]
     resources: Sequence[Resource] = ()
+    prompts: Sequence[Prompt] = ()
     ours: bool = True
     changes: Changes = field(default_factory=Changes)
     # Told which resources clients want to hear of, whenever these have changed; `changes` tells them.
@@ -118,8 +120,12 @@ class Toolset:
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
         if call.method == "resources/read":
             return await read_resource(self.resources, call, params.get("uri", ""))
+        if call.method == "prompts/get":
+            return get_prompt(self.prompts, params)
         if call.method == "completion/complete":
-            return await complete(self.resources, call, params)
+            if "uri" in params["ref"]:
+                return await complete(self.resources, call, params)
+            return await complete_prompt(self.prompts, call, params)
         if call.method != "tools/call":
             raise WireError(METHOD_NOT_FOUND, f"{self.name} has no {call.method}")
         tool = self._by_name.get(params.get("name", ""))
@@ -142,6 +148,7 @@ class Toolset:
     def _catalog(self) -> Catalog:
         return Catalog(
             tools=[tool.entry() for tool in self.tools],
+            prompts=[prompt.entry() for prompt in self.prompts],
             resources=[one.entry() for one in self.resources if not one.is_template],
             templates=[one.entry() for one in self.resources if one.is_template],
         )

@@ -135,7 +135,7 @@ def test_without_a_budget_it_enforces_five_times_and_with_one_as_often_as_that_s
 def test_the_pause_doubles_with_every_failure_until_there_were_too_many() -> None:
     of, now, pauses = QUIET, NOW, list[float]()
     while isinstance(decide(of, now, Facts(on=True, work=LEFT), LIMITS), Enforce):
-        of = moves.unsent(of, now)
+        of = moves.unsent(moves.enforced(of, now), None, now)
         decision = decide(of, now, Facts(on=True, work=LEFT), LIMITS)
         if isinstance(decision, Wait):
             pauses.append(decision.until - now)

@@ -39,8 +39,9 @@ class Hearing:
         live = self._keeper.live.get(event.session_id)
         if live is None or event.role != "user" or words.is_ours(event.content):
             return
-        live.untold = None
-        await self._becomes(live, moves.spoken_to(live.kept, self._keeper.now()))
+        # Its turn begins in a moment.
+        live.untold, live.idle_since = None, self._keeper.now()
+        await self._becomes(live, moves.spoken_to(live.kept, live.idle_since))
         self._keeper.consider(live)
 
     async def tool(self, event: ToolEvent) -> None:

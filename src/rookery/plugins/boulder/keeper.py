@@ -28,13 +28,20 @@ class Keeper:
     """`changed` is called with a session whose state is no longer as it was."""
 
     def __init__(
-        self, house: House, book: Book, ground: Ground, limits: Limits, checks: str, changed: Callable[[Live], None]
+        self,
+        house: House,
+        book: Book,
+        ground: Ground,
+        limits: Limits,
+        checks: str,
+        changed: Callable[[Live], None],
+        alarms: type[Alarms] = Alarms,
     ) -> None:
         self.switches, self.live = Switches(), dict[str, Live]()
         self.limits, self.checks = limits, checks
         self._house, self._book, self._ground, self._changed = house, book, ground, changed
         self._clock: Clock = house.clock
-        self.alarms = Alarms(house.clock, self._rings)
+        self.alarms = alarms(house.clock, self._rings)
 
     async def load(self) -> None:
         self.switches = Switches(await self._book.switches())
@@ -108,14 +115,17 @@ class Keeper:
 
     async def _looked(self, live: Live) -> Work | None:
         """What is left to do; None where nothing is to be done about it now."""
+        before = live.kept
         try:
             seen = await look(self._house.sessions, self._ground, live.id, live.path, self.checks_of(live))
         except RookeryError as error:
             live.untold = Work(None, error.message)
             return None
         if seen.running:
-            # What was heard of it is late: that it works, and when it stops, is still to come.
+            # What is heard of it is late: that it works, and when it stops, is still to come.
             live.running = True
+        if live.running or live.kept != before:
+            # Something has happened since: what was seen may be no longer so.
             return None
         judged = moves.judged(live.kept, failed=seen.failed)
         if seen.work.left is False:

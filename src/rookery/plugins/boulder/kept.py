@@ -40,11 +40,10 @@ def spoken_to(kept: Kept, now: float) -> Kept:
 
 
 def judged(kept: Kept, *, failed: bool) -> Kept:
-    """Its last turn was looked at. One that failed counts once, and only if an enforcement has begun it."""
-    if not failed:
-        return replace(kept, failures=0, judged=kept.iteration)
-    again = kept.failures + (kept.judged < kept.iteration)
-    return replace(kept, failures=again, judged=kept.iteration)
+    """Its last turn was looked at, which counts once, and only if an enforcement has begun it."""
+    if kept.judged >= kept.iteration:
+        return kept
+    return replace(kept, failures=kept.failures + 1 if failed else 0, judged=kept.iteration)
 
 
 def completed(kept: Kept, why: str) -> Kept:

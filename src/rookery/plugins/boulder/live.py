@@ -50,6 +50,7 @@ class Live:
     there: bool = False
     running: bool = False
     idle_since: float = 0
+    ordered_at: float = 0
     tools: dict[str, str] = field(default_factory=dict[str, str])
     asks: set[str] = field(default_factory=set[str])
     aborted_at: float | None = None
@@ -65,7 +66,8 @@ class Live:
             # Sessions of old times do not begin to work because their workspace was switched on.
             touched=switch is None or switch.level == "session" or self.kept.last_activity >= switch.at,
             running=self.running,
-            idle_since=self.idle_since,
+            # Whoever gives it an order has time to do something else.
+            idle_since=max(self.idle_since, self.ordered_at, switch.at if switch is not None else 0),
             tool=next(iter(self.tools.values()), None),
             asks=len(self.asks),
             aborted_at=self.aborted_at,

@@ -133,6 +133,6 @@ def _obeys(plugin: Plugin, boulder: Boulder) -> None:
     async def budget(args: Budget, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "budget", args.budget)
 
-    @plugin.action("log", description="What it did, and what was asked of it.", takes=Log)
+    @plugin.action("log", description="What it did, and what was asked of it.", takes=Log, scoped=True)
     async def log(args: Log, house: House) -> Any:
         return msgspec.to_builtins(await boulder.log(house.scope, args.limit, args.sessionId))

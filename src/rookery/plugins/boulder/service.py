@@ -1,10 +1,11 @@
 """Boulder for its owner, who gives it orders, and for everybody who may see how it stands."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rookery.plugins.boulder import kept as moves
+from rookery.plugins.boulder.alarms import Alarms
 from rookery.plugins.boulder.book import Book, Line, What
 from rookery.plugins.boulder.checks import read_checks
 from rookery.plugins.boulder.gates import Limits
@@ -27,19 +28,20 @@ Told = Callable[[str, str], None]
 
 
 class Boulder:
-    """`permit` raises where whoever asks must not give it orders, though they come as the owner."""
+    """Heard and asked through its plugin, once that has started. `alarms` are for tests to set the time themselves."""
 
     def __init__(
-        self, store: Store, ground: Ground, limits: Limits, checks: str, permit: Callable[[], Awaitable[None]]
+        self, store: Store, ground: Ground, limits: Limits, checks: str, alarms: type[Alarms] = Alarms
     ) -> None:
         read_checks(checks)
-        self._book, self._ground, self._limits, self._checks, self._permit = Book(store), ground, limits, checks, permit
+        self._book, self._ground, self._limits, self._checks = Book(store), ground, limits, checks
+        self._alarms = alarms
         self._listeners: dict[object, Told] = {}
         self._keeper: Keeper | None = None
         self._house: House | None = None
 
     async def start(self, house: House) -> None:
-        keeper = Keeper(house, self._book, self._ground, self._limits, self._checks, self._changed)
+        keeper = Keeper(house, self._book, self._ground, self._limits, self._checks, self._changed, self._alarms)
         await keeper.load()
         self._house, self._keeper = house, keeper
         self.hearing = Hearing(keeper)
@@ -70,7 +72,7 @@ class Boulder:
         self, scope: Path | None, level: Level, subject: str, *, on: bool, checks: str | None, budget: int | None
     ) -> dict[str, Any]:
         """What was said before of the same project, workspace or session is forgotten."""
-        await self._require_owner(scope)
+        _require_owner(scope)
         declared = str(read_checks(checks)) if checks is not None else None
         live = await self._entered(subject) if level == "session" else None
         if live is None:
@@ -93,7 +95,7 @@ class Boulder:
 
     async def order(self, scope: Path | None, session: str, what: What, budget: int | None = None) -> dict[str, Any]:
         """`pause`, `resume`, `stop`, `reset` or `budget`, which without a number is what it was at first."""
-        await self._require_owner(scope)
+        _require_owner(scope)
         _require_budget(budget)
         live = await self._entered(session)
         orders: dict[str, Callable[[Kept], Kept]] = {
@@ -103,17 +105,11 @@ class Boulder:
             "reset": moves.reset,
             "budget": lambda kept: moves.budgeted(kept, budget),
         }
-        live.untold = None
+        live.untold, live.ordered_at = None, self.keeper.now()
         why = ("the default" if budget is None else str(budget)) if what == "budget" else ""
         await self.keeper.become(live, orders[what](live.kept), what, why, OWNER)
         self.keeper.consider(live)
         return self._shown(live).as_dict()
-
-    async def _require_owner(self, scope: Path | None) -> None:
-        if scope is not None:
-            message = "only the owner gives boulder orders: what it sends costs money"
-            raise RookeryError("tool-denied", message, "ask the user: rookery boulder")
-        await self._permit()
 
     # ---- how it stands
 
@@ -162,6 +158,12 @@ class Boulder:
         """One that is looked after from now on."""
         found = await self._of(session, None)
         return self.keeper.live.setdefault(session, found)
+
+
+def _require_owner(scope: Path | None) -> None:
+    if scope is not None:
+        message = "only the owner gives boulder orders: what it sends costs money"
+        raise RookeryError("forbidden", message, "ask the user: rookery boulder")
 
 
 def _require_budget(budget: int | None) -> None:

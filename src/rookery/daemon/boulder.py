@@ -1,0 +1,56 @@
+"""Boulder as the daemon has it: with its settings, and with what it may ask of workspaces."""
+
+from pathlib import Path
+
+from rookery.daemon.boulder_settings import Boulder as BoulderSettings
+from rookery.daemon.files import FilesService
+from rookery.daemon.lookup import WorkspaceLookup
+from rookery.files.reading import read
+from rookery.files.recipes import Justfile
+from rookery.plugins.boulder.gates import Limits
+from rookery.plugins.boulder.service import Boulder
+from rookery.plugins.boulder.switches import Level
+from rookery.system.errors import RookeryError
+from rookery.system.store import Store
+from rookery.workspaces.projects import Projects
+from rookery.workspaces.record import as_text
+
+
+def boulder(
+    settings: BoulderSettings, store: Store, files: FilesService, lookup: WorkspaceLookup, projects: Projects
+) -> Boulder:
+    limits = Limits(
+        settings.idle_seconds, settings.cooldown_seconds, settings.abort_seconds, settings.failures, settings.budget
+    )
+    return Boulder(store, BoulderGround(files, lookup, projects), limits, settings.checks)
+
+
+class BoulderGround:
+    def __init__(self, files: FilesService, lookup: WorkspaceLookup, projects: Projects) -> None:
+        self._files, self._lookup, self._projects = files, lookup, projects
+
+    async def subject(self, level: Level, given: str) -> str:
+        if level == "workspace":
+            return as_text(await self._lookup.directory(given))
+        known = [one.id for one in await self._projects.all()]
+        if given not in known:
+            there = ", ".join(known) or "none"
+            raise RookeryError("project-not-found", f"there is no project {given!r}", f"those that there are: {there}")
+        return given
+
+    async def read(self, workspace: str, path: str) -> str:
+        found = await read((await self._files.ground(Path(workspace))).root, path)
+        if found.cut or found.encoding is None:
+            why = found.cut or "it is no text"
+            raise RookeryError("file-unreadable", f"{path} cannot be read as a plan: {why}")
+        return found.text
+
+    async def run(self, workspace: str, task: str) -> tuple[bool, str]:
+        tasks = self._files.tasks(await self._files.ground(Path(workspace)))
+        ran = await tasks.run(task, (), None, _agree, None)
+        return ran.ok, f"fails with {ran.exit_code}" if ran.ending == "ended" else "ran into its time limit"
+
+
+async def _agree(question: str, justfile: Justfile) -> bool:
+    """Nobody is there who could."""
+    return False

@@ -1,0 +1,213 @@
+"""Boulder in time, which the tests set: who is told to go on, when, and what it costs."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.plugins.boulder.gates import Limits
+from rookery.plugins.boulder.words import MARK
+from rookery.plugins.events import MessageEvent
+from rookery.sessions.records import MessageShown
+from rookery.system.errors import RookeryError
+from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+MORE = "I have read the code."
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "rookery.db"
+
+
+@requirement("boulder.enforce.idle", "boulder.enforce.words")
+async def test_a_session_that_is_idle_for_the_set_time_is_told_to_go_on_with_a_toast_and_a_message(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.turn(MORE)
+        await it.pass_(1000)
+        assert (await it.of())["status"] == "OFF" and not it.one.sent
+        await it.act("on", sessionId=ONE)
+        await it.pass_(29.9)
+        assert not it.one.toasts and await it.gates() == ["idle"]
+        await it.pass_(0.1)
+        assert [MARK in one for one in (*it.one.toasts, *it.one.sent)] == [True, True]
+        state = await it.of()
+        assert (state["iteration"], state["status"], state["lastEnforcement"]) == (1, "ENFORCING", it.clock.now * 1000)
+        await it.pass_(10_000)
+        assert len(it.one.sent) == 1 and "enforced" in await it.gates()
+        await it.says("user", it.one.sent[0])
+        await it.turn(MORE, asked=None)
+        await it.pass_(30)
+        assert len(it.one.sent) == 2 and (await it.of())["iteration"] == 2
+
+
+@requirement("boulder.gates.hold")
+async def test_it_waits_for_tools_asks_and_turns_however_long_they_take(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.tool("started")
+        await it.pass_(1000)
+        assert await it.gates() == ["tool"]
+        await it.ask("opened")
+        await it.tool("finished")
+        await it.pass_(1000)
+        assert await it.gates() == ["asks"]
+        await it.session("busy")
+        await it.ask("answered")
+        await it.pass_(1000)
+        assert await it.gates() == ["busy"] and not it.one.sent
+        await it.session("idle")
+        await it.session("error", aborted=True)
+        assert await it.gates() == ["idle", "aborted"]
+        await it.pass_(30)
+        assert len(it.one.sent) == 1
+
+
+@requirement("boulder.gates.hold", "boulder.complete.checks")
+async def test_five_times_and_no_more_until_it_gets_a_budget_or_is_reset(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        for _ in range(8):
+            await it.pass_(100)
+            await it.turn(MORE, asked=None)
+        assert len(it.one.sent) == 5
+        assert (await it.of())["status"] == "EXHAUSTED" and "budget" in await it.gates()
+        await it.says("user", "Thank you. Please go on.")
+        await it.turn(MORE, asked=None)
+        await it.pass_(100)
+        assert len(it.one.sent) == 5
+        assert (await it.act("budget", sessionId=ONE, budget=6))["budget"] == 6
+        await it.pass_(100)
+        assert len(it.one.sent) == 6
+        await it.turn(MORE, asked=None)
+        assert (await it.act("reset", sessionId=ONE))["iteration"] == 0
+        await it.pass_(100)
+        assert len(it.one.sent) == 7 and (await it.of())["iteration"] == 1
+
+
+async def test_a_message_that_cannot_be_sent_is_not_counted_as_one_and_the_pauses_grow(store: Path) -> None:
+    async with rolling(store) as it:
+        it.one.refuses = RookeryError("agent-unavailable", "the agent does not answer")
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        state = await it.of()
+        assert (state["iteration"], state["failureCount"], state["lastEnforcement"]) == (0, 1, None)
+        assert await it.gates() == ["cooldown"]
+        await it.pass_(60)
+        assert (await it.of())["failureCount"] == 2 and len(it.one.toasts) == 2
+        await it.pass_(10_000)
+        assert (await it.of())["failureCount"] == 5 and await it.gates() == ["failures"]
+        assert [one["what"] for one in await it.act("log")] == ["on", *(["enforced", "failed"] * 5)]
+        it.one.refuses = None
+        await it.act("resume", sessionId=ONE)
+        await it.pass_(60)
+        assert len(it.one.sent) == 1 and (await it.of())["failureCount"] == 0
+
+
+async def test_a_turn_of_its_own_that_fails_counts_as_a_failure(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        it.one.error = "no credit left"
+        await it.turn("", asked=None)
+        await it.pass_(30)
+        assert len(it.one.sent) == 1 and (await it.of())["failureCount"] == 1
+        await it.pass_(30)
+        assert len(it.one.sent) == 2
+
+
+@requirement("boulder.control.actions")
+async def test_paused_and_stopped_it_does_nothing_until_it_is_resumed(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        for action, status in (("pause", "PAUSED"), ("stop", "STOPPED")):
+            state = await it.act(action, sessionId=ONE)
+            assert state["status"] == status and state["stopRequested"] is (action == "stop")
+            await it.pass_(1000)
+            await it.turn(MORE)
+            await it.pass_(1000)
+        assert not it.one.sent and await it.gates() == ["paused", "stopped"]
+        assert (await it.act("resume", sessionId=ONE))["status"] == "CONTINUOUS"
+        await it.pass_(29)
+        assert not it.one.sent
+        await it.pass_(1)
+        assert len(it.one.sent) == 1
+
+
+async def test_what_happens_while_it_looks_counts_more_than_what_it_saw(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn("All is done.")
+        spoken = MessageEvent(hook="message.added", session_id=ONE, message_id="m", role="user", content="One more.")
+        it.one.meanwhile = [spoken]
+        await it.pass_(30)
+        assert [one["what"] for one in await it.act("log")] == ["on"] and await it.gates() == ["idle"]
+        await it.turn(MORE)
+        # It works, and nobody has told so yet.
+        it.one.running = True
+        await it.pass_(30)
+        assert await it.gates() == ["busy"] and not it.one.sent
+
+
+@requirement("boulder.control.actions")
+async def test_state_switches_and_what_was_spent_outlive_the_daemon(store: Path) -> None:
+    async with rolling(store, limits=Limits(budget=2)) as it:
+        await it.act("on", workspace=WORKSPACE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        await it.turn(MORE, asked=None)
+        before, clock = await it.of(), it.clock
+    async with rolling(store, limits=Limits(budget=2), clock=clock) as it:
+        assert (await it.state())["iteration"] == 1
+        await it.session("idle", found=True)
+        it.played.sessions[ONE].messages.append(MessageShown(id="msg_old", role="assistant", content=MORE, time=0))
+        after = await it.of()
+        wanted = ("iteration", "status", "lastActivity", "lastEnforcement", "failureCount", "stopRequested", "switched")
+        assert [after[key] for key in wanted] == [before[key] for key in wanted]
+        await it.pass_(30)
+        assert len(it.one.sent) == 1 and (await it.of())["iteration"] == 2
+        await it.turn(MORE, asked=None)
+        await it.pass_(1000)
+        assert len(it.one.sent) == 1 and await it.gates() == ["budget"]
+
+
+async def test_sessions_of_old_times_do_not_begin_to_work_because_their_workspace_is_switched_on(store: Path) -> None:
+    async with rolling(store, Told(ONE), Told(TWO), Told("ses_there", ELSEWHERE)) as it:
+        for id_ in (ONE, TWO, "ses_there"):
+            await it.session("idle", id_, found=True)
+            await it.says("assistant", MORE, id_)
+        await it.act("on", workspace=WORKSPACE)
+        await it.pass_(1000)
+        assert await it.gates(ONE) == ["untouched"] and not it.one.sent
+        await it.turn(MORE, id_=ONE)
+        await it.turn(MORE, id_="ses_there")
+        await it.pass_(1000)
+        sent = {id_: len(one.sent) for id_, one in it.played.sessions.items()}
+        assert sent == {ONE: 1, TWO: 0, "ses_there": 0}
+        await it.act("off", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(1000)
+        assert len(it.one.sent) == 1 and (await it.of())["switched"] == "session"
+        await it.act("on", project="app")
+        await it.turn(MORE, id_="ses_there")
+        await it.pass_(1000)
+        assert len(it.played.sessions["ses_there"].sent) == 1
+
+
+async def test_a_session_that_is_closed_or_works_for_another_one_is_left_alone(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", workspace=WORKSPACE)
+        await it.session("busy", "ses_child", parent=ONE)
+        await it.turn(MORE)
+        await it.session("closed")
+        await it.pass_(1000)
+        assert not it.one.sent and not it.boulder.keeper.live and not len(it.boulder.keeper.alarms)
+        with pytest.raises(RookeryError, match="no session"):
+            await it.act("pause", sessionId="ses_child")

@@ -1,0 +1,253 @@
+"""Boulder for tests that set the time themselves: with sessions that do what they are told, and nothing to wait for."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from rookery.plugins.boulder.alarms import Alarms
+from rookery.plugins.boulder.checks import Todo
+from rookery.plugins.boulder.gates import Limits
+from rookery.plugins.boulder.plugin import boulder_plugin
+from rookery.plugins.boulder.service import Boulder
+from rookery.plugins.boulder.switches import Level
+from rookery.plugins.events import AskEvent, Event, MessageEvent, SessionEvent, ToolEvent
+from rookery.plugins.house import House
+from rookery.sessions.records import AskShown, MessageShown, SessionInfo, ToolRun, not_found
+from rookery.system.errors import RookeryError
+from rookery.system.store import Store
+from rookery.system.tasks import TaskSet
+from tests.support.clock import SetClock
+
+if TYPE_CHECKING:
+    from rookery.sessions.service import Sessions
+
+WORKSPACE, ELSEWHERE = "/work/fix", "/work/other"
+ONE, TWO = "ses_one", "ses_two"
+
+
+@dataclass
+class Told:
+    """A session that a test plays: what it says, and what it is sent."""
+
+    id: str
+    path: str = WORKSPACE
+    running: bool = False
+    error: str | None = None
+    refuses: RookeryError | None = None
+    messages: list[MessageShown] = field(default_factory=list[MessageShown])
+    todos: list[Todo] = field(default_factory=list[Todo])
+    toasts: list[str] = field(default_factory=list[str])
+    sent: list[str] = field(default_factory=list[str])
+    # What happens while it is looked at.
+    meanwhile: list[Event] = field(default_factory=list[Event])
+
+
+class Played:
+    """The part of the service of sessions that boulder uses."""
+
+    def __init__(self, *sessions: Told) -> None:
+        self.sessions = {one.id: one for one in sessions}
+        self.tell: Any = None
+
+    def _of(self, id_: str, scope: Path | None = None) -> Told:
+        found = self.sessions.get(id_)
+        if found is None or scope not in (None, Path(found.path)):
+            raise not_found(id_)
+        return found
+
+    async def get(self, id_: str, scope: Path | None = None) -> SessionInfo:
+        one = self._of(id_, scope)
+        for event in one.meanwhile:
+            await self.tell(event)
+        one.meanwhile.clear()
+        status = "active" if one.running else "error" if one.error is not None else "idle"
+        return SessionInfo(
+            id=id_, directory=one.path, status=status, message_count=len(one.messages), last_activity=0, error=one.error
+        )
+
+    async def messages(self, id_: str, limit: int | None = 50) -> Any:
+        return SimpleNamespace(messages=tuple(self._of(id_).messages))
+
+    @asynccontextmanager
+    async def used(self, id_: str) -> AsyncGenerator[Any]:
+        async def todos(session: str, kind: type[Todo]) -> list[Todo]:
+            return self._of(session).todos
+
+        yield SimpleNamespace(client=SimpleNamespace(todos=todos))
+
+    async def show_toast(self, id_: str, message: str, **more: Any) -> None:
+        self._of(id_).toasts.append(message)
+
+    async def send(self, id_: str, content: str, **more: Any) -> None:
+        one = self._of(id_)
+        if one.refuses is not None:
+            raise one.refuses
+        one.sent.append(content)
+
+
+class Files:
+    """A workspace of a test: plans by their names, and how tasks end."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, str] = {}
+        self.tasks: dict[str, bool] = {}
+
+    async def subject(self, level: Level, given: str) -> str:
+        return given
+
+    async def read(self, workspace: str, path: str) -> str:
+        if path not in self.plans:
+            raise RookeryError("file-not-found", f"{path} does not exist")
+        return self.plans[path]
+
+    async def run(self, workspace: str, task: str) -> tuple[bool, str]:
+        if task not in self.tasks:
+            raise RookeryError("needs-approval", "the justfile of this workspace is not approved")
+        return self.tasks[task], "fails with 1"
+
+
+class SetAlarms(Alarms):
+    """Rings when a test has set the clock forward."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.at: dict[str, float] = {}
+
+    def set(self, session: str, at: float) -> None:
+        self.at[session] = at
+
+    def cancel(self, session: str) -> None:
+        self.at.pop(session, None)
+
+    def close(self) -> None:
+        self.at.clear()
+
+    def ring(self) -> None:
+        for session in [one for one, at in self.at.items() if at <= self._clock.wall()]:
+            self._rings(session)
+
+
+class Rolling:
+    """Boulder, and all that is around it."""
+
+    def __init__(self, house: House, boulder: Boulder, played: Played, files: Files, clock: SetClock) -> None:
+        self.house, self.boulder, self.played, self.files, self.clock = house, boulder, played, files, clock
+        self.plugin = boulder_plugin(boulder)
+        played.tell = self._hear
+
+    @property
+    def one(self) -> Told:
+        return self.played.sessions[ONE]
+
+    async def act(self, action: str, scope: Path | None = None, **args: Any) -> Any:
+        """An action, as whoever is asked for it calls it."""
+        found = self.plugin.actions[action]
+        assert found.takes is not None
+        house = SimpleNamespace(scope=scope)
+        answer = await found.run(found.takes(**args), house)
+        await self.settle()
+        return answer
+
+    async def state(self, scope: Path | None = None) -> dict[str, Any]:
+        assert self.plugin.telling is not None
+        return await self.plugin.telling(SimpleNamespace(scope=scope))
+
+    async def of(self, session: str = ONE) -> dict[str, Any]:
+        return await self.boulder.of(session, None)
+
+    async def gates(self, session: str = ONE) -> list[str]:
+        return [one["gate"] for one in (await self.of(session))["gates"]]
+
+    async def pass_(self, seconds: float) -> None:
+        """Time goes by, and whoever waits for a moment of it is called."""
+        end = self.clock.now + seconds
+        alarms = cast("SetAlarms", self.boulder.keeper.alarms)
+        while alarms.at and min(alarms.at.values()) <= end:
+            self.clock.now = max(self.clock.now, min(alarms.at.values()))
+            alarms.ring()
+            await self.settle()
+        self.clock.now = end
+
+    async def settle(self) -> None:
+        async with asyncio.timeout(10):
+            await self.house.tasks.finish()
+
+    # ---- what happens
+
+    async def hear(self, event: Event) -> None:
+        await self._hear(event)
+        await self.settle()
+
+    async def _hear(self, event: Event) -> None:
+        for hook in self.plugin.hooks:
+            if hook.name == event.hook:
+                await hook.run(event, self.house)
+
+    async def session(self, what: str, id_: str = ONE, **more: Any) -> None:
+        one = self.played.sessions.get(id_)
+        if one is not None and what in ("busy", "idle"):
+            one.running = what == "busy"
+        path = one.path if one is not None else WORKSPACE
+        await self.hear(
+            SessionEvent(hook=f"session.{what}", session_id=id_, project="app", workspace="fix", path=path, **more)
+        )
+
+    async def says(self, role: str, content: str, id_: str = ONE) -> None:
+        messages = self.played.sessions[id_].messages
+        made = MessageShown(id=f"msg_{len(messages)}", role=role, content=content, time=self.clock.now * 1000)
+        messages.append(made)
+        event = MessageEvent(hook="message.added", session_id=id_, message_id=made.id, role=role, content=content)
+        await self.hear(event)
+
+    async def turn(self, content: str, *, asked: str | None = "go", id_: str = ONE) -> None:
+        """Somebody says something, the assistant works and answers, and is idle."""
+        if asked is not None:
+            await self.says("user", asked, id_)
+        await self.session("busy", id_)
+        await self.says("assistant", content, id_)
+        await self.session("idle", id_)
+
+    async def tool(self, what: str) -> None:
+        run = ToolRun(id="prt_1", session_id=ONE, tool="bash", status="running")
+        await self.hear(ToolEvent(hook=f"tool.{what}", session_id=ONE, run=run))
+
+    async def ask(self, what: str) -> None:
+        ask = AskShown(id="per_1", session_id=ONE, kind="permission", text="bash: rm -rf build")
+        await self.hear(AskEvent(hook=f"ask.{what}", session_id=ONE, ask=ask))
+
+
+@asynccontextmanager
+async def rolling(
+    store: Path, *sessions: Told, limits: Limits | None = None, checks: str = "", clock: SetClock | None = None
+) -> AsyncGenerator[Rolling]:
+    """With one session in a workspace, and the clock at a thousand seconds."""
+    if clock is None:
+        clock = SetClock()
+        clock.now = 1000.0
+    played, files, tasks = Played(*(sessions or [Told(ONE)])), Files(), TaskSet("boulder")
+    kept = Store(store)
+    await kept.open()
+    boulder = Boulder(kept, files, limits or Limits(), checks, SetAlarms)
+    house = House(
+        plugin="boulder",
+        sessions=cast("Sessions", played),
+        clock=clock,
+        tasks=tasks,
+        state_folder=store.parent,
+        audit=lambda line: None,
+        log=logging.getLogger("rookery.plugins.boulder"),
+    )
+    made = Rolling(house, boulder, played, files, clock)
+    try:
+        assert made.plugin.starting is not None and made.plugin.stopping is not None
+        await made.plugin.starting(house)
+        yield made
+        await made.plugin.stopping(house)
+    finally:
+        await tasks.close()
+        await kept.close()
