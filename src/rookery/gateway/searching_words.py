@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-# A word, a part of a name in camel case, or a number.
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_WORD = re.compile(r"[^\W\d_]+|[0-9]+")
+# Where one word of a name ends and the next begins, as in `readTextFile` and `HTTPRequest`.
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Words that stand in every question and every description.
 _SILENT = frozenset(
     [
@@ -94,7 +95,7 @@ _LONGEST = 64
 
 def words(text: str) -> Iterator[str]:
     """The stems of what a text says, in its order."""
-    for found in _WORD.findall(text):
+    for found in _WORD.findall(_HUMP.sub(" ", text)):
         word = found.lower()[:_LONGEST]
         if word not in _SILENT:
             yield stem(word)

@@ -1,0 +1,77 @@
+"""Tools that are looked for in plain words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rookery.gateway.searching import Index, Listed
+from rookery.gateway.searching_words import stem, words
+from tests.support.requirements import requirement
+
+
+def listed(server: str, name: str, description: str = "", **arguments: str) -> Listed:
+    about = {key: {"type": "string", "description": said} for key, said in arguments.items()}
+    definition = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": about}}
+    return Listed(f"{server}__{name}", server, name, json.dumps(definition).encode())
+
+
+SHELF = [
+    listed("github", "create_issue", "Create a new issue in a GitHub repository", title="its first line"),
+    listed("github", "list_issues", "List issues in a GitHub repository"),
+    listed("github", "merge_pull_request", "Merge a pull request"),
+    listed("files", "create_directory", "Create a new directory"),
+    listed("files", "readTextFile", "Read the complete contents of a file as text", path="where it lies"),
+    listed("mongodb", "count", "Gets the number of documents in a collection", filter="a query"),
+    listed("chart", "generate_pie_chart", "Generate a pie chart to show the proportion of parts"),
+    listed("a", "nameless"),
+]
+
+
+@requirement("hub.find.tool")
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("create issue", "github__create_issue"),
+        ("Issues of my repos", "github__list_issues"),
+        ("merge the PR", "github__merge_pull_request"),
+        ("make a folder", "files__create_directory"),
+        ("read text", "files__readTextFile"),
+        ("how many are there in mongo", "mongodb__count"),
+        ("draw the proportions", "chart__generate_pie_chart"),
+        ("NAMELESS", "a__nameless"),
+    ],
+)
+def test_a_tool_is_found_by_its_words_or_by_others_for_the_same(question: str, first: str) -> None:
+    assert Index(SHELF).find(question, 5)[0] == first
+
+
+def test_no_more_are_found_than_asked_for_and_none_that_has_nothing_to_do_with_it() -> None:
+    index = Index(SHELF)
+    assert len(index.find("create a new thing in github", 2)) == 2
+    assert index.find("zebra", 5) == index.find("the of and", 5) == index.find("!?", 5) == index.find("", 5) == []
+    assert Index([]).find("anything", 5) == []
+    assert index.find("issue", 5) == Index(SHELF[::-1]).find("issue", 5)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {},
+        {"description": 7, "title": ["x"], "inputSchema": []},
+        {"description": "x" * 1_000_000, "inputSchema": {"properties": [1]}},
+        {"inputSchema": {"properties": {"a": 3, "b": {"description": {}}}}},
+        {"inputSchema": {"properties": {f"argument{n}": {} for n in range(10_000)}}},
+    ],
+)
+def test_a_definition_that_says_nonsense_is_found_by_its_name(definition: Any) -> None:
+    odd = Listed("s__odd", "s", "odd", json.dumps(definition).encode())
+    assert Index([*SHELF, odd]).find("odd", 5) == ["s__odd"]
+
+
+def test_names_are_taken_apart_and_endings_cut_off() -> None:
+    apart = list(words("readTextFile get_HTTPRequest list-issues"))
+    assert apart == list(words("read text file get http request list issue"))
+    assert stem("files") == stem("file") and stem("queries") == stem("query") and stem("stopped") == stem("stop")
+    assert stem("bus") == "bus" and stem("class") == "class" and stem("ping") == "ping"
+    assert list(words("größe 42 日本")) == ["größe", "42", "日本"]
