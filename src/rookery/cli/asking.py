@@ -13,6 +13,8 @@ _CONTENT = {"setup": "command, run in each new workspace", "git-config": "progra
 _CONTENT["justfile"] = "tasks that tools may run here, with all that the justfile imports"
 _CONTENT["opencode-config"] = "OpenCode's config here; with it come the plugins, tools and commands of the files above"
 
+_CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself and may do all that you may"
+
 
 class Terminal:
     """The controlling terminal, whatever stdin and stdout were turned into."""

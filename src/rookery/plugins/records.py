@@ -1,6 +1,6 @@
 """What every face answers of plugins."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -61,6 +61,11 @@ class StateShown(Answer, frozen=True, kw_only=True):
     project: str | None = None
     workspace: str | None = None
     error: str | None = None
+
+
+def table(state: object) -> dict[str, Any]:
+    """A state by its keys; a file may hold something else, which has none."""
+    return cast("dict[str, Any]", state) if isinstance(state, dict) else {}
 
 
 class Limits(msgspec.Struct, frozen=True):
