@@ -50,7 +50,8 @@ def pasted(text: str, *, marked: bool) -> bytes:
 
 
 def _key(name: str) -> str:
-    *modifiers, key = name.split("+") if len(name) > 1 and not name.endswith("++") else [*name[:-2].split("+"), "+"]
+    # The last plus sign of a name is the key itself.
+    *modifiers, key = [*name[:-1].rstrip("+").split("+"), "+"] if name.endswith("+") else name.split("+")
     held = 0
     for one in filter(None, modifiers):
         if one.lower() not in _MODIFIERS:
