@@ -142,7 +142,14 @@ class Caller:
         ours = ("workspace_", "project_list", "read_file", "list_directory", "get_project_context")
         ours += ("list_just_tasks", "run_just_task", "create_session", "list_sessions", "get_session", "close_session")
         ours += ("send_message", "get_messages", "wait_for_", "get_toasts", "execute_tool", "get_tool_history")
-        ours += ("list_asks", "answer_ask", "hub_find_tool")
+        ours += (
+            "list_asks",
+            "answer_ask",
+            "list_plugins",
+            "get_plugin_state",
+            "trigger_plugin_action",
+            "hub_find_tool",
+        )
         return [one["name"] for one in await self.listed("tools") if not one["name"].startswith(ours)]
 
     async def listed(self, kind: str) -> list[Message]:

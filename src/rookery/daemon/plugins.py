@@ -77,6 +77,7 @@ class PluginsService:
         self._happenings: dict[Path, Happenings] = {}
         self._failed: list[PluginShown] = []
         self._loaded = asyncio.Event()
+        self._loaded.set()
         self._tasks = TaskSet("plugins")
         around.agents.listeners.append(self._began)
 
@@ -88,6 +89,7 @@ class PluginsService:
         for plugin in self._built_in:
             await self._load(plugin, Origin("built in", version=plugin.version))
         self._tasks.start(follow(self._around.events, self._heard), "projects")
+        self._loaded.clear()
         self._tasks.start(self._load_all(), "load")
 
     async def stop(self) -> None:
