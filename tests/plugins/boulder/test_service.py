@@ -1,0 +1,131 @@
+"""Who may give boulder orders, who sees how it stands, and what is written down of it."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.plugins.boulder.book import MOST_LINES, Line
+from rookery.plugins.boulder.kept import Kept
+from rookery.system.errors import RookeryError
+from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
+from tests.support.driving import refusal
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+FIELDS = {"iteration", "status", "lastActivity", "lastEnforcement", "failureCount", "stopRequested", "gates"}
+
+
+@requirement("boulder.state.resource")
+async def test_the_session_enforced_last_is_told_at_the_top_and_all_of_them_below(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db", Told(ONE), Told(TWO, ELSEWHERE), Told("ses_idle")) as it:
+        empty = await it.state()
+        assert set(empty) >= FIELDS and empty["sessions"] == {} and empty["gates"][0]["gate"] == "off"
+        for id_ in (ONE, TWO):
+            await it.act("on", sessionId=id_)
+            await it.turn("More.", id_=id_)
+            await it.pass_(30)
+        state = await it.state()
+        assert (state["sessionId"], state["iteration"]) == (TWO, 1)
+        assert set(state["sessions"]) == {ONE, TWO}
+        assert all(set(one) >= FIELDS for one in (state, *state["sessions"].values()))
+        gate = state["gates"][-1]
+        assert (gate["gate"], gate["until"]) == ("cooldown", (it.clock.now + 30) * 1000) and "30 s" in gate["reason"]
+        await it.turn("More.", asked="Please go on.")
+        await it.pass_(60)
+        assert (await it.state())["sessionId"] == ONE
+
+
+@requirement("boulder.state.resource")
+async def test_a_workspace_sees_its_own_sessions_and_gives_no_orders(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db", Told(ONE), Told(TWO, ELSEWHERE)) as it:
+        for id_ in (ONE, TWO):
+            await it.act("on", sessionId=id_)
+            await it.turn("More.", id_=id_)
+            await it.pass_(30)
+        here = Path(WORKSPACE)
+        state = await it.state(here)
+        assert state["sessionId"] == ONE and set(state["sessions"]) == {ONE}
+        assert {one["sessionId"] for one in await it.act("log", here)} == {ONE}
+        async with refusal("session-not-found"):
+            await it.boulder.of(TWO, here)
+        for action in ("pause", "resume", "stop", "reset", "budget", "on", "off"):
+            async with refusal("forbidden", "costs money"):
+                await it.act(action, here, sessionId=ONE)
+
+
+@requirement("boulder.control.actions")
+async def test_orders_that_make_no_sense_are_refused_with_what_would(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db") as it:
+        async with refusal("invalid-input", "for what"):
+            await it.act("on")
+        async with refusal("invalid-input", "for what"):
+            await it.act("off", sessionId=ONE, workspace=WORKSPACE)
+        async with refusal("invalid-input", "no check"):
+            await it.act("on", sessionId=ONE, checks="everything")
+        async with refusal("invalid-input", "one session"):
+            await it.act("on", workspace=WORKSPACE, budget=3)
+        for budget in (-1, 100_000):
+            async with refusal("invalid-input", "no budget"):
+                await it.act("budget", sessionId=ONE, budget=budget)
+        async with refusal("session-not-found"):
+            await it.act("pause", sessionId="ses_none")
+        async with refusal("invalid-input", "limit"):
+            await it.act("log", limit=0)
+        assert (await it.of())["status"] == "OFF"
+
+
+async def test_every_enforcement_and_every_order_is_written_down_with_who_when_and_why(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db") as it:
+        await it.act("on", workspace=WORKSPACE, checks="todos")
+        await it.turn("More.")
+        await it.pass_(30)
+        enforced = it.clock.now
+        await it.act("stop", sessionId=ONE)
+        lines = await it.act("log")
+        told = [(one["what"], one["who"], one["sessionId"], one["iteration"]) for one in lines]
+        by = "boulder, switched on for the workspace"
+        assert told == [("on", "owner", "", 0), ("enforced", by, ONE, 1), ("stop", "owner", ONE, 1)]
+        assert lines[1]["at"] == enforced * 1000 and "not said that all is done" in lines[1]["why"]
+        assert lines[0]["why"] == f"for the workspace {WORKSPACE}, checks: todos"
+        assert [one["what"] for one in await it.act("log", sessionId=ONE, limit=1)] == ["stop"]
+
+
+async def test_the_log_keeps_the_newest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.plugins.boulder.book.MOST_LINES", 3)
+    monkeypatch.setattr("rookery.plugins.boulder.book.MOST_SESSIONS", 2)
+    assert MOST_LINES > 1000
+    async with rolling(tmp_path / "db") as it:
+        book = it.boulder._book
+        for number in range(5):
+            line = Line(number, "stop", "owner", f"ses_{number}", WORKSPACE, 0, "")
+            await book.keep(f"ses_{number}", WORKSPACE, Kept(), number, line)
+        assert [one.session_id for one in await book.lines(10)] == ["ses_2", "ses_3", "ses_4"]
+        assert set(await book.sessions()) == {"ses_3", "ses_4"}
+
+
+async def test_who_listens_is_told_of_changes_until_that_ends(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db") as it:
+        told: list[tuple[str, str]] = []
+        stop = it.boulder.listen(lambda session, path: told.append((session, path)))
+        await it.act("on", sessionId=ONE)
+        assert (ONE, WORKSPACE) in told
+        stop()
+        told.clear()
+        await it.act("pause", sessionId=ONE)
+        assert told == []
+
+
+async def test_what_cannot_be_written_down_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rolling(tmp_path / "db") as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn("More.")
+
+        async def full(*given: object) -> None:
+            raise RookeryError("store-failed", "the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(it.boulder._book, "keep", full)
+            await it.pass_(1000)
+        assert not it.one.sent and not it.one.toasts
+        assert "the disk is full" in (await it.of())["gates"][-1]["reason"]

@@ -1,0 +1,62 @@
+"""What is taken for an end of the work, where nothing else tells, and what boulder says itself."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from rookery.plugins.boulder import words
+from tests.support.requirements import requirement
+
+
+@requirement("boulder.complete.checks")
+@pytest.mark.parametrize(
+    "last",
+    [
+        "All tasks are complete.",
+        "I fixed the login, added a test and read the docs again. Finished!",
+        "Everything is DONE",
+        "Nothing remains to be done.",
+        "There is nothing left to do: all is done.",
+        "I wondered what to do next." + " So I thought about it." * 500 + " It is completed.",
+    ],
+)
+def test_a_word_of_completion_without_a_word_of_work_ends_it(last: str) -> None:
+    found = words.by_keywords(last)
+    assert found.left is False and found.why
+
+
+@requirement("boulder.complete.checks")
+@pytest.mark.parametrize(
+    "last",
+    [
+        None,
+        "",
+        "  \n",
+        "Good morning.",
+        "The first step is done. Next I will look at the tests.",
+        "Done, but two tests are still red.",
+        "This is not done.",
+        "It isn’t finished.",
+        "That is incomplete.",
+        "The undone changes are abandoned.",
+        "I'll complete that now.",
+    ],
+)
+def test_everything_else_means_that_work_is_left(last: str | None) -> None:
+    found = words.by_keywords(last)
+    assert found.left is True and found.why
+
+
+@given(st.sampled_from(words.COMPLETION), st.sampled_from(words.WORK), st.booleans())
+def test_a_word_of_work_always_outweighs_one_of_completion(done: str, work: str, first: bool) -> None:
+    said = f"{work}. {done}." if first else f"{done}. {work}."
+    assert words.by_keywords(said).left is True
+
+
+@requirement("boulder.enforce.words")
+@given(st.integers(1, 1000), st.text(max_size=5000))
+def test_toast_and_message_have_the_mark_and_the_reason_and_are_never_long(number: int, why: str) -> None:
+    toast, message = words.toast(number, 1000, why), words.message(number, 1000, why)
+    assert words.MARK in toast and words.MARK in message
+    assert len(toast) < 400 and len(message) < 3000
+    assert why[:100] in toast and why[:100] in message
+    assert words.is_ours(message) and not words.is_ours(f"What is {words.MARK}?")
