@@ -51,7 +51,8 @@ def pasted(text: str, *, marked: bool) -> bytes:
 
 def _key(name: str) -> str:
     # The last plus sign of a name is the key itself.
-    *modifiers, key = [*name[:-1].rstrip("+").split("+"), "+"] if name.endswith("+") else name.split("+")
+    plus = name == "+" or name.endswith("++")
+    *modifiers, key = [*name[:-2].split("+"), "+"] if plus else name.split("+")
     held = 0
     for one in filter(None, modifiers):
         if one.lower() not in _MODIFIERS:

@@ -97,7 +97,7 @@ def _modal(grid: _Grid) -> Region | None:
     for top, backs in enumerate(grid.backs):
         for left, right in _spans(backs):
             middle = abs(left + right - grid.columns) <= 1
-            if not middle or left == 0 or right - left < _WIDE or _SIDE in grid.texts[top][left:right]:
+            if not middle or left == 0 or right - left < _WIDE or _SIDE in grid.texts[top][left - 1 : right]:
                 continue
             bottom = top + 1
             while bottom < len(grid.backs) and _stands_out(grid.backs[bottom], left, right, backs[left]):
