@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
     "more",
     [
         {"_meta": {"progressToken": "mine"}},
-        {"requestState": "x"},
+        {"inputResponses": {}},
         {"unknown": {"x": 1}},
     ],
 )

@@ -7,34 +7,12 @@ from typing import Any
 import pytest
 
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of
+from tests.support.gateway import a_gateway, checkout, view_of
 from tests.support.marionettes import Marionette, Message, Play, text
 from tests.support.requirements import requirement
+from tests.support.rounds import QUESTIONS, held
 
 pytestmark = pytest.mark.anyio
-
-QUESTIONS: dict[str, tuple[Message, Message]] = {
-    "roots/list": ({}, {"roots": [{"uri": "file:///mine", "name": "mine", "x": 1}]}),
-    "sampling/createMessage": (
-        {
-            "messages": [{"role": "user", "content": {"type": "text", "text": "a poem"}}],
-            "maxTokens": 10,
-            "x-unknown": 1,
-        },
-        {"role": "assistant", "content": {"type": "text", "text": "no"}, "model": "m", "x-unknown": [1]},
-    ),
-    "elicitation/create": (
-        {"message": "name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}},
-        {"action": "accept", "content": {"name": "Ada"}},
-    ),
-}
-
-
-async def held(gateway: Gateway, caller: Caller, name: str = "one", count: int = 1, **meta: Any) -> Any:
-    """A call under way: its task, its server, and the request as the server got it."""
-    running = caller.begin(f"{name}__hold", **meta)
-    server = await gateway.theatre.comes(name)
-    return running, server, await server.called("hold", count)
 
 
 # ---- progress

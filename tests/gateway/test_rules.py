@@ -195,7 +195,7 @@ async def test_a_disconnected_server_is_hidden_and_stays_so_until_it_is_connecte
 async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era: str) -> None:
     rules = {"*": "ask", "a__*": "allow", "*delete*": "deny", "a/delete_one": "allow"}
     async with a_gateway(library(), permission=rules) as gateway:
-        caller = await gateway.caller("/mcp", era)
+        caller = await gateway.caller("/mcp", era, able={})
         listed = await shown(caller)
         assert listed == {"a__read", "a__write", "a__delete_one", "b__read", "b__write"}
         assert told(await caller.call("a__delete_one"))["tool"] == "delete_one"
@@ -216,7 +216,7 @@ async def test_a_denied_tool_with_an_output_schema_answers_nothing_that_the_sche
         return {"a": theatre.server("a", Play(tools=[tool("read", outputSchema={"type": "object"})]))}
 
     async with a_gateway(servers, permission={"*": "ask"}) as gateway:
-        denied = await (await gateway.caller()).call("a__read")
+        denied = await (await gateway.caller(able={})).call("a__read")
         assert denied["result"]["isError"] is True and "needs the user's consent" in words(denied)
         assert "structuredContent" not in denied["result"]
 

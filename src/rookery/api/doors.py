@@ -2,28 +2,23 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.api.choosing import Choice, Chooser, address
 from rookery.api.known import Known, chosen_by, head_of, lane_to, mark_of
+from rookery.api.rooms import Rooms
 from rookery.api.usage import Usages
-from rookery.gateway.hooks import Hooks
-from rookery.gateway.member import Member
+from rookery.gateway.finding import FindingView, SearchView, Sight
 from rookery.gateway.nowhere import Nowhere
-from rookery.gateway.rules import Judge
 from rookery.gateway.view import View
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.fleet import Fleet
-from rookery.upstreams.hub import Hub
 from rookery.upstreams.membership import FleetMembers
-from rookery.upstreams.permissions import Permissions
 from rookery.wire.endpoint import Endpoint
 from rookery.wire.http_server import Http
 from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
@@ -39,18 +34,6 @@ _DRAIN_SECONDS = 60.0
 Made = tuple[Endpoint, View | Nowhere]
 # The path of an endpoint without its last part, as it is now: a workspace may be called otherwise tomorrow.
 Place = Callable[[], Awaitable[str]]
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """What the doors lead to."""
-
-    hub: Hub
-    hooks: Hooks
-    judge: Callable[[Permissions], Judge]
-    # For the workspace that a view acts in, if any, and for the one that its client may see no more than, if any.
-    toolsets: Callable[[Path | None, Path | None], Sequence[Member]]
-    info: dict[str, Any]
 
 
 class Doors:
@@ -171,13 +154,16 @@ class Doors:
         return self._endpoints[key]
 
     def _make(self, choice: Choice, beside: str, fleet: Fleet) -> Made:
-        rooms = self._rooms
-        toolsets = [one for one in rooms.toolsets(choice.directory, choice.scope) if one.name in choice.toolsets]
+        rooms, sight = self._rooms, Sight()
+        toolsets = [one for one in rooms.toolsets(choice.directory, choice.scope, sight) if one.name in choice.toolsets]
         if choice.missing is not None:
             nowhere = Nowhere(toolsets, rooms.info, choice.missing)
             return Endpoint(nowhere, f"{beside}/mcp"), nowhere
         members = FleetMembers(fleet, rooms.judge, toolsets, choice.server, choice.servers)
-        view = View(members, choice.style, rooms.info, rooms.hooks)
+        kind = SearchView if choice.search else FindingView
+        view = sight.view = kind(members, choice.style, rooms.info, rooms.hooks, rooms.parking)
+        if isinstance(view, SearchView):
+            view.finder = rooms.finder(sight)
         # The workspace's own endpoint; an agent comes to the app-wide one, and to those of single servers.
         usage = self.usages.of(choice.directory) if choice.directory and beside and not choice.server else None
         made = Endpoint(

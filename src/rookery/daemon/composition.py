@@ -62,7 +62,7 @@ class Composition:
         self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
         agents = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
         self.gateway = GatewayService(
-            store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents
+            store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents, settings.gateway
         )
         self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), Just(spawner)

@@ -5,35 +5,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 import rookery
 from rookery.api.choosing import Chooser
-from rookery.api.doors import Doors, Rooms
+from rookery.api.doors import Doors
+from rookery.api.rooms import Rooms
 from rookery.daemon.follow import follow
+from rookery.daemon.gateway_settings import Gateway
 from rookery.daemon.lookup import WorkspaceLookup
+from rookery.daemon.policy import checked, judge
+from rookery.gateway.finding import Sight
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
-from rookery.gateway.rules import Judge
+from rookery.gateway.parking import Parking
 from rookery.gateway.switches import Switches
 from rookery.guard.approvals import Approvals
 from rookery.guard.definitions import content_of, key_of, server_subject
-from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.subject import Key, Subject
 from rookery.system.bus import Bus, Event
 from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.toolsets.hub import hub as hub_toolset
+from rookery.toolsets.searching import search_toolset
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition, Problem
+from rookery.upstreams.definition import Definition
 from rookery.upstreams.hub import Hub
-from rookery.upstreams.permissions import Permissions, Written
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
 from rookery.upstreams.slots import Record
-from rookery.upstreams.sources import Found
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tools import WorkspaceTools
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from rookery.wire.http_client import HttpClient
+
+
+_GRACE_SECONDS = 30.0
 
 
 class GatewayService:
@@ -57,15 +60,20 @@ class GatewayService:
         approvals: Approvals,
         workspaces: WorkspaceTools,
         agents: frozenset[str],
+        settings: Gateway,
     ) -> None:
         self.hooks = Hooks()
+        self.parking = Parking(settings.parked_seconds, settings.parked_calls, settings.parked_calls_each)
         self._agents = agents
+        self._search = settings.mode == "search"
         self._workspaces = workspaces
         self._approvals = approvals
         self._events = events
         self._projects = projects
         self._http: HttpClient | None = None
-        pool = Pool(Connector(spawner, self.client, self._approved), self._server_changed)
+        # A question is given up by who asked it here before its server is told that nobody answers.
+        patience = settings.parked_seconds + _GRACE_SECONDS
+        pool = Pool(Connector(spawner, self.client, self._approved, patience=patience), self._server_changed)
         self.hub = Hub(pool, Switches(store), events, checked)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.project_of = self.lookup.project_of
@@ -78,9 +86,9 @@ class GatewayService:
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
-        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, info)
-        toolsets = frozenset(one.name for one in self._toolsets(None, None))
-        doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents), rest)
+        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, _finder, info, self.parking)
+        toolsets = frozenset(one.name for one in self._toolsets(None, None, Sight()))
+        doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents, self._search), rest)
         self.hub.knows_session = doors.knows_session
         self._workspaces.workspaces.openness.companions.append(self)
         return doors
@@ -94,6 +102,7 @@ class GatewayService:
 
     async def stop(self) -> None:
         await self._tasks.close()
+        await self.parking.close()
         await self.hub.close()
         if self._http is not None:
             await self._http.close()
@@ -170,25 +179,13 @@ class GatewayService:
 
     # ---- what of ours is shown
 
-    def _toolsets(self, directory: Path | None, scope: Path | None) -> Sequence[Member]:
+    def _toolsets(self, directory: Path | None, scope: Path | None, sight: Sight) -> Sequence[Member]:
         async def records(session: str | None) -> list[Record]:
             return await self.hub.records(directory, session)
 
         more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped)]
-        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records)]
+        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records, sight.find)]
 
 
-def judge(permissions: Permissions) -> Judge:
-    """The policy of the user and of the project, as a view asks for it."""
-    return Policy(_rules(permissions.user), _rules(permissions.project)).verdict
-
-
-def _rules(written: Sequence[Written]) -> list[Rule]:
-    return [rule for one in written for rule in read_rules(one.permission, one.source)[0]]
-
-
-def checked(found: Found) -> Found:
-    """With what is wrong in the rules about tools among the problems."""
-    rules = found.permissions.user + found.permissions.project
-    wrong = [Problem(one.source, one.line, said) for one in rules for said in read_rules(one.permission, one.source)[1]]
-    return msgspec.structs.replace(found, problems=[*found.problems, *wrong])
+def _finder(sight: Sight) -> Member:
+    return search_toolset(sight.find)

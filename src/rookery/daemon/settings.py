@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from rookery.agents.release import ON_PATH, PINNED, SUPPORTED
+from rookery.daemon.gateway_settings import Gateway
 from rookery.daemon.session_settings import Sessions
 
 # Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
@@ -193,3 +194,4 @@ class Settings(msgspec.Struct, frozen=True):
     files: Files = Files()
     just: Just = Just()
     sessions: Sessions = Sessions()
+    gateway: Gateway = Gateway()

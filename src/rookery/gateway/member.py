@@ -69,6 +69,11 @@ class Through(Protocol):
 class Passages(Protocol):
     """A member that can be called so."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether it may ask something in the middle of a call, and not only with its result."""
+        ...
+
     def passage(self, call: Call, params: Mapping[str, Any]) -> Through | None:
         """For calls like this one, if one could be sent now."""
         ...

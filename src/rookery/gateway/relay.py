@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from rookery.gateway.able import able
+from rookery.gateway.legs import told, with_meta, without_rounds
 from rookery.system import metrics
 from rookery.system.tasks import TaskSet
 from rookery.wire import revisions
 from rookery.wire.client import Client as Server
 from rookery.wire.jsonrpc import METHOD_NOT_FOUND, Notification, Params, WireError
 from rookery.wire.provider import Ask, Call, wants_log
+from rookery.wire.sent import Sent
 
 T = TypeVar("T")
 
@@ -29,20 +32,6 @@ _MOST_WAITING = 1000
 _MOST_BYTES = 4 * 1024 * 1024
 
 
-# Members of `_meta` that belong to one leg of the way, and not to the call.
-_OF_THE_LEG = frozenset({"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES})
-
-
-def with_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[str, Any]:
-    """The parameters with what of the caller's `_meta` concerns the server: traces, and the level of log it wants."""
-    meta: dict[str, Any] = {key: value for key, value in call.meta.items() if key not in _OF_THE_LEG}
-    if server.modern and not call.client.modern and call.log_level is not None:
-        meta[revisions.META_LOG_LEVEL] = call.log_level
-    elif not server.modern:
-        meta.pop(revisions.META_LOG_LEVEL, None)
-    return {**params, "_meta": meta} if meta else params
-
-
 def roots(folder: Path | None) -> Mapping[str, Any]:
     """What a server may work on: the workspace. Without one nothing: servers take this for more than a hint."""
     return {"roots": [{"uri": folder.as_uri()}] if folder is not None else []}
@@ -51,7 +40,7 @@ def roots(folder: Path | None) -> Mapping[str, Any]:
 class Relay:
     """Hears what a server says while it works on one call, and hands it to the client that called, in order."""
 
-    __slots__ = ("_asking", "_bytes", "_call", "_dropped", "_root", "_sending", "_waiting", "caller")
+    __slots__ = ("_asking", "_bytes", "_call", "_dropped", "_lacks", "_root", "_sending", "_waiting", "caller")
 
     def __init__(self, call: Call, root: Path | None) -> None:
         self.caller = call.caller
@@ -62,6 +51,8 @@ class Relay:
         self._dropped = 0
         self._sending: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[Any] | None] = set()
+        # What its client could not be asked.
+        self._lacks: str | None = None
 
     def progressed(self, params: Params) -> None:
         token = self._call.meta.get("progressToken")
@@ -79,8 +70,7 @@ class Relay:
         call = self._call
         if method not in revisions.CAPABILITY_OF:
             raise WireError(METHOD_NOT_FOUND, f"there is nobody here to answer {method}")
-        able = revisions.CAPABILITY_OF[method] in call.client.capabilities
-        if not able or call.client.modern:
+        if not call.askable or not able(call, method, params):
             return self._answer_for(method)
         task = asyncio.current_task()
         self._asking.add(task)
@@ -95,16 +85,31 @@ class Relay:
             return roots(self._root)
         if method == "elicitation/create":
             return {"action": "cancel"}
+        self._lacks = revisions.CAPABILITY_OF[method]
         raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")
+
+    async def call(self, server: Server, params: Mapping[str, Any], sent: Sent | None = None) -> Raw:
+        """Make the call, or wait for it where it was sent already."""
+        call = self._call
+        work = server.call(
+            call.method,
+            with_meta(call, without_rounds(params) if call.client.modern and not server.modern else params, server),
+            listener=self,
+            capabilities=call.client.capabilities,
+            # What a modern server asks in its result a modern client answers itself, unless we asked it before that.
+            rounds=call.resumed or not call.client.modern,
+            sent=sent,
+        )
+        return await self.run(work)
 
     async def run(self, work: Awaitable[T]) -> T:
         """Wait for the answer, an error too, and for everything that was said before it to be handed over."""
         try:
             try:
                 result = await work
-            except Exception:
+            except Exception as error:
                 await self.flush()
-                raise
+                raise told(error, self._call, self._lacks) from None
             if self._sending is not None:
                 await self.flush()
             return result

@@ -9,10 +9,13 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.audience import Audience, Membership
 from rookery.gateway.catalog import LISTS, Catalog, Kind
+from rookery.gateway.consent import refused
 from rookery.gateway.hooks import Hooks, ToolCall
 from rookery.gateway.member import Member, Passages
 from rookery.gateway.names import Style
+from rookery.gateway.parking import Parking
 from rookery.gateway.table import Target
+from rookery.gateway.turns import Turns
 from rookery.gateway.waiting import wait_for_most
 from rookery.gateway.ways import ToolWay, counted, denied, passed
 from rookery.system.errors import RookeryError
@@ -33,12 +36,16 @@ _KIND_OF_LIST: Mapping[str, Kind] = {method: kind for kind, (method, _, _) in LI
 class View:
     """A provider that is made of others."""
 
-    def __init__(self, membership: Membership, style: Style, info: Mapping[str, Any], hooks: Hooks) -> None:
+    def __init__(
+        self, membership: Membership, style: Style, info: Mapping[str, Any], hooks: Hooks, parking: Parking
+    ) -> None:
         self.changes = Changes()
         self._membership = membership
         self._style = style
         self._info = info
         self._hooks = hooks
+        self._turns = Turns(parking, lambda: self.table(None))
+        self.left = self._turns.left
         self._audience = Audience(membership, style, self.changes)
         self.table = self._table = self._audience.table
         self._methods: Mapping[str, Callable[[Call], Coroutine[Any, Any, Raw | Mapping[str, Any]]]] = {
@@ -47,7 +54,10 @@ class View:
             "resources/read": self._read,
             "completion/complete": self._complete,
         } | dict.fromkeys(_KIND_OF_LIST, self._list)
-        self.close = self._audience.close
+
+    def close(self) -> None:
+        self._turns.close()
+        self._audience.close()
 
     # ---- what it says of itself
 
@@ -82,7 +92,7 @@ class View:
         method = self._methods.get(call.method)
         if method is None:
             raise WireError(METHOD_NOT_FOUND, f"there is no method {call.method}")
-        return method(call)
+        return self._turns.begin(call, method)
 
     async def _list(self, call: Call) -> Raw:
         if "cursor" in call.params:
@@ -95,8 +105,8 @@ class View:
         target = self._table(call.session).tools.get(name) or await self._look(call, "tools", name)
         if target is None:
             raise self._nothing(call, f"there is no tool {name}")
-        if target.verdict.action != "allow":
-            return denied(target)
+        if target.verdict.action != "allow" and (why := await refused(call, target, self._turns.seconds)):
+            return denied(target, why)
         work = self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name)
         return await counted(target, work)
 
@@ -107,7 +117,9 @@ class View:
             return None
         passage = target.member.passage(call, passed(call, target.name))
         hooks = self._hooks
-        return ToolWay(target, passage, lambda: not hooks and self._table(call.session) is table) if passage else None
+        if passage is None:
+            return None
+        return ToolWay(target, passage, lambda: not hooks and self._table(call.session) is table, self._turns.begin)
 
     async def _hooked(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
         given, workspace = call.params.get("arguments", EMPTY), self._membership.workspace

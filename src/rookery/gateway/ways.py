@@ -8,12 +8,16 @@ from msgspec import Raw
 
 from rookery.gateway import results
 from rookery.gateway.member import Through
+from rookery.gateway.rounds import Result, Work
 from rookery.gateway.table import Target
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
 from rookery.wire.jsonrpc import WireError
 from rookery.wire.provider import Call
 from rookery.wire.sent import Sent
+
+# Has a call answered by some work.
+Begin = Callable[[Call, Work], Coroutine[Any, Any, Result]]
 
 CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
 
@@ -29,9 +33,9 @@ def passed(call: Call, name: str | None, **more: Any) -> dict[str, Any]:
     return params
 
 
-def denied(target: Target) -> Mapping[str, Any]:
+def denied(target: Target, why: str) -> Mapping[str, Any]:
     CALLS.add(target.member.name, "denied")
-    return results.failed_by(RookeryError("tool-denied", target.verdict.why), structured=target.tells_errors)
+    return results.failed_by(RookeryError("tool-denied", why), structured=target.tells_errors)
 
 
 async def counted(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> Raw | Mapping[str, Any]:
@@ -53,17 +57,18 @@ async def counted(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> R
 
 
 class ToolWay:
-    """The way to one tool of a view. `holds` tells whether the view still shows it so."""
+    """The way to one tool of a view. `holds` tells whether the view still shows it so, `begin` begins a call there."""
 
-    __slots__ = ("_holds", "_passage", "_server", "_target", "rounds", "send")
+    __slots__ = ("_begin", "_holds", "_passage", "_server", "_target", "rounds", "send")
 
-    def __init__(self, target: Target, passage: Through, holds: Callable[[], bool]) -> None:
+    def __init__(self, target: Target, passage: Through, holds: Callable[[], bool], begin: Begin) -> None:
         self.rounds = passage.rounds
         self.send = passage.send
         self._target = target
         self._server = target.member.name
         self._passage = passage
         self._holds = holds
+        self._begin = begin
 
     def holds(self) -> bool:
         return self._passage.holds() and self._holds()
@@ -73,4 +78,5 @@ class ToolWay:
         self._passage.answered()
 
     def handle(self, call: Call, sent: Sent) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
-        return counted(self._target, self._passage.handle(call, passed(call, self._target.name), sent))
+        target, passage = self._target, self._passage
+        return self._begin(call, lambda one: counted(target, passage.handle(one, passed(one, target.name), sent)))

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -70,7 +70,8 @@ class Opening:
             raise needs_approval(self.definition.name)
 
         def make(channel: Channel) -> Client:
-            return Client(channel, IDENTITY, self.definition.timeouts, answerer=self._answer, notified=notified)
+            timeouts = replace(self.definition.timeouts, question=self.connector.patience)
+            return Client(channel, IDENTITY, timeouts, answerer=self._answer, notified=notified)
 
         newer, older = self.connector.channels(self.definition, self.directory, self.errors)
         try:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ class Connector:
     spawner: Spawner
     http: "Callable[[], HttpClient]"
     approved: Approved
+    # Seconds for an answer to what a server asks.
+    patience: float = field(default=630.0, kw_only=True)
 
     def channels(self, definition: Definition, directory: Path, errors: Ring) -> tuple[Channel, Channel | None]:
         """The channel to try first, and the older one to fall back to."""

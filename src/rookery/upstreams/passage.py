@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from rookery.gateway.relay import with_meta
+from rookery.gateway.legs import with_meta
 from rookery.wire.channel import Posting
 from rookery.wire.client import Client
 from rookery.wire.provider import Call

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from rookery.gateway.catalog import Catalog
-from rookery.gateway.relay import Relay, with_meta
+from rookery.gateway.relay import Relay
 from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
@@ -89,6 +89,10 @@ class Server:
         # What it offered when it was stopped is shown at once; should it offer something else now, that is announced.
         return None if self.catalog is not None and self.status == "stopped" else self._starting
 
+    @property
+    def asks(self) -> bool:
+        return self.client is None or not self.client.modern
+
     def passage(self, call: Call, params: Mapping[str, Any]) -> Passage | None:
         return passage_to(self, self.client, call, params)
 
@@ -100,16 +104,7 @@ class Server:
             if self.held and sent is None:  # perhaps only since this waits for its turn
                 raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
             client = client or self._lasting.connected or await self._lasting.client()
-            relay = Relay(call, self._opening.root)
-            work = client.call(
-                call.method,
-                with_meta(call, params, client),
-                listener=relay,
-                capabilities=call.client.capabilities,
-                rounds=not call.client.modern,
-                sent=sent,
-            )
-            return await relay.run(work)
+            return await Relay(call, self._opening.root).call(client, params, sent)
         except RookeryError as error:
             self._liveness.failed(error, self._lasting.connected)
             raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rookery.wire.jsonrpc import CONNECTION_CLOSED, Notification, Request, WireError
 from rookery.wire.provider import Provider
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 Task = asyncio.Task[Any]
 
 SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
+
+
+@runtime_checkable
+class Attentive(Protocol):
+    """A provider that keeps something for clients, for as long as these are there."""
+
+    def left(self, connection: object) -> None:
+        """Whoever called over this connection is gone for good."""
+        ...
 
 
 class Attendance:
@@ -61,6 +70,11 @@ class Attendance:
         """It has gone."""
         self.on_close.discard(goodbye)
         self.changed()
+
+    def forget(self, connection: object) -> None:
+        """Nobody comes back over it."""
+        if isinstance(self.provider, Attentive):
+            self.provider.left(connection)
 
     def changed(self) -> None:
         """Others may be here than before."""

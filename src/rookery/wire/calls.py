@@ -13,17 +13,18 @@ from msgspec import Raw
 
 from rookery.wire import revisions
 from rookery.wire.jsonrpc import (
+    EMPTY,
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     Id,
     Params,
     WireError,
     encode_notification,
     encode_result,
     object_of,
+    text_of,
     value_of,
 )
-from rookery.wire.provider import Ask, Client, InputNeeded, Provider
+from rookery.wire.provider import Ask, Call, Client, InputNeeded, Provider
 from rookery.wire.sealing import Seal
 
 if TYPE_CHECKING:
@@ -55,11 +56,17 @@ class RunningCall:
     owner: str
     session: str | None = None
     question: Questioner | None = None
+    connection: object | None = None
+    resumed: bool = False
     caller: str = field(init=False)
     answers: dict[str, Raw] | None = None
 
     def __post_init__(self) -> None:
         self.caller = self.session or f"request {next(_requests)}"
+
+    @property
+    def askable(self) -> bool:
+        return self.question is not None
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         await self.send(encode_notification(method, msgspec.json.encode(params)))
@@ -155,26 +162,30 @@ def _inputs(call: RunningCall) -> dict[str, Raw]:
     answers: dict[str, Raw] = {}
     if call.method not in revisions.MAY_ASK:
         return answers
-    if (state := call.params.get("requestState")) is not None:
-        try:
-            text = msgspec.json.decode(state, type=str)
-        except msgspec.DecodeError:
-            raise WireError(INVALID_PARAMS, "requestState must be a string") from None
-        answers |= call.seal.open(text, _bound(call))
-    if (given := call.params.get("inputResponses")) is not None:
-        for key, response in object_of(given, "inputResponses").items():
-            object_of(response, f"inputResponses.{key}")
-            answers[key] = response
-    return answers
+    if "requestState" in call.params:
+        answers |= call.seal.open(text_of(call.params, "requestState"), bound_to(call))
+    return answers | given_inputs(call.params)
+
+
+def given_inputs(params: Params) -> dict[str, Raw]:
+    """What a modern client answers to what it was asked."""
+    given = object_of(params.get("inputResponses", EMPTY), "inputResponses")
+    for key, response in given.items():
+        object_of(response, f"inputResponses.{key}")
+    return given
 
 
 def _input_required(call: RunningCall, needed: InputNeeded) -> bytes:
-    asks = {key: {"method": ask.method, "params": ask.params} for key, ask in needed.asks.items()}
-    state = call.seal.close(needed.answers, _bound(call))
-    return msgspec.json.encode({"resultType": "input_required", "inputRequests": asks, "requestState": state})
+    return msgspec.json.encode(input_required(needed.asks, call.seal.close(needed.answers, bound_to(call))))
 
 
-def _bound(call: RunningCall) -> str:
+def input_required(asks: Mapping[str, Ask], state: str) -> dict[str, Any]:
+    """The result that asks a modern client something, and gives it a state to come back with."""
+    asked = {key: {"method": ask.method, "params": ask.params} for key, ask in asks.items()}
+    return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
+
+
+def bound_to(call: Call) -> str:
     """What a sealed state is for: this caller, this method, these arguments."""
     told = (bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))
     return hashlib.sha256(msgspec.json.encode([call.owner, call.method, *told])).hexdigest()

@@ -91,6 +91,7 @@ class Peer:
         if self._session is not None:
             self._service.sessions.close(self._session)
         await self._tasks.close()
+        self._service.forget(self)
 
     # ---- one message
 
@@ -145,7 +146,8 @@ class Peer:
 
     async def _serve(self, request: Request, reply: Reply) -> None:
         if self._is_modern(request):
-            message, _ = await self._service.modern(request, None, self.owner, self.send, lost=self._is_lost)
+            about = request, None, self.owner, self.send
+            message, _ = await self._service.modern(*about, lost=self._is_lost, connection=self)
         else:
             assert self._session is not None
             message = await self._service.handshake(self._session, request, self.send, self.send, self._is_lost)

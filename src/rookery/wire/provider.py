@@ -70,6 +70,15 @@ class Call(Protocol):
     session: str | None
     # By whose token it comes: `owner`, or the name of a workspace's own.
     owner: str
+    # What it came over, where its client is gone for good when that ends; one request of HTTP is no such thing.
+    connection: object | None
+    # Whether it goes on with a request of its client's that is not its first.
+    resumed: bool
+
+    @property
+    def askable(self) -> bool:
+        """Whether its client can be asked while it goes on, and not only by ending it."""
+        ...
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         """Send something that belongs to this call before its answer."""

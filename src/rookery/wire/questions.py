@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -161,13 +161,26 @@ async def answer_inputs(members: Params, listener: Listener, seconds: float) -> 
     asked = object_of(members.get("inputRequests", Raw(b"{}")), "inputRequests")
     if len(asked) > AT_ONCE:
         raise WireError(INVALID_PARAMS, f"inputRequests has more than {AT_ONCE} questions")
-    answers: dict[str, Answer] = {}
-    for key, raw in asked.items():
-        one = object_of(raw, key)
-        try:
-            method = msgspec.json.decode(one.get("method", Raw(b"null")), type=str)
-        except msgspec.DecodeError:
-            raise WireError(INVALID_PARAMS, f"inputRequests.{key} has no method") from None
-        answers[key] = await _answered(listener, method, object_of(one.get("params", Raw(b"{}"))), seconds)
+    questions = {key: _asked(key, raw) for key, raw in asked.items()}
+    answers = await _all_at_once({key: _answered(listener, *one, seconds) for key, one in questions.items()})
     state = {"requestState": members["requestState"]} if "requestState" in members else {}
     return {"inputResponses": answers, **state}
+
+
+def _asked(key: str, raw: Raw) -> tuple[str, Params]:
+    one = object_of(raw, key)
+    try:
+        method = msgspec.json.decode(one.get("method", Raw(b"null")), type=str)
+    except msgspec.DecodeError:
+        raise WireError(INVALID_PARAMS, f"inputRequests.{key} has no method") from None
+    return method, object_of(one.get("params", EMPTY))
+
+
+async def _all_at_once(questions: Mapping[str, Coroutine[Any, Any, Answer]]) -> dict[str, Answer]:
+    """The answers by the same keys. The first that fails takes the others back."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            asking = {key: group.create_task(work) for key, work in questions.items()}
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return {key: task.result() for key, task in asking.items()}

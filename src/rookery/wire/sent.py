@@ -46,10 +46,11 @@ class Sent(Running):
         return True
 
     def release(self) -> None:
-        """Nobody waits for it any more."""
-        self._channel.forget(self.number)
-        self._leave()
-        self.listener = None  # which is itself
+        """Nobody waits for it any more, or nobody but the task that goes on with it, longer than its client waits."""
+        if self._task is None or self._task.done() or self.number not in self._in_flight.running:
+            self._channel.forget(self.number)
+            self._leave()
+            self.listener = None  # which is itself
         if self._answer is not None:
             self._attended.cancel()
         if self._over is not None and not self._over.done():

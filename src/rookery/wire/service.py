@@ -106,6 +106,7 @@ class Service(Attendance):
         still_here: Beat | None = None,
         task: Task | None = None,
         brief: "Brief | None" = None,
+        connection: object | None = None,
     ) -> tuple[bytes, int]:
         """The answer to a modern request, and the code of its error, 0 for none. No headers where there are none."""
         task = task or current_task()
@@ -124,7 +125,7 @@ class Service(Attendance):
             if request.method == "subscriptions/listen":
                 self.calls.discard(task)  # it has an end of its own
                 return await self._listen(request, told.client, params, send, still_here, who)
-            call = self.modern_call(request, told, params, owner, send)
+            call = self.modern_call(request, told, params, owner, send, connection)
             came = self._came(request, params) if brief is None else brief.came
             made, code = await answer(self.provider, call, brief)
         except WireError as error:
@@ -139,9 +140,11 @@ class Service(Attendance):
             self.traffic.went(came, made, code)
         return made, code
 
-    def modern_call(self, request: Request, told: Told, params: Params, owner: str, send: Sender) -> RunningCall:
+    def modern_call(
+        self, request: Request, told: Told, params: Params, owner: str, send: Sender, connection: object | None = None
+    ) -> RunningCall:
         about = told.meta.copy(), told.client, told.log_level  # of which others may have been told the same
-        return RunningCall(request.id, request.method, params, *about, send, self._seal, owner)
+        return RunningCall(request.id, request.method, params, *about, send, self._seal, owner, connection=connection)
 
     def _came(self, request: Request, params: Params) -> Came | None:
         return self.traffic.came(request, params) if self.traffic is not None else None

@@ -1,0 +1,32 @@
+"""The settings of the gateway."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from rookery.gateway.parking import MOST, MOST_EACH, SECONDS
+
+
+class Gateway(msgspec.Struct, frozen=True):
+    mode: Annotated[
+        Literal["list", "search"],
+        Meta(
+            description="What clients see that do not choose with `?mode=`: a `list` of all tools, or only the two "
+            "tools to `search` for others and to call them."
+        ),
+    ] = "list"
+    parked_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=86400)],
+        Meta(
+            description="How long a call waits for the answer to a question of its server, or to one of yours "
+            '(`"ask"`), before it is given up.'
+        ),
+    ] = SECONDS
+    parked_calls: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)], Meta(description="How many calls may wait so at a time.")
+    ] = MOST
+    parked_calls_each: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)],
+        Meta(description="How many of these may come by the same token."),
+    ] = MOST_EACH
