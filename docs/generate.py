@@ -163,7 +163,7 @@ def tools_page() -> Iterator[str]:
     )
     nothing = cast(Any, Mock())
     sessions = session_toolset(nothing, None, nothing)
-    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), sessions, hub(nothing)):
+    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), sessions, hub(nothing, nothing)):
         yield f"## {toolset.name}"
         for entry in toolset.catalog.tools:
             definition = json.loads(bytes(entry.raw))

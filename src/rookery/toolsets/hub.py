@@ -1,10 +1,11 @@
-"""`hub`: what there is to know about the servers behind the gateway."""
+"""`hub`: what there is to know about the servers behind the gateway, and a search over their tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from rookery.toolsets.searching import Find, find_tool
 from rookery.toolsets.toolset import Nothing, Tool, Toolset
 from rookery.wire.provider import Call
 
@@ -26,8 +27,8 @@ class Servers(msgspec.Struct):
     servers: list[Server]
 
 
-def hub(records: Callable[[str | None], Awaitable[Sequence[Any]]]) -> Toolset:
-    """`records` answers every known server as a session sees it."""
+def hub(records: Callable[[str | None], Awaitable[Sequence[Any]]], find: Find) -> Toolset:
+    """`records` answers every known server as a session sees it, `find` the tools that fit a question."""
 
     async def list_servers(call: Call, given: Nothing) -> Servers:
         found = await records(call.session)
@@ -42,6 +43,7 @@ def hub(records: Callable[[str | None], Awaitable[Sequence[Any]]]) -> Toolset:
                 list_servers,
                 gives=Servers,
                 read_only=True,
-            )
+            ),
+            find_tool(find),
         ],
     )
