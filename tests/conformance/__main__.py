@@ -12,7 +12,7 @@ RUNS: tuple[Callable[..., suite.Outcome], ...] = (
     suite.server_direct,
     partial(suite.server_through, transport="stdio"),
     partial(suite.server_through, transport="http"),
-    suite.client_without_sign_in,
+    suite.client,
 )
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 import msgspec
 
+from rookery.system.errors import RookeryError
 from rookery.wire.client import Client, Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.connect import connect
 from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import Params
+from rookery.wire.remote import Credentials
 from rookery.wire.writing import Identity
+from tests.conformance.person import Person
 
 IDENTITY = Identity(
     {"name": "rookery-conformance-client", "version": "1.0.0"},
@@ -47,10 +50,26 @@ def _some(field: Mapping[str, Any]) -> Any:
 
 
 async def run(url: str, scenario: str, context: Mapping[str, Any], revision: str) -> None:
+    """A client whose user signs in whenever the server asks for it, up to a limit."""
+    async with Person(url, context) as person:
+        while True:
+            try:
+                await visit(url, scenario, context, revision, person.credentials)
+            except RookeryError as error:
+                if error.code != "needs-auth" or not person.patient:
+                    raise
+                await person.sign_in()
+            else:
+                return
+
+
+async def visit(
+    url: str, scenario: str, context: Mapping[str, Any], revision: str, credentials: Credentials | None
+) -> None:
     async with HttpClient() as http:
         client, _ = await connect(
             lambda channel: Client(channel, IDENTITY, Timeouts(), answer),
-            HttpChannel(http, url),
+            HttpChannel(http, url, credentials=credentials),
             known="handshake" if revision < "2026" else "modern",
         )
         try:

@@ -1,4 +1,4 @@
-"""The official suite judges the client role."""
+"""The official suite judges the client role, sign-in included."""
 
 from pathlib import Path
 
@@ -7,14 +7,14 @@ import pytest
 from tests.conformance import suite
 from tests.support.requirements import requirement
 
-SCENARIOS = {"2025-11-25": 4, "2026-07-28": 7}
+SCENARIOS = {"2025-11-25": 18, "2026-07-28": 32}
 
 
-@pytest.mark.timeout(600)
-@requirement("wire.conformance.direct")
+@pytest.mark.timeout(900)
+@requirement("wire.conformance.direct", "hub.conformance.client")
 @pytest.mark.parametrize("revision", SCENARIOS)
-def test_every_scored_scenario_that_is_not_about_sign_in_passes(revision: str, tmp_path: Path) -> None:
+def test_every_scored_scenario_of_a_client_passes(revision: str, tmp_path: Path) -> None:
     suite.install()
-    outcome = suite.client_without_sign_in(revision, tmp_path)
+    outcome = suite.client(revision, tmp_path)
     assert outcome.failed == []
     assert len(outcome.passed) == SCENARIOS[revision]

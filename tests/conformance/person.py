@@ -1,0 +1,61 @@
+"""Who sits before the conformance client: opens what is to be opened, and always says yes."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from rookery.system.ids import new_id
+from rookery.system.spawn import Spawner
+from rookery.upstreams.dialects import define_entry
+from rookery.upstreams.signin.signins import SignIns
+from rookery.wire.remote import Credentials
+
+# Who is asked more often than this begins to wonder.
+_MOST = 3
+# The document that the suite knows for a client that is identified by its address.
+_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+
+
+class Person:
+    """`context` is what the suite gives a client: one that was registered before."""
+
+    def __init__(self, url: str, context: Mapping[str, Any]) -> None:
+        known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
+        self._definition = define_entry(
+            "server", {"url": url, "oauth": known | {"clientMetadataUrl": _DOCUMENT}}, "suite"
+        )
+        self._folder = tempfile.TemporaryDirectory()
+        self._signins = SignIns(Path(self._folder.name), Spawner(new_id()))
+        self._signed_in = 0
+
+    @property
+    def credentials(self) -> Credentials | None:
+        return self._signins.credentials(self._definition)
+
+    @property
+    def patient(self) -> bool:
+        return self._signed_in < _MOST
+
+    async def sign_in(self) -> None:
+        self._signed_in += 1
+        attempt = await self._signins.login(self._definition, 25)
+        asked = await attempt.asked()
+        async with aiohttp.ClientSession() as browser:
+            async with browser.get(asked.url, allow_redirects=False) as answer:
+                back = answer.headers["Location"]
+            async with browser.get(back) as answer:
+                await answer.read()
+        await attempt.ended()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._signins.close()
+        self._folder.cleanup()
