@@ -20,6 +20,8 @@ COMMANDS = {
     "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
     "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
     "session": ("rookery.cli.session", "Sessions: conversations of agents, driven from outside."),
+    "boulder": ("rookery.cli.boulder", "Boulder: tells sessions that have stopped with work left to go on."),
+    "plugin": ("rookery.cli.plugin", "Plugins: what they do, what they tell, and what they can be told."),
     "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
     "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
     "client": ("rookery.cli.client", "Configs for the programs that connect to Rookery."),

@@ -32,11 +32,13 @@ class BoulderGround:
     async def subject(self, level: Level, given: str) -> str:
         if level == "workspace":
             return as_text(await self._lookup.directory(given))
-        known = [one.id for one in await self._projects.all()]
-        if given not in known:
-            there = ", ".join(known) or "none"
-            raise RookeryError("project-not-found", f"there is no project {given!r}", f"those that there are: {there}")
-        return given
+        projects = await self._projects.all()
+        named = [one.id for one in projects if given in (one.id, Path(one.path).name)]
+        if len(named) != 1:
+            there = ", ".join(one.id for one in projects) or "none"
+            why = f"several projects are called {given!r}" if named else f"there is no project {given!r}"
+            raise RookeryError("project-not-found", why, f"those that there are: {there}")
+        return named[0]
 
     async def read(self, workspace: str, path: str) -> str:
         found = await read((await self._files.ground(Path(workspace))).root, path)

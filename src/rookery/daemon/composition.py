@@ -12,13 +12,17 @@ from rookery.api import app as api
 from rookery.api.guard import Guard
 from rookery.api.mcp import Mcp
 from rookery.api.status import Daemon
+from rookery.daemon.adding import added_by_user
 from rookery.daemon.agents import AgentsService, read_jsonc
+from rookery.daemon.boulder import boulder
 from rookery.daemon.context import Gathering
 from rookery.daemon.endpoints import EndpointsService
 from rookery.daemon.files import FilesService
 from rookery.daemon.gateway import GatewayService
 from rookery.daemon.justfiles import Justfiles
 from rookery.daemon.opencode_configs import OpenCodeConfigs
+from rookery.daemon.plugin_files import KIND as PLUGIN, PluginFiles
+from rookery.daemon.plugins import Around, PluginsService
 from rookery.daemon.sessions import SessionsService
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
@@ -27,6 +31,7 @@ from rookery.files.just import Just
 from rookery.guard.approvals import Approvals
 from rookery.guard.definitions import KIND
 from rookery.guard.subject import Key, Subject
+from rookery.plugins.boulder.plugin import boulder_plugin
 from rookery.system.bus import Bus
 from rookery.system.git import Git
 from rookery.system.spawn import Spawner
@@ -76,7 +81,15 @@ class Composition:
         self.gateway.toolsets.append(self.files.toolset)
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events)
+        rolling = boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects)
+        # Plugins of our own.
+        self.builtins = [boulder_plugin(rolling)]
+        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, rolling)
+        self.plugin_files = PluginFiles(self.approvals, self.projects)
+        sessions, agency = self.sessions.sessions, self.workspaces.agents
+        around = Around(self.projects, agency, sessions, self.gateway, self.files, events)
+        self.plugins = PluginsService(settings, state, around, self.plugin_files, self.builtins)
+        self.sessions.tools.append(self.plugins.tools)
         self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()
@@ -98,7 +111,8 @@ class Composition:
             mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
             agents=self.workspaces.agents,
             endpoints=lambda: self.endpoints,
-            sessions=self.sessions.sessions,
+            sessions=sessions,
+            plugins=self.plugins.plugins,
         )
         self.doors = self.gateway.doors(api.build(house))
         self.endpoints = EndpointsService(settings, store, self.tokens, self.doors, self.gateway, events)
@@ -106,7 +120,7 @@ class Composition:
         self.workspaces.workspaces.openness.companions += [self.files, self.endpoints, self.workspaces.agents]
         # Each is started after those that it needs.
         inner = self.workspaces, self.files, self.gateway
-        self.services = (*inner, self.endpoints, self.agents, self.sessions, self.upkeep)
+        self.services = (*inner, self.endpoints, self.agents, self.sessions, self.plugins, self.upkeep)
         # Called while clients can still be told that the daemon stops.
         self.closing: Sequence[Callable[[], None]] = [
             self.doors.close,
@@ -117,11 +131,13 @@ class Composition:
         """What a main checkout brings along is approved by adding its project."""
         await self.configs.approve_with(project)
         await self.justfiles.approve_with(project)
+        if await added_by_user():
+            await self.plugin_files.approve_with(project)
 
     async def _waiting(self) -> list[Subject]:
         """What the user is to look at; what several workspaces have alike is shown once."""
         found = [*await self.gateway.waiting(), *await self.workspaces.waiting(), *await self.configs.waiting()]
-        found += await self.justfiles.waiting()
+        found += [*await self.justfiles.waiting(), *await self.plugin_files.waiting()]
         return list({one.digest: one for one in reversed(found)}.values())[::-1]
 
     async def _decided(self, key: Key) -> None:
@@ -131,3 +147,5 @@ class Composition:
             await self.workspaces.workspaces.approved_now(key.place)
         elif key.kind == OPENCODE:
             await self.agents.decided(key)
+        elif key.kind == PLUGIN:
+            await self.plugins.decided(key)

@@ -1,12 +1,15 @@
 """Every setting there is: its type, default, meaning, and who may give it. The reference page is made from this."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from rookery.agents.release import ON_PATH, PINNED, SUPPORTED
+from rookery.daemon.boulder_settings import Boulder
+from rookery.daemon.file_settings import Files, Just
 from rookery.daemon.gateway_settings import Gateway
+from rookery.daemon.plugin_settings import Hooks, Tables
 from rookery.daemon.session_settings import Sessions
 
 # Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
@@ -124,34 +127,6 @@ class Endpoints(msgspec.Struct, frozen=True):
     ] = 3000
 
 
-class Files(msgspec.Struct, frozen=True):
-    secret: Annotated[
-        str,
-        Meta(
-            description="Patterns for names of files that no tool reads, with commas between them, besides those that "
-            "Rookery knows: `.env`, keys, credentials and the like."
-        ),
-    ] = ""
-    allowed: Annotated[
-        str,
-        Meta(
-            description="Patterns for names of files that may be read though they look like secrets, with commas "
-            "between them, besides `.env.example` and the like."
-        ),
-    ] = ""
-
-
-class Just(msgspec.Struct, frozen=True):
-    approval: Annotated[
-        Literal["changed", "always", "never"],
-        Meta(
-            description="Whether a justfile has to be approved before a tool runs one of its tasks: if it is `changed` "
-            "against the main checkout's of the day the project was added, `always`, or `never`."
-        ),
-    ] = "changed"
-    seconds: Annotated[Seconds, Meta(description="How long a task may run if its caller does not say.")] = 600.0
-
-
 class Trash(msgspec.Struct, frozen=True):
     days: Annotated[
         Annotated[float, Meta(gt=0, le=36500)],
@@ -194,4 +169,7 @@ class Settings(msgspec.Struct, frozen=True):
     files: Files = Files()
     just: Just = Just()
     sessions: Sessions = Sessions()
+    boulder: Boulder = Boulder()
     gateway: Gateway = Gateway()
+    hooks: Hooks = Hooks()
+    plugins: Tables = msgspec.field(default_factory=dict[str, dict[str, Any]])

@@ -1,8 +1,9 @@
 """`session`: conversations of agents, driven and read from outside of them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from rookery.plugins.boulder.service import Boulder
 from rookery.sessions.records import (
     AskShown,
     Closed,
@@ -15,40 +16,37 @@ from rookery.sessions.records import (
 )
 from rookery.sessions.service import Sessions
 from rookery.toolsets import session_shapes as shapes
+from rookery.toolsets.session_boulder import BoulderResources
 from rookery.toolsets.session_calls import SessionCalls
 from rookery.toolsets.session_changes import SessionChanges
-from rookery.toolsets.toolset import Resource, Tool, Toolset
+from rookery.toolsets.session_prompts import session_prompts
+from rookery.toolsets.session_resources import session_resources
+from rookery.toolsets.toolset import Tool, Toolset
 
-_JSON = "application/json"
 
-
-def session_toolset(sessions: Sessions, scope: Path | None, answering: Callable[[], Awaitable[None]]) -> Toolset:
+def session_toolset(
+    sessions: Sessions,
+    scope: Path | None,
+    answering: Callable[[], Awaitable[None]],
+    boulder: Boulder,
+    more: Sequence[Tool] = (),
+) -> Toolset:
     """For clients that see the sessions of `scope` only, or all. `answering` raises where nobody may answer asks."""
-    calls = SessionCalls(sessions, scope, answering)
+    calls, rolling = SessionCalls(sessions, scope, answering), BoulderResources(boulder, scope)
     made = Toolset(
-        "session", [*_about_sessions(calls), *_about_messages(calls), *_about_work(calls)], _resources(calls)
+        "session",
+        [*_about_sessions(calls), *_about_messages(calls), *_about_work(calls), *more],
+        [*session_resources(calls), *rolling.resources()],
+        session_prompts(calls.complete),
     )
-    made.on_watched = SessionChanges(sessions, made, scope).watched
+    changes = SessionChanges(sessions, made, scope)
+
+    def watched(uris: frozenset[str]) -> None:
+        changes.watched(uris)
+        rolling.watched(made, uris)
+
+    made.on_watched = watched
     return made
-
-
-def _resources(calls: SessionCalls) -> list[Resource]:
-    return [
-        Resource(
-            "session://{sessionId}",
-            "Session State",
-            "Current state of an OpenCode session",
-            calls.read_session,
-            _JSON,
-        ),
-        Resource(
-            "messages://{sessionId}",
-            "Session Messages",
-            "All messages in a session",
-            calls.read_messages,
-            _JSON,
-        ),
-    ]
 
 
 def _about_sessions(calls: SessionCalls) -> list[Tool]:

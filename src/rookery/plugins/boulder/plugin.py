@@ -133,6 +133,10 @@ def _obeys(plugin: Plugin, boulder: Boulder) -> None:
     async def budget(args: Budget, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "budget", args.budget)
 
+    @plugin.action("status", description="How it stands to one session.", takes=One, scoped=True)
+    async def status(args: One, house: House) -> Any:
+        return await boulder.of(args.sessionId, house.scope)
+
     @plugin.action("log", description="What it did, and what was asked of it.", takes=Log, scoped=True)
     async def log(args: Log, house: House) -> Any:
         return msgspec.to_builtins(await boulder.log(house.scope, args.limit, args.sessionId))
