@@ -54,17 +54,17 @@ def test_no_more_are_found_than_asked_for_and_none_that_has_nothing_to_do_with_i
     assert index.find("issue", 5) == Index(SHELF[::-1]).find("issue", 5)
 
 
-@pytest.mark.parametrize(
-    "definition",
-    [
-        {},
-        {"description": 7, "title": ["x"], "inputSchema": []},
-        {"description": "x" * 1_000_000, "inputSchema": {"properties": [1]}},
-        {"inputSchema": {"properties": {"a": 3, "b": {"description": {}}}}},
-        {"inputSchema": {"properties": {f"argument{n}": {} for n in range(10_000)}}},
-    ],
-)
-def test_a_definition_that_says_nonsense_is_found_by_its_name(definition: Any) -> None:
+ODD: list[dict[str, Any]] = [
+    {},
+    {"description": 7, "title": ["x"], "inputSchema": []},
+    {"description": "x" * 1_000_000, "inputSchema": {"properties": [1]}},
+    {"inputSchema": {"properties": {"a": 3, "b": {"description": {}}}}},
+    {"inputSchema": {"properties": {f"argument{n}": {} for n in range(10_000)}}},
+]
+
+
+@pytest.mark.parametrize("definition", ODD)
+def test_a_definition_that_says_nonsense_is_found_by_its_name(definition: dict[str, Any]) -> None:
     odd = Listed("s__odd", "s", "odd", json.dumps(definition).encode())
     assert Index([*SHELF, odd]).find("odd", 5) == ["s__odd"]
 
