@@ -11,9 +11,8 @@ from rookery.cli import output
 from rookery.demo.report import Report
 
 
-def hints(found: Report) -> Iterator[str]:
+def hints(found: Report, program: str) -> Iterator[str]:
     first = found.agents[0]
-    program = _program()
     yield ""
     yield output.paint("It all runs until you press Ctrl-C. In a second terminal:", "bold")
     yield f"  export ROOKERY_HOME={shlex.quote(str(found.home))}"
@@ -24,14 +23,14 @@ def hints(found: Report) -> Iterator[str]:
         (f"agent attach {first.workspace}", "OpenCode itself; Ctrl-C leaves it"),
         (f"ws diff {first.workspace}", "the change once more"),
         ("mcp call tickets read_ticket number=2", "the same tool, by hand"),
-        ("client print claude", "how another program connects"),
+        ("client print claude-code", "how another program connects"),
     ):
         yield f"  {program} {words:<45} {output.paint('# ' + what, 'dim')}"
     yield ""
     yield f"The same on a repository of yours: {program} up, and then {program} agent login"
 
 
-def _program() -> str:
+def program_name() -> str:
     """How this Rookery is called from the current folder."""
     here = Path(sys.executable).with_name("rookery")
     if shutil.which("rookery") == str(here) or not here.exists():

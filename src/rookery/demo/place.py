@@ -36,6 +36,7 @@ class Place:
         self.state = folder / "state"
         self.project = folder / "greeter"
         self.pictures = folder / "pictures"
+        self.logs = log_file(self.state).parent
         self._lock = FileLock(folder / _LOCK)
 
     def take(self) -> bool:
@@ -64,15 +65,14 @@ class Place:
             link.parent.mkdir(mode=0o700, parents=True)
             link.symlink_to(release)
 
-    def remove(self, *, keep_log: bool = False) -> Path | None:
-        """Remove all of it; the daemon's log is moved out of it first if it is to be kept, and answered where to."""
-        log, kept = log_file(self.state), self.folder.with_name(f"{self.folder.name}-log")
-        keep_log = keep_log and log.is_file()
-        if keep_log:
-            move_aside(log.parent, kept)
+    def remove(self, *, keep_logs: bool = False) -> Path | None:
+        """Remove all of it; its logs are moved out of it first if they are to be kept, and answered where to."""
+        kept = self.folder.with_name(f"{self.folder.name}-logs") if keep_logs and self.logs.is_dir() else None
+        if kept is not None:
+            move_aside(self.logs, kept)
         shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
-        return kept / log.name if keep_log else None
+        return kept
 
     def keep(self) -> None:
         """Leave it as it is, for good: no later demo removes it."""

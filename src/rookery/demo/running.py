@@ -10,7 +10,7 @@ from rookery.agents.install import Installer
 from rookery.cli import output
 from rookery.cli.failure import FAILED, Failure, report
 from rookery.demo import story
-from rookery.demo.hints import hints
+from rookery.demo.hints import hints, program_name
 from rookery.demo.house import House
 from rookery.demo.place import Place, left_over, make_place
 from rookery.demo.report import Report
@@ -48,6 +48,8 @@ class Demo:
         self._options = options
         self._telling = Telling(silent=options.as_json)
         self._spawner = Spawner(new_id())
+        # Before the environment becomes another one.
+        self._program = program_name()
         self._place: Place | None = None
         self._house: House | None = None
         self._touring: asyncio.Task[None] | None = None
@@ -73,12 +75,19 @@ class Demo:
             failure = RookeryError("internal-error", f"{type(error).__name__}: {error}")
         finally:
             self._touring = None
-        log = await self._clean_up(failed=failure is not None)
+        step = self._telling.step_name
+        logs = await self._clean_up(failed=failure is not None)
         if failure is not None:
-            told = f"{self._telling.step_name}: {failure.message}" if self._telling.step_name else failure.message
-            remedy = "; ".join(filter(None, [failure.remedy, f"the daemon's log is {log}" if log else ""]))
-            return report(Failure(failure.code, told, remedy, FAILED))
+            return report(self._told(failure, step, logs))
         return 0 if self._signal is None or self._stands else 128 + self._signal
+
+    def _told(self, failure: RookeryError, step: str, logs: Path | None) -> Failure:
+        """With the step that failed, and where the logs are now."""
+        remedy = failure.remedy
+        if logs is not None and self._place is not None:
+            remedy = remedy.replace(str(self._place.logs), str(logs))
+            remedy = remedy if str(logs) in remedy else "; ".join(filter(None, [remedy, f"the logs are in {logs}"]))
+        return Failure(failure.code, f"{step}: {failure.message}" if step else failure.message, remedy, FAILED)
 
     async def _tour(self) -> None:
         began = SYSTEM_CLOCK.monotonic()
@@ -126,21 +135,21 @@ class Demo:
             return
         found.tell()
         if not self._options.once:
-            for line in hints(found):
+            for line in hints(found, self._program):
                 output.answer(line)
 
     async def _clean_up(self, *, failed: bool) -> Path | None:
-        """All that was started is ended and what was made is removed; answers where the log is, if it is kept."""
+        """All that was started is ended and what was made is removed; answers where the logs are, if they are kept."""
         if self._place is None:
             return None
         async with self._telling.step("Ending it all" if not self._options.keep else "Ending what runs"):
             if self._house is not None:
                 await self._house.stop()
             if not self._options.keep:
-                return await asyncio.to_thread(self._place.remove, keep_log=failed)
+                return await asyncio.to_thread(self._place.remove, keep_logs=failed)
         self._place.keep()
-        self._telling.say(f"kept: {self._place.folder}")
-        return None
+        self._telling.line(f"kept: {self._place.folder}")
+        return self._place.logs
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._signal is None:

@@ -59,7 +59,7 @@ class Tour:
         """What came of the prompt, and the toast after it; told as it happens."""
         session = await room.sessions.create(title=task.prompt)
         began = SYSTEM_CLOCK.wall()
-        self._telling.line(f"{room.name}: asked to “{task.prompt}”", "bold")
+        self._telling.line(f"{room.name}: asked to “{task.prompt}”")
         following = TaskSet("demo")
         try:
             told = following.start(self._follow(task, session, began), room.name)

@@ -1,0 +1,128 @@
+"""`rookery demo` when something goes wrong, or somebody does not want it any more: nothing stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.driven import wait_for_line
+from tests.support.house import ROOKERY, SECONDS, alive
+from tests.support.requirements import requirement
+
+pytestmark = requirement("kit.demo.tour")
+
+# It can tell its version, and otherwise does what the test says.
+_OPENCODE = """#!/bin/sh
+[ "$1" = --version ] && echo 1.18.33 && exit
+{}
+"""
+
+
+@pytest.fixture
+def temporary() -> Path:
+    """Where the demo makes its folder; a socket in it has to have a short path."""
+    folder = Path(os.environ["HOME"]).parent / "t"
+    folder.mkdir()
+    return folder
+
+
+def environment(temporary: Path, opencode: str | None) -> dict[str, str]:
+    programs = temporary.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    if opencode is None:
+        (programs / "opencode").unlink(missing_ok=True)
+    else:
+        (programs / "opencode").write_text(_OPENCODE.format(opencode))
+        (programs / "opencode").chmod(0o755)
+    search = os.pathsep.join([str(programs), "/usr/bin", "/bin"])
+    own = {"TMPDIR": str(temporary), "ROOKERY_AGENTS_VERSION": "path", "PATH": search}
+    return {**os.environ, **own}
+
+
+def demo(temporary: Path, opencode: str | None, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOKERY, "demo", "--once", *words],
+        env=environment(temporary, opencode),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+@contextmanager
+def under_way(temporary: Path) -> Generator["subprocess.Popen[bytes]"]:
+    """A demo whose agents never come to listen, at the step that waits for them."""
+    process = subprocess.Popen(
+        [ROOKERY, "demo"],
+        env=environment(temporary, "exec sleep 1000"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            assert process.stderr is not None
+            wait_for_line(process.stderr.fileno(), b"Two workspaces")
+            wait_for_line(process.stderr.fileno(), b"add-farewell: a worktree")
+            yield process
+        finally:
+            process.kill()
+
+
+def test_without_opencode_it_says_so_and_makes_nothing(temporary: Path) -> None:
+    done = demo(temporary, None)
+    assert done.returncode == 1
+    assert "rookery: OpenCode path: there is no opencode on PATH" in done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_step_that_fails_is_named_with_the_reason_and_the_logs_and_all_else_is_gone(temporary: Path) -> None:
+    done = demo(temporary, "echo broken; exit 3", "--json")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    error = json.loads(done.stderr)["error"]
+    assert error["message"].startswith("Two workspaces, with an agent in each: ")
+    (logs,) = temporary.iterdir()
+    assert str(logs) in error["remedy"]
+    assert "daemon.jsonl" in {one.name for one in logs.iterdir()}
+
+
+def test_ctrl_c_in_the_middle_ends_it_all_also_where_two_run_at_once(temporary: Path) -> None:
+    with under_way(temporary) as one, under_way(temporary) as other:
+        assert len(list(temporary.iterdir())) == 2
+        os.killpg(one.pid, signal.SIGINT)
+        assert one.wait(SECONDS) == 130
+        assert len(list(temporary.iterdir())) == 1
+        other.terminate()
+        assert other.wait(SECONDS) == 143
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_second_ctrl_c_forces_the_end(temporary: Path) -> None:
+    with under_way(temporary) as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        wait_for_line(process.stderr.fileno(), b"Ending it all")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_demo_left_behind_is_ended_by_the_next_one(temporary: Path) -> None:
+    with under_way(temporary) as process:
+        (folder,) = temporary.iterdir()
+        process.kill()
+        process.wait(SECONDS)
+        pid = json.loads((folder / "state" / "daemon.json").read_text())["pid"]
+        assert alive(pid)
+        assert demo(temporary, None).returncode == 1
+        assert not alive(pid)
+    assert list(temporary.iterdir()) == []

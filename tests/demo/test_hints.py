@@ -1,0 +1,54 @@
+"""What the demo says one can do meanwhile can be done."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rookery.cli.main import cli
+from rookery.demo.hints import hints, program_name
+from rookery.demo.report import Report, Worked
+
+
+def a_report() -> Report:
+    worked = Worked(
+        workspace="fix-greeting",
+        path=Path("/x"),
+        session="ses_1",
+        prompt="Do it.",
+        said="Done.",
+        tools=["edit"],
+        files=["greet.py"],
+        patch="",
+        toast="done",
+    )
+    return Report(folder=Path("/x"), home=Path("/a b"), url="u", opencode="1", server={}, agents=[worked], seconds=1.0)
+
+
+def test_every_command_that_is_named_exists_and_takes_what_it_is_given() -> None:
+    lines = list(hints(a_report(), "rookery"))
+    assert "  export ROOKERY_HOME='/a b'" in lines
+    commands = [shlex.split(re.sub(r"\x1b\[\d*m", "", line), comments=True)[1:] for line in lines if "#" in line]
+    assert len(commands) > 4
+    for words in commands:
+        command: click.Command = cli
+        context = click.Context(cli)
+        while isinstance(command, click.Group):
+            found = command.get_command(context, words.pop(0))
+            assert found is not None
+            command = found
+        command.make_context(command.name, words)
+
+
+def test_the_program_is_called_as_it_can_be_from_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(here))
+    assert program_name() == "rookery"
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(here.parent)
+    assert program_name() == f"{here.name}/rookery"
+    monkeypatch.chdir("/")
+    assert program_name().endswith(f"{here.name}/rookery")

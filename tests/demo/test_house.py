@@ -1,0 +1,53 @@
+"""The daemon of a demo ends, however it was come to that."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from rookery.demo.house import House
+from rookery.system.lock import is_held
+from rookery.system.places import lock_file
+from tests.support.driven import house_of
+from tests.support.house import kill
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_is_started_told_of_and_ended(state: Path) -> None:
+    house, told = House(state), list[str]()
+    await house.start(told.append)
+    assert told[0] == "starting the daemon"
+    assert is_held(lock_file(state))
+    await house.stop()
+    assert not is_held(lock_file(state))
+    assert not (state / "daemon.json").exists()
+    await house.stop()
+
+
+async def test_a_start_that_is_called_off_leaves_no_daemon(state: Path) -> None:
+    house, begun = House(state), asyncio.Event()
+    starting = asyncio.ensure_future(house.start(lambda _: begun.set()))
+    await asyncio.wait_for(begun.wait(), 60)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await house.stop()
+    assert not is_held(lock_file(state))
+
+
+async def test_one_that_is_forced_is_gone_at_once(state: Path) -> None:
+    house = House(state)
+    await house.start(lambda _: None)
+    await asyncio.to_thread(house.force)
+    assert not is_held(lock_file(state))
+
+
+async def test_one_that_was_killed_needs_no_ending(state: Path) -> None:
+    house = House(state)
+    await house.start(lambda _: None)
+    await asyncio.to_thread(kill, house_of(state).pid)
+    await house.stop()
+    assert not is_held(lock_file(state))
+    assert os.environ["ROOKERY_HOME"] == str(state)
