@@ -20,9 +20,11 @@ from rookery.daemon.endpoints import EndpointsService
 from rookery.daemon.files import FilesService
 from rookery.daemon.gateway import GatewayService
 from rookery.daemon.justfiles import Justfiles
+from rookery.daemon.nested import Nested
 from rookery.daemon.opencode_configs import OpenCodeConfigs
 from rookery.daemon.plugin_files import KIND as PLUGIN, PluginFiles
 from rookery.daemon.plugins import Around, PluginsService
+from rookery.daemon.saving import Places
 from rookery.daemon.sessions import SessionsService
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
@@ -89,7 +91,8 @@ class Composition:
         sessions, agency = self.sessions.sessions, self.workspaces.agents
         around = Around(self.projects, agency, sessions, self.gateway, self.files, events)
         self.plugins = PluginsService(settings, state, around, self.plugin_files, self.builtins)
-        self.sessions.tools.append(self.plugins.tools)
+        nested = Nested(state, self.projects, self.workspaces.workspaces)
+        self.sessions.tools += [Places(self.files, nested, state).tools(sessions), self.plugins.tools]
         self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()

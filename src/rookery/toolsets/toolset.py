@@ -46,11 +46,12 @@ class Written:
 
 @dataclass(frozen=True)
 class Told:
-    """An answer with something to say beside it: a `note`, or that it is what came of a failure."""
+    """An answer with something beside it: `blocks` of content, a `note`, or that it is what came of a failure."""
 
     value: Any
     note: str | None = None
     error: RookeryError | None = None
+    blocks: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _answer(value: Any) -> Mapping[str, Any]:
     plain = {**plain, "error": told.error.as_dict()} if told.error is not None else plain
     texts = [msgspec.json.encode(plain).decode(), *([f"[{told.note}]"] if told.note else [])]
     return {
-        "content": [{"type": "text", "text": text} for text in texts],
+        "content": [*told.blocks, *({"type": "text", "text": text} for text in texts)],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
         **({"isError": True} if told.error is not None else {}),
     }
