@@ -239,7 +239,7 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
         assert await gateway.status("far") == "needs_auth"
         assert "needs_auth" in str(await caller.call("far__echo"))
         debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
-        assert "Authorization header" in debugged["remedy"]
+        assert debugged["remedy"] == "sign in: rookery mcp login far"
         unknown = False
         await gateway.rest("POST", "/api/mcp/far/connect")
         assert await gateway.status("far") == "connected"

@@ -18,6 +18,7 @@ from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.pool import Pool
+from rookery.upstreams.signin.signins import SignIns
 from tests.support.callers import told
 from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
 from tests.support.marionettes import Message, Play, Theatre, all_of
@@ -328,7 +329,8 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
 
     async with a_gateway(None, folder) as gateway:
         write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
-        pool = Pool(Connector(Spawner(new_id()), never, slow), lambda server: None)
+        spawner = Spawner(new_id())
+        pool = Pool(Connector(spawner, never, slow, SignIns(folder, spawner)), lambda server: None)
         hub = Hub(pool, gateway.hub.switches, gateway.events)
         async with asyncio.timeout(10):
             opening = asyncio.create_task(hub.fleet(folder))

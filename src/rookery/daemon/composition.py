@@ -68,8 +68,9 @@ class Composition:
         self.approvals = Approvals(store)
         self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
         agents = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
+        workspaces = self.workspaces.tools
         self.gateway = GatewayService(
-            store, spawner, events, self.projects, self.approvals, self.workspaces.tools, agents, settings.gateway
+            state, store, spawner, events, self.projects, self.approvals, workspaces, agents, settings.gateway
         )
         self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), Just(spawner)

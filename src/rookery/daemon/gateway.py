@@ -33,6 +33,7 @@ from rookery.upstreams.definition import Definition
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
+from rookery.upstreams.signin.signins import SignIns
 from rookery.upstreams.slots import Record
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.record import Workspace
@@ -53,6 +54,7 @@ class GatewayService:
 
     def __init__(
         self,
+        state: Path,
         store: Store,
         spawner: Spawner,
         events: Bus,
@@ -73,7 +75,9 @@ class GatewayService:
         self._http: HttpClient | None = None
         # A question is given up by who asked it here before its server is told that nobody answers.
         patience = settings.parked_seconds + _GRACE_SECONDS
-        pool = Pool(Connector(spawner, self.client, self._approved, patience=patience), self._server_changed)
+        signins = SignIns(state, spawner)
+        connector = Connector(spawner, self.client, self._approved, signins, patience=patience)
+        pool = Pool(connector, self._server_changed)
         self.hub = Hub(pool, Switches(store), events, checked)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.project_of = self.lookup.project_of

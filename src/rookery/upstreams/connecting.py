@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import rookery
 from rookery.gateway.relay import roots
@@ -13,6 +13,7 @@ from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
+from rookery.upstreams.waiting import NotYet, needs_approval
 from rookery.wire.asking import Notified
 from rookery.wire.channel import Channel
 from rookery.wire.client import Client
@@ -28,25 +29,6 @@ IDENTITY = Identity(
     {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
 )
 _LOG_SECONDS = 5.0
-
-Waiting = Literal["needs_approval", "needs_auth"]
-
-
-class NotYet(RookeryError):
-    """It cannot be used until its user has done something, which `status` tells."""
-
-    def __init__(self, status: Waiting, code: str, message: str, remedy: str) -> None:
-        super().__init__(code, message, remedy)
-        self.status: Waiting = status
-
-
-def needs_approval(name: str) -> NotYet:
-    return NotYet(
-        "needs_approval",
-        "needs-approval",
-        f'MCP server "{name}" is defined inside a repository and waits for approval',
-        f"look at it and approve it: rookery guard approve {name}",
-    )
 
 
 @dataclass(frozen=True)
@@ -77,10 +59,14 @@ class Opening:
         try:
             return await connect(make, newer, older=older, known=known)
         except RookeryError as error:
-            if any(one is not None and one.challenge is not None for one in (newer, older)):
-                remedy = "give it an Authorization header in its definition, with a token that it accepts"
-                raise NotYet("needs_auth", error.code, error.message, remedy) from None
+            asked = [one.challenge for one in (newer, older) if one is not None and one.challenge is not None]
+            if asked:
+                raise self.connector.signins.refused(self.definition, error, asked[0]) from None
             raise
+
+    def refused(self, error: RookeryError) -> NotYet:
+        """What a server waits for that was connected and wants to know who asks."""
+        return self.connector.signins.refused(self.definition, error)
 
     async def hear_logs(self, client: Client) -> None:
         """Every caller has a level of its own, so that the server is asked for everything. Nobody waits for that."""

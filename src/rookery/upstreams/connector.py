@@ -11,6 +11,7 @@ from rookery.system.buffers import Ring
 from rookery.system.processes import MARKER
 from rookery.system.spawn import Spawner
 from rookery.upstreams.definition import Definition
+from rookery.upstreams.signin.signins import SignIns
 from rookery.wire.channel import Channel
 from rookery.wire.client_stdio import Program, StdioChannel
 
@@ -32,6 +33,7 @@ class Connector:
     spawner: Spawner
     http: "Callable[[], HttpClient]"
     approved: Approved
+    signins: SignIns
     # Seconds for an answer to what a server asks.
     patience: float = field(default=630.0, kw_only=True)
 
@@ -42,8 +44,9 @@ class Connector:
         from rookery.wire.client_http import HttpChannel
         from rookery.wire.client_sse import SseChannel
 
-        newer = HttpChannel(self.http(), definition.url, definition.headers)
-        older = SseChannel(self.http(), definition.url, definition.headers)
+        signed_in = self.signins.credentials(definition)
+        newer = HttpChannel(self.http(), definition.url, definition.headers, signed_in)
+        older = SseChannel(self.http(), definition.url, definition.headers, signed_in)
         # Who says which one it is does not want the other one tried.
         return {"auto": (newer, older), "http": (newer, None), "sse": (older, None)}[definition.transport]
 

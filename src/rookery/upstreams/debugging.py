@@ -17,6 +17,9 @@ from rookery.upstreams.connector import Connector, program
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.recording import FAILURES, Record, Step, Watched
 from rookery.upstreams.showing import shown
+from rookery.upstreams.signin.messages import Asked, Step as Signing
+from rookery.upstreams.signin.signins import SignIns
+from rookery.upstreams.waiting import NotYet
 from rookery.wire.channel import Channel
 from rookery.wire.client import Client
 
@@ -55,9 +58,9 @@ class _Tapped(Connector):
 async def examine(definition: Definition, directory: Path, checkout: Path | None, connector: Connector) -> Examination:
     """A server that runs already is left alone: this is another one beside it."""
     record, errors = Record(definition), Ring()
-    tapped = _Tapped(connector.spawner, connector.http, connector.approved, record)
+    tapped = _Tapped(connector.spawner, connector.http, connector.approved, connector.signins, record)
     found = Examination(definition.name, False, None, "", record.steps, None, {}, {}, {}, [])
-    _resolve(record, directory)
+    _resolve(record, directory, connector.signins)
     try:
         await _try(found, Opening(tapped, definition, directory, checkout, errors))
     except FAILURES as error:
@@ -65,9 +68,26 @@ async def examine(definition: Definition, directory: Path, checkout: Path | None
             raise
         found.error = record.clean(str(error))
         found.remedy = record.clean(error.remedy) if isinstance(error, RookeryError) else ""
+        if isinstance(error, NotYet) and connector.signins.credentials(definition) is not None:
+            await _look(record, connector.signins)
     record.steps.sort(key=lambda step: step.at_ms)
     found.stderr = [record.clean(line) for line in errors.text().splitlines()[-_LINES:]]
     return found
+
+
+async def _look(record: Record, signins: SignIns) -> None:
+    """What signing in would meet."""
+
+    def heard(told: Signing | Asked) -> None:
+        if isinstance(told, Signing):
+            record.note(f"sign-in: {told.what}", told.told, ok=told.ok)
+
+    try:
+        looked = await record.step("sign-in: look", signins.look(record.definition, heard))
+    except RookeryError:
+        return
+    told = f"{looked.issuer} would ask you" if looked.registrable else "no client can be registered"
+    record.note("sign-in", told, ok=looked.registrable)
 
 
 async def _try(found: Examination, opening: Opening) -> None:
@@ -84,13 +104,15 @@ async def _count(client: Client, kind: Kind) -> int:
     return len(await client.list_all(*LISTS[kind][:2]))
 
 
-def _resolve(record: Record, directory: Path) -> None:
+def _resolve(record: Record, directory: Path, signins: SignIns) -> None:
     """What the definition comes to, told by names only."""
     definition = record.definition
     written = shown(definition)["written"]
     if definition.kind == "remote":
         headers = ", ".join(definition.headers) or "none"
         record.note("resolve", f"{written.get('url', '')}; headers: {headers}")
+        if (issuer := signins.signed_in(definition)) is not None:
+            record.note("sign-in", f"with a token from {issuer}")
         return
     started = program(definition, directory)
     path = shutil.which(started.argv[0], path=started.env.get("PATH"))

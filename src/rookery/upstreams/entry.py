@@ -4,9 +4,11 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, cast
 
+from rookery.system.errors import RookeryError
 from rookery.upstreams.definition import Definition, Source, Transport, sealed
 from rookery.upstreams.fields import Fields, within
 from rookery.upstreams.jsonc import Object
+from rookery.upstreams.signin.terms import read_terms
 from rookery.upstreams.substitute import Unfit
 from rookery.wire.client import Timeouts
 
@@ -162,6 +164,11 @@ def _oauth(fields: Fields) -> Any:
     given = fields.get("oauth")
     if given is not None and not isinstance(given, dict | bool):
         raise fields.unfit("oauth", "an object, or false")
+    if isinstance(given, dict):
+        try:
+            read_terms(cast("dict[str, Any]", given))
+        except RookeryError as error:
+            raise Unfit(error.message, fields.at("oauth"), error.remedy) from None
     return None if given is True else cast("Any", given)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rookery.gateway.switches import Subjects, Switches
 from rookery.system.errors import RookeryError
-from rookery.upstreams.connecting import needs_approval
 from rookery.upstreams.connector import Approved
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.pool import Pool
 from rookery.upstreams.server import Server
 from rookery.upstreams.slots import NO_SESSION, Added, Record, Slot, record_of, shadowed
 from rookery.upstreams.sources import Found
+from rookery.upstreams.waiting import needs_approval
 
 
 class Fleet:

@@ -40,14 +40,14 @@ class Hub:
     def __init__(self, pool: Pool, switches: Switches, events: Bus, checked: Checked = lambda found: found) -> None:
         self._checked = checked
         self.switches = switches
-        self._pool = pool
+        self.pool = pool
         self._events = events
         self._everywhere = Added()
         self._fleets = Fleets(self._make)
         self.files = Following(self._file_changed)
-        # Where Rookery itself is served, once that is known.
+        self.signins = pool.connector.signins
+        # Where Rookery itself is served, once that is known, and where its open workspaces are.
         self.own_port: int | None = None
-        # And where its open workspaces are.
         self.workspace_ports: set[int] = set()
         # Whether a session is still there: whatever is made for one ends with it, and else would never end.
         self.knows_session: Callable[[str], bool] = lambda session: False
@@ -76,18 +76,18 @@ class Hub:
     async def close(self) -> None:
         await self.files.close()
         self._fleets.close()
-        await self._pool.close()
+        await self.pool.close()
 
     def _make(self, directory: Path | None) -> Fleet:
         added = [self._everywhere] if directory is None else [Added(), self._everywhere]
         return Fleet(
             directory,
             project=self.project_of(directory) if directory is not None else None,
-            pool=self._pool,
+            pool=self.pool,
             switches=self.switches,
             added=added,
             load=lambda: self._checked(without_ourselves(self.files.read(directory), self._own_ports())),
-            approved=self._pool.connector.approved,
+            approved=self.pool.connector.approved,
         )
 
     def _own_ports(self) -> set[int]:
@@ -161,7 +161,7 @@ class Hub:
         """Try a server beside the one that may be running, and tell each step."""
         fleet = await self.fleet(directory, session)
         definition = fleet.find(name, session).definition
-        found = await examine(definition, fleet.where(definition), directory, self._pool.connector)
+        found = await examine(definition, fleet.where(definition), directory, self.pool.connector)
         found.problems = [str(problem) for problem in fleet.found.problems if problem.server == name]
         return found
 

@@ -10,6 +10,7 @@ from rookery.system.tasks import TaskSet
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.server import Server
+from rookery.upstreams.signin.grants import Subject
 
 logger = logging.getLogger("rookery.upstreams")
 
@@ -31,6 +32,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         self._tasks = TaskSet("pool")
+        self.connector.signins.changed = self._signed
 
     def __len__(self) -> int:
         return len(self._held)
@@ -64,6 +66,13 @@ class Pool:
             self._tasks.start(self._close(held.server), f"close {held.server.name}")
         self._held.clear()
         await self._tasks.finish()
+        await self.connector.signins.close()
+
+    def _signed(self, subject: Subject, signed_in: bool) -> None:
+        for held in self._held.values():
+            one = held.server.definition
+            if (one.name, one.url) == subject:
+                self._tasks.start(held.server.signed(signed_in), f"signed {one.name}")
 
     async def _close(self, server: Server) -> None:
         try:

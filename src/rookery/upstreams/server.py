@@ -13,7 +13,7 @@ from rookery.gateway.relay import Relay
 from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.connecting import NotYet, Opening, Waiting
+from rookery.upstreams.connecting import Opening
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.idleness import Idleness
@@ -22,15 +22,16 @@ from rookery.upstreams.offer import Offer
 from rookery.upstreams.passage import NEW, Begun, Passage, passage_to
 from rookery.upstreams.turnstile import Turnstile
 from rookery.upstreams.voice import Voice
+from rookery.upstreams.waiting import NotYet, Waiting
+from rookery.upstreams.watchers import Watchers
 from rookery.wire.client import Client
 from rookery.wire.connect import Era
-from rookery.wire.jsonrpc import WireError
 from rookery.wire.lasting import Lasting, State
 from rookery.wire.provider import Call
 
 logger = logging.getLogger("rookery.upstreams")
 
-_HIDDEN = frozenset({"failed", "backoff", "needs_approval", "needs_auth"})
+_HIDDEN = frozenset({"failed", "backoff", "needs_approval", "needs_auth", "needs_client_registration"})
 
 
 class Server:
@@ -46,7 +47,7 @@ class Server:
         told: Callable[["Server"], None],
         checkout: Path | None = None,
     ) -> None:
-        self.definition, self.directory = definition, directory
+        self.name, self.definition, self.directory = definition.name, definition, directory
         self.status: State | Waiting = "pending"
         self.error: str | None = None
         self.held = False
@@ -55,18 +56,16 @@ class Server:
         self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
         self._opening = Opening(connector, definition, directory, checkout, self.stderr)
         self._waits: Waiting | None = None
-        self._hidden = False
-        self._told = told
+        self._hidden, self._told = False, told
         self._tasks = TaskSet(f"server {definition.name}")
         self._lasting = Lasting(self._connect, self._state_changed)
         self._offer = Offer(self.voice.warn, self._tasks, self._lasting.fail)
         self.changes = self._offer.changes
         self._starting: asyncio.Task[bool] | None = None
-        self._watched: dict[int, frozenset[str]] = {}
+        self._watchers = Watchers(self.voice.warn)
         self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
         self.touch = self._idleness.touch
         self._liveness = Liveness(self._tasks, lambda: bool(self.turnstile.running), self._lasting.fail)
-        self.name = definition.name
 
     # ---- what a view sees
 
@@ -107,6 +106,8 @@ class Server:
             return await Relay(call, self._opening.root).call(client, params, sent)
         except RookeryError as error:
             self._liveness.failed(error, self._lasting.connected)
+            if client is not None and error.code == "needs-auth":
+                error = self._refused(client, error)
             raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None
         finally:
             self.turnstile.leave(call.caller)
@@ -118,12 +119,8 @@ class Server:
         return RookeryError("upstream-failed", told, f"rookery mcp get {self.name}")
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
-        if uris:
-            self._watched[id(watcher)] = uris
-        elif self._watched.pop(id(watcher), None) is None:
-            return
-        if (client := self._lasting.connected) is not None:
-            self._tasks.start(self._watch(client), "watch")
+        if self._watchers.set(watcher, uris) and (client := self._lasting.connected) is not None:
+            self._tasks.start(self._watchers.tell(client), "watch")
 
     # ---- what its owner does
 
@@ -146,6 +143,15 @@ class Server:
         await self._tasks.close()
         await self._lasting.close()
 
+    async def signed(self, signed_in: bool) -> None:
+        """Its sign-in is another one now, or none, or more is known of it."""
+        if self._lasting.connected is not None and not signed_in:
+            await self._lasting.stop()
+        elif self._lasting.connected is not None or self._waits is None:
+            return  # the next request has it
+        self._lasting.retry_now()
+        await self._lasting.reached()
+
     # ---- connecting
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
@@ -158,17 +164,18 @@ class Server:
         self._tasks.start(self._opening.hear_logs(client), "logs")
         try:
             await self._offer.list_all(client)
-            await self._watch(client)
+            await self._watchers.tell(client)
         except BaseException:
             await client.close()
             raise
         return client, era
 
-    async def _watch(self, client: Client) -> None:
-        try:
-            await client.watch(frozenset[str]().union(*self._watched.values()))
-        except (WireError, RookeryError) as error:
-            self.voice.warn(f"changes are not heard of: {error}")
+    def _refused(self, client: Client, error: RookeryError) -> NotYet:
+        found = self._opening.refused(error)
+        if found.whole:
+            self._waits = found.status
+            self._tasks.start(self._lasting.fail(client, found), "refused")
+        return found
 
     def _state_changed(self, state: State, error: str | None) -> None:
         # One failure is a failure; who fails again and again is left alone for a while.
@@ -181,12 +188,11 @@ class Server:
             self._offer.show(visible=self.catalog is not None)
         self._offer.stand(self._lasting.connected)
         if state == "connected":
-            # It may have taken longer to start than it may be idle.
-            self.touch()
+            self.touch()  # it may have taken longer to start than it may be idle
         self._told(self)
 
     def _busy(self) -> bool:
-        return bool(self.turnstile.running or self._watched)
+        return bool(self.turnstile.running or self._watchers)
 
     def _is_idle(self) -> None:
         if self._lasting.connected is not None:

@@ -10,9 +10,11 @@ Waiting = Literal["needs_approval", "needs_auth", "needs_client_registration"]
 class NotYet(RookeryError):
     """It cannot be used until its user has done something, which `status` tells."""
 
-    def __init__(self, status: Waiting, code: str, message: str, remedy: str) -> None:
+    def __init__(self, status: Waiting, code: str, message: str, remedy: str, *, whole: bool = True) -> None:
+        """`whole` is whether nothing of it can be used, and not only what was asked for."""
         super().__init__(code, message, remedy)
         self.status: Waiting = status
+        self.whole = whole
 
 
 def needs_approval(name: str) -> NotYet:
@@ -30,9 +32,11 @@ def needs_token(message: str) -> NotYet:
     return NotYet("needs_auth", "needs-auth", message, remedy)
 
 
-def needs_sign_in(name: str, message: str) -> NotYet:
-    command = f"rookery mcp login {name}"
-    return NotYet("needs_auth", "needs-auth", f"{message} (sign in: {command})", f"sign in: {command}")
+def needs_sign_in(name: str, message: str, *, more: bool = False) -> NotYet:
+    """With `more` it is signed in to, and wants to be allowed more than it is."""
+    what = "sign in again, and allow what it asks for" if more else "sign in"
+    remedy = f"{what}: rookery mcp login {name}"
+    return NotYet("needs_auth", "needs-auth", f"{message} ({remedy})", remedy, whole=not more)
 
 
 def needs_client(message: str, how: str) -> NotYet:

@@ -62,7 +62,7 @@ class Lasting:
         if self._connecting is None or self._connecting.done():
             if self.pausing:
                 again = f"{self._error.message}; tried again in {math.ceil(self._left())} s"
-                raise RookeryError("upstream-failed", again, self._error.remedy)
+                raise RookeryError(_lasting(self._error.code), again, self._error.remedy)
             self._connecting = self._tasks.start(self._connect(), "connect")
         connecting = self._connecting
         await asyncio.wait([connecting])
@@ -163,3 +163,8 @@ class Lasting:
 
     def _left(self) -> float:
         return self._again_at - self._clock.monotonic()
+
+
+def _lasting(code: str) -> str:
+    """What only the user can change is still so; whatever else failed may not be when it is tried again."""
+    return code if code.startswith("needs-") else "upstream-failed"

@@ -19,15 +19,15 @@ from rookery.upstreams.waiting import NotYet, needs_client, needs_sign_in, needs
 LOGIN_SECONDS = 300.0
 _LOOK_SECONDS = 60.0
 
-# Told of a server whose sign-in is another one now, or of which more is known.
-Changed = Callable[[Subject], None]
+# Told of a server whose sign-in is another one now, or of which more is known, and whether there is one.
+Changed = Callable[[Subject, bool], None]
 
 
 class SignIns:
     """Nobody but the owner begins one, and no call waits for one."""
 
     def __init__(self, folder: Path, spawner: Spawner) -> None:
-        self.changed: Changed = lambda subject: None
+        self.changed: Changed = lambda subject, signed_in: None
         self._folder, self._spawner = folder, spawner
         self._grants = Grants(folder / "sign-in")
         self._known: dict[Subject, Credentials] = {}
@@ -45,19 +45,20 @@ class SignIns:
             known = self._known[subject] = Credentials(subject, terms, self._grants, self._send)
         return known
 
-    def refused(self, definition: Definition, error: RookeryError, challenge: str | None) -> NotYet:
+    def refused(self, definition: Definition, error: RookeryError, challenge: str = "") -> NotYet:
         """What a server waits for that refused us, and what its user can do about it."""
         known = self.credentials(definition)
         if known is None:
             return needs_token(error.message)
         if known.demand is None:
-            known.demand = Demand(401, challenge or "")
+            known.demand = Demand(401, challenge)
         if known.registrable is False:
             return needs_client(error.message, HOW_TO_GIVE_A_CLIENT)
         if known.registrable is None and known.grant is None:
             known.registrable = True
             self._tasks.start(self._look_quietly(known), "look")
-        return needs_sign_in(definition.name, error.message)
+        more = known.grant is not None and known.demand.status == 403
+        return needs_sign_in(definition.name, error.message, more=more)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -76,7 +77,7 @@ class SignIns:
 
         def taken(outcome: Granted) -> None:
             known.take(outcome.grant)
-            self.changed(known.subject)
+            self.changed(known.subject, True)
 
         errand = self._errand(known, "login", seconds)
         self._attempts[known.subject] = made = Attempt(Helper(self._spawner, self._folder), errand, taken)
@@ -104,7 +105,7 @@ class SignIns:
         errand = self._errand(known, "revoke", _LOOK_SECONDS)
         # First here: whatever becomes of the rest, the tokens are used no more.
         known.drop()
-        self.changed(known.subject)
+        self.changed(known.subject, False)
         try:
             outcome = await self._send(errand)
         except RookeryError:
@@ -157,4 +158,4 @@ class SignIns:
             return
         if isinstance(outcome, Looked) and known.registrable and not outcome.registrable:
             known.registrable = False
-            self.changed(known.subject)
+            self.changed(known.subject, False)
