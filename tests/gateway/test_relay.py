@@ -112,6 +112,7 @@ async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() 
 # ---- questions
 
 
+@requirement("hub.call.server-requests")
 @pytest.mark.parametrize("method", QUESTIONS)
 async def test_c20_a_question_reaches_the_calling_client_alone_and_its_answer_the_server(method: str) -> None:
     asked, answer = QUESTIONS[method]
@@ -133,6 +134,7 @@ async def test_c20_a_question_reaches_the_calling_client_alone_and_its_answer_th
         assert other.asked == []
 
 
+@requirement("hub.call.server-requests")
 async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_nobody() -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
@@ -199,6 +201,7 @@ async def test_c20_a_call_that_ends_takes_its_question_back(caplog: pytest.LogCa
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@requirement("hub.call.server-requests")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_modern_server_that_needs_input_gets_it_from_the_calling_client(era: str) -> None:
     """A modern client answers by calling again, a handshake client is asked by us on its behalf."""
@@ -225,6 +228,35 @@ async def test_a_modern_server_that_needs_input_gets_it_from_the_calling_client(
         one.answer(again, text("hello Ada") | {"resultType": "complete"})
         assert words(await running) == "hello Ada"
         assert len(caller.asked) == (1 if era == HANDSHAKE else 0)
+
+
+@requirement("hub.call.server-requests")
+async def test_all_that_a_modern_server_asks_at_once_is_asked_at_once_of_a_handshake_client() -> None:
+    """As far as that client can answer; the rest is answered for it. Where it refuses one, the call fails so."""
+    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:
+        caller = await gateway.old_caller(able={"sampling": {}, "elicitation": {}})
+        both = asyncio.Event()
+
+        async def when_both_are_asked(params: Message) -> Message:
+            if len(caller.asked) == 2:
+                both.set()
+            await asyncio.wait_for(both.wait(), 10)
+            return QUESTIONS["sampling/createMessage" if "messages" in params else "elicitation/create"][1]
+
+        for method in ("sampling/createMessage", "elicitation/create"):
+            caller.answers[method] = when_both_are_asked
+        running, one, request = await held(gateway, caller)
+        inputs = {method: {"method": method, "params": params} for method, (params, _) in QUESTIONS.items()}
+        needed = {"resultType": "input_required", "inputRequests": inputs, "requestState": "s"}
+        one.answer(request, needed)
+        again = await one.called("hold", 2)
+        answers = {method: answer for method, (_, answer) in QUESTIONS.items()}
+        assert again["params"]["inputResponses"] == answers | {"roots/list": {"roots": []}}
+        del caller.answers["sampling/createMessage"]
+        one.answer(again, needed)
+        refused = await running
+        assert refused["error"] == {"code": -1, "message": "this client does not know"}
+        assert len(one.calls("hold")) == 2
 
 
 async def test_a_server_is_told_what_this_caller_can_do() -> None:

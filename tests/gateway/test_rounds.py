@@ -1,4 +1,4 @@
-"""A question of a handshake server in the middle of a call: its modern client ends a request with it, and comes back."""
+"""A question of a handshake server in mid-call: its modern client ends a request with it, and comes back."""
 
 import asyncio
 import json
@@ -204,7 +204,8 @@ async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_un
 
 async def test_c20_a_form_is_not_shown_by_a_client_that_only_opens_pages_nor_the_reverse() -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
-        for number, (able, mode) in enumerate([({"url": {}}, "form"), ({}, "url"), ({"form": {}}, "url")], 1):
+        unable: list[tuple[Message, str]] = [({"url": {}}, "form"), ({}, "url"), ({"form": {}}, "url")]
+        for number, (able, mode) in enumerate(unable, 1):
             caller = await gateway.caller(able={"elicitation": able})
             running, one, request = await held(gateway, caller, count=number)
             one.say({"id": number, "method": "elicitation/create", "params": NAME | {"mode": mode}})
