@@ -21,13 +21,15 @@ from tests.support.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 TREE = str(Path(__file__).parents[1] / "programs" / "tree.py")
+# Its size after each change, and each line that it is given. A print would not stand being interrupted by another.
 TELLS = """
 import os, signal, sys
-signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(), flush=True))
-print(os.ttyname(0), os.get_terminal_size(), flush=True)
+tell = lambda what: os.write(1, f"{what}\\n".encode())
+signal.signal(signal.SIGWINCH, lambda *_: tell(os.get_terminal_size()))
+tell(f"{os.ttyname(0)} {os.get_terminal_size()}")
 with open("/dev/tty") as terminal:
     for line in iter(terminal.readline, ""):
-        print(f"[{line.strip()}]", flush=True)
+        tell([line.strip()])
 """
 SECONDS = 20
 
@@ -76,7 +78,7 @@ async def test_it_is_the_childs_own_terminal_with_its_size_keys_and_end() -> Non
         assert psutil.Process(child.pid).terminal() is not None and os.getsid(child.pid) == child.pid
         pty.resize(101, 33)
         pty.write(b"hello\r")
-        await drawn.until("[hello]")
+        await drawn.until("['hello']")
         await drawn.until("columns=101, lines=33")
         pty.write(b"\x03")
         async with asyncio.timeout(SECONDS):
