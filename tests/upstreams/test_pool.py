@@ -219,7 +219,7 @@ async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refu
 
 
 def pool_of(gateway: Gateway) -> Pool:
-    return gateway.hub._pool
+    return gateway.hub.pool
 
 
 @requirement("hub.config.invalid", "hub.pool.reuse")
