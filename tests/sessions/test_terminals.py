@@ -164,14 +164,14 @@ async def test_one_that_ends_by_itself_is_started_again_by_the_next_who_wants_it
 async def test_d18_whoever_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     """At any await of a start, of a use and of an end."""
     chance = random.Random(18)
-    async with a_pool(tmp_path, "deaf", most=2) as pool:
+    async with a_pool(tmp_path, "setsid", most=2) as pool:
 
         async def work(session: str) -> None:
             async with pool.terminals.used(pool.life, session):
                 await asyncio.sleep(0)
             await pool.terminals.end(session)
 
-        for number in range(30):
+        for number in range(40):
             task = asyncio.ensure_future(work(f"ses_{number % 3}"))
             await asyncio.sleep(chance.choice([0, 0.002, 0.02, 0.1]))
             task.cancel()
