@@ -168,7 +168,7 @@ def _answer(value: Any) -> Mapping[str, Any]:
     plain = {**plain, "error": told.error.as_dict()} if told.error is not None else plain
     texts = [msgspec.json.encode(plain).decode(), *([f"[{told.note}]"] if told.note else [])]
     return {
-        "content": [*told.blocks, *({"type": "text", "text": text} for text in texts)],
+        "content": [*({"type": "text", "text": text} for text in texts), *told.blocks],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
         **({"isError": True} if told.error is not None else {}),
     }

@@ -1,0 +1,153 @@
+"""Pictures of a session's real terminal on every face, and where they may be saved."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+import psutil
+import pytest
+from mcp import Client
+from PIL import Image
+
+import rookery
+from tests.support.e2e import Colony
+from tests.support.mcp_clients import MODERN
+from tests.support.requirements import requirement
+from tests.support.sessions import a_driven_colony
+from tests.support.ways import a_client_of_house
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+BLUE = (0x5C, 0x9C, 0xF5)
+
+
+async def shot(client: Client, **given: Any) -> tuple[dict[str, Any], mcp_types.ContentBlock]:
+    found = await client.call_tool("take_screenshot", given)
+    assert not found.is_error, found
+    text, block = found.content
+    assert isinstance(text, mcp_types.TextContent)
+    assert found.structured_content is not None and json.loads(text.text) == found.structured_content
+    return found.structured_content, block
+
+
+async def refused(client: Client, path: str, **more: Any) -> str:
+    found = await client.call_tool("take_screenshot", {"savePath": path, **more})
+    assert found.is_error and found.structured_content is not None, found
+    return found.structured_content["error"]["code"]
+
+
+def image(data: bytes) -> Image.Image:
+    made = Image.open(io.BytesIO(data))
+    made.load()
+    assert made.format == "PNG"
+    return made
+
+
+def files(*folders: Path) -> set[Path]:
+    return {one for folder in folders for one in folder.rglob("*") if one.suffix in (".png", ".svg", ".md")}
+
+
+@requirement("term.shot.input", "term.shot.path", "term.real.tui")
+async def test_a_session_is_pictured_on_every_face_and_saved_only_where_that_is_allowed(tmp_path: Path) -> None:
+    async with (
+        a_driven_colony("one", ROOKERY_AGENTS_TOOLSETS="workspace,session") as (colony, (path,)),
+        a_client_of_house(colony.house, "http", MODERN) as owner,
+        rookery.connect() as r,
+    ):
+        session = await (await r.workspaces.get("one")).sessions.create(title="To be seen")
+        await session.send("hello", timeout=120)
+        await _is_answered(owner, session.id)
+        await _is_saved(colony, owner, path)
+        await _is_refused(colony, owner, path)
+        await _on_the_other_faces(colony, session, tmp_path)
+        await session.close()
+
+
+async def _is_answered(owner: Client, session: str) -> None:
+    told, block = await shot(owner)
+    assert (told["sessionId"], told["source"], told["format"], told["savedTo"]) == (session, "terminal", "png", None)
+    assert (told["columns"], told["rows"], told["width"], told["height"]) == (120, 40, 1080, 720)
+    assert isinstance(block, mcp_types.ImageContent) and block.mime_type == "image/png"
+    drawn = image(base64.b64decode(block.data))
+    assert drawn.size == (1080, 720)
+    assert BLUE in {colour for _, colour in drawn.getcolors(100_000) or ()}
+    told, block = await shot(owner, sessionId=session, columns=100, rows=30, scale=2)
+    assert (told["columns"], told["rows"], told["width"], told["height"]) == (100, 30, 1800, 1080)
+    told, block = await shot(owner, sessionId=session, format="svg")
+    assert isinstance(block, mcp_types.EmbeddedResource)
+    assert isinstance(block.resource, mcp_types.TextResourceContents)
+    assert (block.resource.mime_type, told["mediaType"]) == ("image/svg+xml", "image/svg+xml")
+    assert ">Good morning.</text>" in block.resource.text
+
+
+async def _is_saved(colony: Colony, owner: Client, path: Path) -> None:
+    told, _ = await shot(owner, savePath="shots/one.png")
+    assert told["savedTo"] == str(path / "shots" / "one.png")
+    assert len((path / "shots" / "one.png").read_bytes()) == told["size"]
+    told, _ = await shot(owner, savePath=str(path / "shots" / "one.svg"))
+    assert told["format"] == "svg"
+    assert (path / "shots" / "one.svg").read_text().startswith("<svg ")
+    # A picture that was saved so before is replaced, in another size.
+    await shot(owner, savePath="shots/one.png", scale=2)
+    assert image((path / "shots" / "one.png").read_bytes()).size[0] % 18 == 0
+    told, _ = await shot(owner, savePath=str(colony.house.state / "pictures" / "one.png"))
+    assert image((colony.house.state / "pictures" / "one.png").read_bytes())
+
+
+async def _is_refused(colony: Colony, owner: Client, path: Path) -> None:
+    state, main = colony.house.state, Path.home() / "src" / "app"
+    (path / "out").symlink_to(Path.home())
+    before, kept = files(Path.home(), state), (path / "README.md").read_bytes()
+    outside = [str(Path.home() / "one.png"), "../one.png", "out/one.png", "/etc/one.png", str(main / "one.png")]
+    assert {await refused(owner, one) for one in outside} == {"path-outside-root"}
+    # The state folder is no way round into the workspaces that lie in it.
+    inside = [f"{path}/.git/one.png", ".git/one.png", ".env", f"{state}/.ssh/one.png"]
+    assert {await refused(owner, one) for one in inside} == {"path-denied"}
+    wrong = ["README.md", "", "shots/", f"{state}/token", "shots"]
+    assert {await refused(owner, one) for one in wrong} == {"invalid-input"}
+    assert await refused(owner, "one.png", format="svg") == await refused(owner, "one.txt", format="svg")
+    assert await refused(owner, "one.png", scale=9) == "invalid-input"
+    assert await refused(owner, "one.png", columns=10_000) == "invalid-input"
+    assert await refused(owner, "one.png", sessionId="ses_unknown") == "session-not-found"
+    shown = (await colony.workspaces())["one"]
+    token = psutil.Process(shown["agent"]["pid"]).environ()["ROOKERY_TOKEN"]
+    async with a_client_of_house(colony.house, "http", MODERN, token=token) as own:
+        assert await refused(own, str(state / "pictures" / "two.png")) == "path-outside-root"
+        told, _ = await shot(own, savePath="own.png")
+        assert told["savedTo"] == str(path / "own.png")
+    assert files(Path.home(), state) - before == {path / "own.png"}
+    assert (path / "README.md").read_bytes() == kept
+
+
+async def _on_the_other_faces(colony: Colony, session: Any, folder: Path) -> None:
+    url = f"{colony.house.runtime['url']}/api/sessions/{session.id}/screenshot"
+    headers = {"Authorization": f"Bearer {colony.house.token}"}
+    async with colony._session.get(url, headers=headers, params={"format": "svg"}) as answer:
+        assert (answer.status, answer.content_type) == (200, "image/svg+xml")
+        assert answer.headers["X-Rookery-Source"] == "terminal"
+        assert b"Good morning." in await answer.read()
+    async with colony._session.get(url, headers=headers) as answer:
+        assert answer.content_type == "image/png" and image(await answer.read())
+    async with colony._session.get(url, headers=headers, params={"format": "gif"}) as answer:
+        assert (answer.status, (await answer.json())["error"]["code"]) == (400, "invalid-input")
+
+    done = await colony.cli("session", "screenshot", "-o", str(folder / "cli.png"), "--size", "90x30", "--json")
+    told = json.loads(done.stdout)
+    assert (told["sessionId"], told["savedTo"], told["columns"]) == (session.id, str(folder / "cli.png"), 90)
+    assert "data" not in told and image((folder / "cli.png").read_bytes()).size == (810, 540)
+    done = await colony.cli("session", "screenshot", session.id, "--format", "svg", cwd=folder)
+    assert done.stdout.strip() == f"{session.id}.svg" and (folder / f"{session.id}.svg").exists()
+    done = await colony.cli("session", "screenshot", session.id, "-o", str(folder / "no" / "x.png"))
+    assert done.returncode == 1 and "cannot be written" in done.stderr
+    assert (await colony.cli("session", "screenshot", "--size", "big")).returncode == 2
+
+    taken = await session.screenshot(folder / "py.svg", columns=120, rows=40)
+    assert (taken.source, taken.format, taken.saved_to) == ("terminal", "svg", str(folder / "py.svg"))
+    assert taken.data == (folder / "py.svg").read_bytes() and (taken.columns, taken.rows) == (120, 40)
+    assert image((await session.screenshot()).data).size == (1080, 720)
