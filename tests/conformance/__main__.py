@@ -12,6 +12,7 @@ RUNS: tuple[Callable[..., suite.Outcome], ...] = (
     suite.server_direct,
     partial(suite.server_through, transport="stdio"),
     partial(suite.server_through, transport="http"),
+    suite.server_across,
     suite.client,
 )
 

@@ -1,10 +1,12 @@
-"""`python -m tests.conformance.serve`: the fixture on a port of its own, which is printed."""
+"""`python -m tests.conformance.serve [handshake|modern]`: the fixture on a port of its own, which is printed."""
 
 import asyncio
 import signal
+import sys
 
 from rookery.wire.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
+from tests.conformance.one_era import service
 from tests.support.wire import serving, without_token
 
 
@@ -12,7 +14,8 @@ async def serve() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    app = StreamableHttp(Fixture())
+    fixture = Fixture()
+    app = StreamableHttp(fixture, service=service(fixture, sys.argv[1] if len(sys.argv) > 1 else None))
     async with serving(app, judge_of=without_token) as site:
         print(f"http://127.0.0.1:{site.port}/mcp", flush=True)
         await stop.wait()

