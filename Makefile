@@ -23,8 +23,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-up: setup ## Set everything up and run Rookery in the foreground on this repository
-	@exec $(BIN)/rookery up
+up: setup ## Set everything up and show it at work: two agents on a throw-away project, until Ctrl-C
+	@exec $(BIN)/rookery demo
 
 test: lint types unit ## Lint, types and every test
 

@@ -24,6 +24,8 @@ def a_report() -> Report:
         files=["greet.py"],
         patch="",
         toast="done",
+        screenshot="/x/fix-greeting.png",
+        screenshot_of="terminal",
     )
     return Report(folder=Path("/x"), home=Path("/a b"), url="u", opencode="1", server={}, agents=[worked], seconds=1.0)
 

@@ -10,7 +10,8 @@ from rookery.cli.ws_diff import painted
 
 
 class Worked(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent did. `tools` are those that ran, `files` those that git sees changed, with the `patch`."""
+    """What one agent did. `tools` are those that ran, `files` those that git sees changed, with the `patch`.
+    `screenshot` is a file, a picture of its `terminal` or of a `rendering` of what was said."""
 
     workspace: str
     path: Path
@@ -21,7 +22,8 @@ class Worked(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
     patch: str
     toast: str
-    screenshot: Path | None = None
+    screenshot: str
+    screenshot_of: str
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

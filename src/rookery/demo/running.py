@@ -112,7 +112,9 @@ class Demo:
                 await house.start(self._telling.detail)
             async with connect() as rookery:
                 tour = Tour(rookery, place, self._telling)
-                found = await tour.run(installed.version, self._options.pictures or place.pictures, began)
+                pictures = self._options.pictures or place.pictures
+                pictures.mkdir(parents=True, exist_ok=True)
+                found = await tour.run(installed.version, pictures, began)
             self._stands = True
             self._answer(found)
             if not self._options.once:

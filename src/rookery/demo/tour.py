@@ -11,6 +11,7 @@ from rookery.demo.story import SERVER, TASKS, Task
 from rookery.demo.telling import Telling
 from rookery.face import Rookery, Session, Workspace
 from rookery.sessions.records import ToolRun, Turn
+from rookery.sessions.shot_records import Screenshot
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 # A machine may be slow, and nothing here waits for long unless something is wrong.
 _SECONDS = 180.0
+# Of the terminals that are photographed.
+_COLUMNS, _ROWS = 100, 32
 
 
 class Tour:
@@ -33,8 +36,10 @@ class Tour:
             self._telling.line(f"{SERVER} is {server['status']}, speaks {server['era']}, offers {', '.join(tools)}")
         async with self._telling.step("Two workspaces, with an agent in each"):
             rooms = await together([self._make(task, project.id) for task in TASKS])
+        async with self._telling.step("A session with each of them, in a terminal"):
+            sessions = await together([self._begin(*one) for one in zip(TASKS, rooms, strict=True)])
         async with self._telling.step("Both agents work side by side"):
-            done = await together([self._work(*one) for one in zip(TASKS, rooms, strict=True)])
+            done = await together([self._work(*one, pictures) for one in zip(TASKS, sessions, strict=True)])
         async with self._telling.step("What they changed"):
             worked = await together([self._look(*one) for one in zip(rooms, done, strict=True)])
         daemon = (await self._rookery.status())["daemon"]
@@ -55,23 +60,33 @@ class Tour:
         self._telling.line(f"{made.name}: OpenCode listens on port {agent.port}")
         return made
 
-    async def _work(self, task: Task, room: Workspace) -> "_Done":
-        """What came of the prompt, and the toast after it; told as it happens."""
+    async def _begin(self, task: Task, room: Workspace) -> Session:
         session = await room.sessions.create(title=task.prompt)
+        # Its terminal is opened before anything happens, so that the toast is on it.
+        picture = await session.screenshot(columns=_COLUMNS, rows=_ROWS)
+        self._telling.line(f"{room.name}: its {picture.source} has {_COLUMNS} columns and {_ROWS} rows")
+        return session
+
+    async def _work(self, task: Task, session: Session, pictures: Path) -> "_Done":
+        """What came of the prompt, the toast after it, and a picture of both; told as it happens."""
+        name = task.workspace
         began = SYSTEM_CLOCK.wall()
-        self._telling.line(f"{room.name}: asked to “{task.prompt}”")
+        self._telling.line(f"{name}: asked to “{task.prompt}”")
         following = TaskSet("demo")
         try:
-            told = following.start(self._follow(task, session, began), room.name)
+            told = following.start(self._follow(task, session, began), name)
             turn = await session.send(task.prompt, timeout=_SECONDS)
             await told
         finally:
             await following.close()
-        self._telling.line(f"{room.name}: “{turn.content.splitlines()[-1]}”")
-        waited = await session.wait_for_toast(room.name, _SECONDS, since=began)
+        self._telling.line(f"{name}: “{turn.content.splitlines()[-1]}”")
+        waited = await session.wait_for_toast(name, _SECONDS, since=began)
         assert waited.toast is not None
-        self._telling.line(f"{room.name}: toast “{waited.toast.title}: {waited.toast.message}”", "cyan")
-        return _Done(task, session, turn, waited.toast.message)
+        self._telling.line(f"{name}: toast “{waited.toast.title}: {waited.toast.message}”", "cyan")
+        picture = await session.screenshot(pictures / f"{name}.png")
+        of = "its terminal" if picture.source == "terminal" else f"its conversation ({picture.note})"
+        self._telling.line(f"{name}: a picture of {of} is {picture.saved_to}")
+        return _Done(task, session, turn, waited.toast.message, picture)
 
     async def _follow(self, task: Task, session: Session, since: float) -> None:
         for tool in task.tools:
@@ -96,6 +111,8 @@ class Tour:
             files=files,
             patch=changed["text"],
             toast=done.toast,
+            screenshot=done.picture.saved_to or "",
+            screenshot_of=done.picture.source,
         )
 
 
@@ -104,6 +121,7 @@ class _Done(NamedTuple):
     session: Session
     turn: Turn
     toast: str
+    picture: Screenshot
 
 
 async def together(all_: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
