@@ -12,14 +12,10 @@ import pytest
 from rookery.plugins import CallEvent, House, Plugin, RookeryError, SessionEvent
 from rookery.plugins.records import Limits
 from rookery.plugins.registry import Registry
-from tests.support.plugins import BUILT_IN, IMPATIENT, Heard, a_registry, idle, shown
+from tests.support.plugins import BUILT_IN, IMPATIENT, Heard, a_call, a_registry, idle, shown
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
-
-
-def a_call(hook: str = "tool.execute.before", **more: Any) -> CallEvent:
-    return CallEvent(hook=hook, server="files", tool="read", name="files_read", arguments={"path": "a"}, **more)
 
 
 async def told(registry: Registry, event: SessionEvent, heard: Heard) -> None:

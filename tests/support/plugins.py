@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from rookery.plugins import Plugin, SessionEvent
+from rookery.plugins import CallEvent, Plugin, SessionEvent
 from rookery.plugins.records import Limits, PluginShown
 from rookery.plugins.registry import Ground, Key, Origin, Registry
 from rookery.sessions.service import Sessions
@@ -42,8 +42,13 @@ async def shown(registry: Registry, name: str) -> PluginShown:
     return await registry.shown(Key(None, name), None)
 
 
-def idle(session: str = "ses_1", project: str = "app-1") -> SessionEvent:
-    return SessionEvent(hook="session.idle", session_id=session, project=project)
+def idle(session: str = "ses_1", project: str = "app-1", **more: Any) -> SessionEvent:
+    return SessionEvent(hook="session.idle", session_id=session, project=project, **more)
+
+
+def a_call(hook: str = "tool.execute.before", **more: Any) -> CallEvent:
+    given: dict[str, Any] = {"server": "files", "tool": "read", "name": "files_read", "arguments": {"path": "a"}}
+    return CallEvent(hook=hook, **given | more)
 
 
 class Heard(list[Any]):

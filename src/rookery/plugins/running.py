@@ -44,7 +44,8 @@ class RunningPlugin:
         self._house, self._limits, self._changed = house, limits, changed
         self.hooks = [Hooked(hook) for hook in plugin.hooks]
         self._events: deque[Event] = deque()
-        self._news = asyncio.Event()
+        self._news, self._rest = asyncio.Event(), asyncio.Event()
+        self._rest.set()
 
     def wants(self, name: str) -> bool:
         return any(one.hook.name == name and one.off is None for one in self.hooks)
@@ -74,7 +75,12 @@ class RunningPlugin:
                 one.dropped += 1
         elif wanting:
             self._events.append(event)
+            self._rest.clear()
             self._news.set()
+
+    async def settled(self) -> None:
+        """Once all that it was told so far has been heard."""
+        await self._rest.wait()
 
     async def _tell_all(self) -> None:
         while True:
@@ -85,6 +91,7 @@ class RunningPlugin:
                     if one.hook.name == event.hook and one.off is None:
                         await self._run(one, event, self._limits.event_seconds)
             self._news.clear()
+            self._rest.set()
 
     async def passed(self, event: CallEvent) -> CallEvent:
         """The call with what its hooks have made of the arguments, or of the result."""

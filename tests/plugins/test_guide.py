@@ -1,0 +1,49 @@
+"""The example of the guide does what the guide says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rookery.plugins.events import HOOKS
+from rookery.plugins.loading import from_text, loaded
+from rookery.plugins.registry import Key, Origin
+from tests.support.plugins import a_call, a_registry, idle
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "plugins.md").read_text(encoding="utf-8")
+
+
+@requirement("plugin.hook.registry")
+async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    origin = Origin(".rookery/plugins/turns.py", "app-1")
+    async with a_registry(tmp_path, settings={"turns": {"every": 2}}) as registry:
+        key = await registry.add(await loaded(from_text("turns", example, origin)), origin)
+        running = registry.seen(None)[key]
+        for session in ("ses_1", "ses_2", "ses_1"):
+            registry.tell(idle(session))
+        registry.tell(idle("ses_1", found=True))
+        registry.tell(idle("ses_3", parent="ses_1"))
+        await running.settled()
+        assert await running.state(None) == {"turns": {"ses_1": 2, "ses_2": 1}, "all": 3}
+        noted = (tmp_path / "projects" / "app-1" / "plugins" / "turns" / "audit.log").read_text()
+        assert noted.endswith("Z ses_1 has finished 2 turns\n")
+        for tool, given, wanted in (
+            ("search", {"for": "x"}, {"for": "x", "limit": 20}),
+            ("search", {"limit": 5}, {"limit": 5}),
+            ("read", {}, {}),
+        ):
+            call = a_call(tool=tool, arguments=given, project="app-1")
+            assert (await registry.passed(call)).arguments == wanted
+        assert await running.trigger(running.plugin.actions["reset"], {}, None) == {"forgotten": 3}
+        shown = await registry.shown(Key("app-1", "turns"), None)
+        assert (shown.failures, shown.state) == (0, ("turns", "all"))
+
+
+def test_the_guide_names_every_hook_with_its_event() -> None:
+    rows = re.findall(r"^\| (`[a-z.]+`(?:, `[a-z.]+`)*) \| `(\w+)` \|", GUIDE, re.MULTILINE)
+    told = {hook: event for hooks, event in rows for hook in re.findall(r"`([a-z.]+)`", hooks)}
+    assert told == {hook: event.__name__ for hook, event in HOOKS.items()}
