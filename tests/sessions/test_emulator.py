@@ -66,11 +66,16 @@ def test_a_frame_is_whole_when_the_program_says_so() -> None:
 
 
 def test_another_size_is_taken_at_once() -> None:
-    made = drawn("one")
+    made = drawn("\x1b[31mone\x1b[2;2H")
     made.resize(30, 3)
     screen = made.screen()
     assert (screen.columns, screen.rows, len(screen.cells), len(screen.cells[0])) == (30, 3, 3, 30)
-    assert made.size == (30, 3) and screen.lines[0] == "one"
+    assert made.size == (30, 3) and (screen.cursor.row, screen.cursor.column) == (1, 1)
+    # What stood there is seen again when the program has drawn it.
+    assert screen.text.strip() == "" and not made.painted
+    made.feed(b"two\x1b[1;1H" + b" " * 30 + b"\x1b[3;1H" + b" " * 30)
+    assert made.painted and made.screen().lines == ["", " two", ""]
+    assert made.screen().cells[1][1].style.foreground is not None
     made.close()
 
 

@@ -4,10 +4,12 @@ import functools
 import importlib
 from collections.abc import Callable
 
-from rookery.sessions.emulator_cells import Cells, Ghostty
+from rookery.sessions.emulator_cells import BLANK, Cells, Ghostty
 from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cursor, Screen
 from rookery.system.errors import RookeryError
 
+# Erases all, and leaves cursor and colours as they are.
+_ERASE = b"\x1b7\x1b[0m\x1b[2J\x1b8"
 # What the program may set: that it is told what is pasted, and that frames are shown once they are whole.
 _PASTES, _FRAMES = 2004, 2026
 _PIXELS = 8, 16
@@ -51,8 +53,17 @@ class Emulator:
         self._terminal.feed(data)
 
     def resize(self, columns: int, rows: int) -> None:
+        """What stands there is erased, so that it is seen when the program has drawn it anew."""
         self._terminal.resize(columns, rows, *_PIXELS)
         self._cells.forget()
+        if self._terminal.get("vt_ground", "bool"):
+            self._terminal.feed(_ERASE)
+
+    @property
+    def painted(self) -> bool:
+        """Whether something was drawn in every corner, be it blanks."""
+        cells = self._cells.read(self.size[1])
+        return all(cell is not BLANK for row in (cells[0], cells[-1]) for cell in (row[0], row[-1]))
 
     @property
     def size(self) -> tuple[int, int]:

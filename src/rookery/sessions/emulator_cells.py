@@ -6,7 +6,8 @@ from typing import Any
 from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Style
 from rookery.system.errors import RookeryError
 
-_BLANK = Cell()
+# A place that nothing was drawn at.
+BLANK = Cell()
 _WIDE, _TAIL = 1, 2
 _CLUSTER, _BACK_OF_PALETTE, _BACK_OF_RGB = 1, 2, 3
 _PALETTE, _RGB = 1, 2
@@ -71,7 +72,7 @@ class Cells:
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, self._view))
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS, self._cells))
         # Equal values are equal cells in one row, but for those with characters that combine.
-        known: dict[int, Cell | None] = {0: _BLANK}
+        known: dict[int, Cell | None] = {0: BLANK}
         cells: list[Cell] = []
         for column, raw in enumerate(self._ffi.unpack(self._view.ptr, self._view.len)):
             if raw in known:

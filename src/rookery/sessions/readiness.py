@@ -8,13 +8,13 @@ from rookery.sessions.regions import regions
 from rookery.sessions.screen import Screen
 
 _WORD = re.compile(r"\w{3,}")
-_WORDS, _MESSAGES = 6, 2
+_WORDS = 6
 
 
 def last_words(messages: Sequence[MessageShown]) -> frozenset[str]:
     """Words of which one at least is to be seen at the end of the conversation, however that is drawn."""
-    said = [words[-_WORDS:] for one in messages if (words := _WORD.findall(one.content))]
-    return frozenset(word for words in said[-_MESSAGES:] for word in words)
+    said = (words[-_WORDS:] for one in reversed(messages) if (words := _WORD.findall(one.content)))
+    return frozenset(next(said, ()))
 
 
 def is_ready(screen: Screen, words: frozenset[str]) -> bool:

@@ -51,6 +51,10 @@ class Screens(Waits):
         super().__init__(finding, following, clock)
         self.terminals = terminals
 
+    async def which(self, id_: str | None = None, scope: Path | None = None) -> Found:
+        """The session that is meant: without an id the one that was active last."""
+        return await self._finding.find(id_, scope) if id_ is not None else await self._finding.last(scope)
+
     async def screen(
         self,
         id_: str | None = None,
@@ -67,7 +71,7 @@ class Screens(Waits):
         self, id_: str | None = None, scope: Path | None = None, *, size: Size | None = None, terminal: bool = True
     ) -> Seen:
         """The same as cells. `size` is (columns, rows), None for what it is; without `terminal` it is a rendering."""
-        found = await self._finding.find(id_, scope) if id_ is not None else await self._finding.last(scope)
+        found = await self.which(id_, scope)
         columns, rows = require_size(size or (COLUMNS, ROWS))
         note = None
         if terminal:
@@ -99,15 +103,17 @@ class Screens(Waits):
         require_owner(scope)
         found = await self._finding.find(id_, scope)
         # What cannot be pressed is refused before anything is.
-        parts = typed(text), pasted(paste, marked=True), pressed(keys)
+        parts = [typed(text), pasted(paste, marked=True), pressed(keys)]
         async with self._terminal(found, size) as (seat, note):
             terminal = seat.terminal
-            frames = terminal.frames
-            terminal.write(parts[0])
-            if paste:
-                terminal.write(parts[1] if terminal.pastes else pasted(paste, marked=False))
-            terminal.write(parts[2])
-            await terminal.drawn(frames, _DRAW_SECONDS)
+            if paste and not terminal.pastes:
+                parts[1] = pasted(paste, marked=False)
+            for part, wanted in zip(parts, (text, paste, keys), strict=True):
+                if wanted:
+                    frames = terminal.frames
+                    terminal.write(part)
+                    # OpenCode takes a paste in later than keys that come right behind it.
+                    await terminal.drawn(frames, _DRAW_SECONDS)
             return Seen(found, await terminal.screen(), "terminal", note).told()
 
     async def wait_for_screen(
@@ -150,10 +156,7 @@ class Screens(Waits):
                 yield seat, note
                 return
             async with seat.sizing:
-                frames, before = seat.terminal.frames, seat.terminal.size
-                seat.terminal.resize(size)
-                if before != size:
-                    await seat.terminal.drawn(frames, _DRAW_SECONDS)
+                await seat.terminal.resize(size, _DRAW_SECONDS)
                 yield seat, note
 
     async def _ready(self, found: Found, seat: Seat) -> str | None:

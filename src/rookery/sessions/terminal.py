@@ -114,11 +114,13 @@ class Terminal:
     def pastes(self) -> bool:
         return self._emulator.pastes
 
-    def resize(self, size: Size) -> None:
+    async def resize(self, size: Size, seconds: float) -> None:
+        """Waits until it is drawn in its new size."""
         self._require_open()
         if require_size(size) != self.size:
             self._emulator.resize(*size)
             self._pty.resize(*size)
+            await self.until(lambda: (not self._emulator.drawing and self._emulator.painted) or None, seconds)
 
     # ---- its end
 
