@@ -22,10 +22,7 @@ def save(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -
     Nothing is written where it is refused: outside of the root, where secrets are kept, in `.git`, in another
     workspace.
     """
-    names = parse(path, root.path)
-    if not names or path.endswith("/") or ".." in names:
-        raise RookeryError("invalid-input", f"{shown(path)} names no file", "name one, without `..`, as in a/b.png")
-    _deny(root, path, names)
+    names = require_place(root, path)
     folder, missing = _deepest(root, names[:-1])
     with folder:
         found = (*folder.names, *missing, names[-1])
@@ -39,6 +36,15 @@ def save(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -
         except OSError as error:
             raise _failed(path, error) from error
     return root.path.joinpath(*found)
+
+
+def require_place(root: Root, path: str) -> Sequence[str]:
+    """The names of a file that might be saved there: what is wrong with a path can be told before there is anything."""
+    names = parse(path, root.path)
+    if not names or path.endswith("/") or ".." in names:
+        raise RookeryError("invalid-input", f"{shown(path)} names no file", "name one, without `..`, as in a/b.png")
+    _deny(root, path, names)
+    return names
 
 
 def _deny(root: Root, path: str, names: Sequence[str]) -> None:

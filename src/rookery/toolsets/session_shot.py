@@ -2,7 +2,8 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Protocol
 
@@ -10,8 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from rookery.files.sandbox import Root
-from rookery.files.saving import save
+from rookery.files.saving import require_place, save
 from rookery.sessions.drawing import is_ours
+from rookery.sessions.finding import Found
 from rookery.sessions.service import Sessions
 from rookery.sessions.shot_records import Screenshot
 from rookery.sessions.shots import Shot, format_of, shoot, size_of
@@ -64,28 +66,39 @@ class ShotCalls:
         ]
 
     async def take(self, call: Call, given: TakeScreenshot) -> Told:
-        shot = await shoot(
+        found = await self._sessions.which(given.sessionId, self._scope)
+        path = given.savePath
+        if path is None:
+            return _told(await self._shot(found, given))
+        async with self._place(found, path) as root:
+            # Before a terminal is started for nothing.
+            require_place(root, path)
+            shot = await self._shot(found, given)
+            return _told(shot, await asyncio.to_thread(save, root, path, shot.picture.data, is_ours))
+
+    async def _shot(self, found: Found, given: TakeScreenshot) -> Shot:
+        return await shoot(
             self._sessions,
-            given.sessionId,
+            found.id,
             self._scope,
             format=format_of(given.format, given.savePath),
             size=size_of(given.columns, given.rows),
             scale=int(given.scale),
         )
-        saved = await self._saved(shot, given.savePath) if given.savePath is not None else None
-        return Told(shot.told(saved_to=saved), blocks=[_block(shot)])
 
-    async def _saved(self, shot: Shot, path: str) -> Path:
-        root = await self._places.workspace(shot.seen.found.room.workspace.path)
+    @asynccontextmanager
+    async def _place(self, found: Found, path: str) -> AsyncGenerator[Root]:
+        """The root that a path is meant in: that of the workspace, or of the state folder for the owner."""
+        root = await self._places.workspace(found.room.workspace.path)
         if self._scope is None and path.startswith("/") and not _is_beneath(path, root):
             with await self._places.state() as state:
-                if _is_beneath(path, state):
-                    return await _save(state, path, shot)
-        return await _save(root, path, shot)
+                yield state if _is_beneath(path, state) else root
+        else:
+            yield root
 
 
-async def _save(root: Root, path: str, shot: Shot) -> Path:
-    return await asyncio.to_thread(save, root, path, shot.picture.data, is_ours)
+def _told(shot: Shot, saved: Path | None = None) -> Told:
+    return Told(shot.told(saved_to=saved), blocks=[_block(shot)])
 
 
 def _is_beneath(path: str, root: Root) -> bool:
