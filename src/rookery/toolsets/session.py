@@ -21,6 +21,7 @@ from rookery.toolsets.session_calls import SessionCalls
 from rookery.toolsets.session_changes import SessionChanges
 from rookery.toolsets.session_prompts import session_prompts
 from rookery.toolsets.session_resources import session_resources
+from rookery.toolsets.session_screen import ScreenCalls
 from rookery.toolsets.toolset import Tool, Toolset
 
 
@@ -35,7 +36,13 @@ def session_toolset(
     calls, rolling = SessionCalls(sessions, scope, answering), BoulderResources(boulder, scope)
     made = Toolset(
         "session",
-        [*_about_sessions(calls), *_about_messages(calls), *_about_work(calls), *more],
+        [
+            *_about_sessions(calls),
+            *_about_messages(calls),
+            *ScreenCalls(sessions, scope).tools(),
+            *_about_work(calls),
+            *more,
+        ],
         [*session_resources(calls), *rolling.resources()],
         session_prompts(calls.complete),
     )
