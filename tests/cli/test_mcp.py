@@ -116,9 +116,9 @@ def test_a_server_that_wants_to_know_who_calls_is_told_of_with_how_to_sign_in(ho
         define(locked={"url": f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"})
         done = user("mcp", "connect", "locked")
         server.kill()
-    assert done.returncode == 1
-    assert 'MCP server "locked" failed: ' in done.stderr
-    assert "give it a token with --header" in done.stderr
+    assert done.returncode == 3
+    assert 'MCP server "locked" wants you to sign in: ' in done.stderr
+    assert "(sign in: rookery mcp login locked)" in done.stderr
 
 
 def test_a_server_is_disconnected_and_connected(house: House) -> None:

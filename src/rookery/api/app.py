@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rookery.agents.service import AgentService
-from rookery.api import agents, guard, mcp, plugins, projects, sessions, trash, workspaces
+from rookery.api import agents, guard, mcp, mcp_signin, plugins, projects, sessions, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
@@ -31,6 +31,7 @@ from rookery.workspaces.tools import WorkspaceTools
 
 _STATUSES = {
     "invalid-input": 400,
+    "address-refused": 502,
     "agent-unavailable": 409,
     "approval-refused": 403,
     "forbidden": 403,
@@ -40,8 +41,11 @@ _STATUSES = {
     "server-unavailable": 409,
     "upstream-failed": 502,
     "needs-approval": 409,
+    "needs-auth": 409,
+    "needs-client-registration": 409,
     "plugin-failed": 502,
     "repository-busy": 503,
+    "sign-in-failed": 502,
     "store-busy": 503,
     "timeout": 504,
     "workspace-exists": 409,
@@ -88,6 +92,7 @@ def build(house: House) -> ASGIApp:
             Route("/api/daemon/stop", routes.stop, methods=["POST"]),
             *guard.routes(lambda: house.guard),
             *mcp.routes(house.mcp),
+            *mcp_signin.routes(house.mcp),
             Route("/socket.io/", SocketIo(WorkspaceEvents(house.workspaces), house.events), methods=["GET", "POST"]),
             Route("/metrics", routes.metrics),
         ],

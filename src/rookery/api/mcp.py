@@ -25,6 +25,7 @@ from rookery.upstreams.writing import file_at, file_for
 class Mcp:
     hub: Hub
     workspace: Callable[[str], Awaitable[Path]]
+    search_tokens: int = 0
 
 
 class Add(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,8 +141,7 @@ class McpRoutes:
     async def tools(self, request: Request) -> Response:
         """The tools of all servers, or of `?server=`, with what each costs a model to read; waits for all."""
         where, session = await self._where(request), _session(request)
-        wanted = request.query_params.get("server")
-        return answer(await self._hub.tools(where, session, wanted))
+        return answer(await self._hub.tools(where, session, request.query_params.get("server")))
 
     async def problems(self, request: Request) -> Response:
         """What is wrong in the files that define servers, with file and line."""

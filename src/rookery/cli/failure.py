@@ -15,6 +15,8 @@ _BY_CODE = {
     "invalid-input": USAGE,
     "needs-approval": NOT_FOUND,
     "needs-answer": NOT_FOUND,
+    "needs-auth": NOT_FOUND,
+    "needs-client-registration": NOT_FOUND,
     "workspace-not-clean": NOT_FOUND,
     "unauthorized": NOT_AUTHORISED,
     "approval-refused": NOT_AUTHORISED,

@@ -8,6 +8,8 @@ import click
 from rookery.cli import output
 from rookery.cli.mcp_add import add, add_json
 from rookery.cli.mcp_call import call
+from rookery.cli.mcp_check import check, costs
+from rookery.cli.mcp_login import login, logout
 from rookery.cli.mcp_show import details, listing, steps, tools_table
 from rookery.cli.mcp_where import Where, broken, common
 from rookery.cli.visible import visible
@@ -149,18 +151,21 @@ def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> 
     """List the tools of servers, and what each costs a model to read.
 
     Of all servers, or of NAME. Starts the servers that are not running. The number is an estimate: a token for every
-    four bytes.
+    four bytes. In search mode clients read two tools instead, which find and call all others.
     """
     where = Where(everywhere, no_start)
     data = where.ask("GET", "/api/tools", **({"server": name} if name else {}))
     if as_json:
         output.answer_json(data)
     else:
-        output.answer(tools_table(json.loads(data)) or "no tools")
+        table = tools_table(json.loads(data))
+        told = f"\n\n{costs(json.loads(where.ask('GET', '/api/costs')))}" if table and name is None else ""
+        output.answer(f"{table}{told}" or "no tools")
     if name is None:
         for record in json.loads(where.ask("GET", "/api/mcp")).values():
             if record["status"] != "disabled" and (failure := broken(record)):
                 output.narrate(f"{visible(failure.message)} ({visible(failure.remedy)})")
 
 
-mcp.add_command(call)
+for command in (call, check, login, logout):
+    mcp.add_command(command)

@@ -16,7 +16,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 # A server may take as long as its own time-outs allow; the daemon ends what takes longer.
 PATIENT = 600.0
 
-_SIGN_IN = "it wants to know who you are: give it a token with --header when you add it"
+_TOKEN = "it wants to know who you are: give it a token with --header when you add it"
+_WANTS = {
+    "needs_auth": "wants you to sign in",
+    "needs_client_registration": "wants a client that is registered with it",
+}
 
 
 def common(command: F) -> F:
@@ -97,6 +101,10 @@ def broken(record: dict[str, Any]) -> Failure | None:
         return Failure("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
     if status not in ("failed", "backoff", "needs_auth", "needs_client_registration"):
         return None
-    unsigned = status.startswith("needs") or "HTTP 401" in error or "HTTP 403" in error
-    remedy = _SIGN_IN if unsigned else f"see what happens: rookery mcp debug {name}"
+    if status.startswith("needs"):
+        # The error says itself what to do, where that can be done here.
+        said, _, what = error.removesuffix(")").rpartition(" (") if error.endswith(")") else (error, "", _TOKEN)
+        return Failure(status.replace("_", "-"), f'MCP server "{name}" {_WANTS[status]}: {said}', what)
+    unsigned = "HTTP 401" in error or "HTTP 403" in error
+    remedy = _TOKEN if unsigned else f"see what happens: rookery mcp debug {name}"
     return Failure("upstream-failed", f'MCP server "{name}" failed: {error}', remedy)

@@ -17,7 +17,7 @@ from rookery.upstreams.connector import Connector, program
 from rookery.upstreams.definition import Definition
 from rookery.upstreams.recording import FAILURES, Record, Step, Watched
 from rookery.upstreams.showing import shown
-from rookery.upstreams.signin.messages import Asked, Step as Signing
+from rookery.upstreams.signin.messages import Asked, Step as Signing, Taken
 from rookery.upstreams.signin.signins import SignIns
 from rookery.upstreams.waiting import NotYet
 from rookery.wire.channel import Channel
@@ -78,7 +78,7 @@ async def examine(definition: Definition, directory: Path, checkout: Path | None
 async def _look(record: Record, signins: SignIns) -> None:
     """What signing in would meet."""
 
-    def heard(told: Signing | Asked) -> None:
+    def heard(told: Signing | Asked | Taken) -> None:
         if isinstance(told, Signing):
             record.note(f"sign-in: {told.what}", told.told, ok=told.ok)
 

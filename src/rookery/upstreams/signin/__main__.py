@@ -9,7 +9,18 @@ import msgspec
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.signin.callback import Callback, Place
-from rookery.upstreams.signin.messages import Errand, Failed, Grant, Granted, Looked, Outcome, Redirected, Revoked, Told
+from rookery.upstreams.signin.messages import (
+    Errand,
+    Failed,
+    Grant,
+    Granted,
+    Looked,
+    Outcome,
+    Redirected,
+    Revoked,
+    Taken,
+    Told,
+)
 
 _LONGEST_LINE = 2**20
 
@@ -86,7 +97,7 @@ async def _listening(errand: Errand) -> Callback:
 async def _hear(reader: asyncio.StreamReader, callback: Callback, work: "asyncio.Task[object] | None") -> None:
     """What a person pasted. At the end of it the daemon has gone, or has no use for this any more."""
     while line := await reader.readline():
-        callback.take(msgspec.json.decode(line, type=Redirected).url)
+        say(Taken(callback.take(msgspec.json.decode(line, type=Redirected).url)))
     if work is not None:
         work.cancel()
 

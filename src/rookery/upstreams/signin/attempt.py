@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.signin.helper import Helper
-from rookery.upstreams.signin.messages import Asked, Errand, Granted, Step
+from rookery.upstreams.signin.messages import Asked, Errand, Granted, Step, Taken
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Attempt:
         self._tasks = TaskSet("login")
         self._asked: asyncio.Future[Asked] = asyncio.get_running_loop().create_future()
         self._given_up: str | None = None
+        self._taken: asyncio.Future[str | None] | None = None
         self._work = self._tasks.start(self._run(), "run")
 
     @property
@@ -42,8 +43,14 @@ class Attempt:
         if (failure := self._failure()) is not None:
             raise failure
 
-    def redirected(self, url: str) -> None:
-        self.helper.redirected(url)
+    async def redirected(self, url: str) -> None:
+        """A person says where the browser was sent to; raises why that is of no use."""
+        if self.running:
+            self._taken = asyncio.get_running_loop().create_future()
+            self.helper.redirected(url)
+            await asyncio.wait([self._taken, self._work], return_when=asyncio.FIRST_COMPLETED)
+            if self._taken.done() and (why := self._taken.result()) is not None:
+                raise RookeryError("invalid-input", f"this address is of no use: {why}", "copy the whole address")
 
     async def give_up(self, why: str) -> None:
         self._given_up = why
@@ -63,8 +70,11 @@ class Attempt:
             return error
         return None
 
-    def _heard(self, told: Step | Asked) -> None:
+    def _heard(self, told: Step | Asked | Taken) -> None:
         if isinstance(told, Step):
             self.steps.append(told)
+        elif isinstance(told, Taken):
+            if self._taken is not None and not self._taken.done():
+                self._taken.set_result(told.why)
         elif not self._asked.done():
             self._asked.set_result(told)

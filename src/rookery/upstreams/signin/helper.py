@@ -13,12 +13,12 @@ from rookery.system.buffers import Ring
 from rookery.system.child import Child
 from rookery.system.errors import RookeryError
 from rookery.system.spawn import Spawner
-from rookery.upstreams.signin.messages import Asked, Errand, Failed, Outcome, Redirected, Step, Told
+from rookery.upstreams.signin.messages import Asked, Errand, Failed, Outcome, Redirected, Step, Taken, Told
 
 # The SDK takes a second to import, more where others work too.
 _START_SECONDS = 60.0
 
-Heard = Callable[[Step | Asked], None]
+Heard = Callable[[Step | Asked | Taken], None]
 
 
 class Helper:
@@ -70,7 +70,7 @@ class Helper:
         assert child.stdout is not None
         while line := await child.stdout.readline():
             told = msgspec.json.decode(line, type=Told)
-            if not isinstance(told, Step | Asked):
+            if not isinstance(told, Step | Asked | Taken):
                 return told
             heard(told)
         return None

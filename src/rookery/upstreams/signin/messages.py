@@ -85,6 +85,12 @@ class Asked(msgspec.Struct, frozen=True, tag="asked"):
     issuer: str
 
 
+class Taken(msgspec.Struct, frozen=True, tag="taken"):
+    """From the helper: why an address that was pasted is not used, None if it is."""
+
+    why: str | None = None
+
+
 class Granted(msgspec.Struct, frozen=True, tag="granted"):
     grant: Grant
 
@@ -109,4 +115,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Outcome = Granted | Looked | Revoked | Failed
-Told = Step | Asked | Outcome
+Told = Step | Asked | Taken | Outcome

@@ -1,5 +1,6 @@
 """All sign-ins of the daemon: who is signed in where, who is just doing so, and what each server asked for."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class SignIns:
         self._known: dict[Subject, Credentials] = {}
         self._attempts: dict[Subject, Attempt] = {}
         self._tasks = TaskSet("sign-ins")
+        self._looking = asyncio.Lock()
 
     def credentials(self, definition: Definition) -> Credentials | None:
         """None where there is nothing to sign in with or for; raises where what is configured does not fit."""
@@ -153,7 +155,8 @@ class SignIns:
     async def _look_quietly(self, known: Credentials) -> None:
         """Whether a client could be registered, so that its user is told before the login fails."""
         try:
-            outcome = await self._send(self._errand(known, "look", _LOOK_SECONDS))
+            async with self._looking:  # one after the other: nobody waits for them
+                outcome = await self._send(self._errand(known, "look", _LOOK_SECONDS))
         except RookeryError:
             return
         if isinstance(outcome, Looked) and known.registrable and not outcome.registrable:
