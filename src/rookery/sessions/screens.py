@@ -55,10 +55,6 @@ class Screens(Waits):
         """The session that is meant: without an id the one that was active last."""
         return await self._finding.find(id_, scope) if id_ is not None else await self._finding.last(scope)
 
-    async def which(self, id_: str | None = None, scope: Path | None = None) -> Found:
-        """The session that is meant: without an id the one that was active last."""
-        return await self._finding.find(id_, scope) if id_ is not None else await self._finding.last(scope)
-
     async def screen(
         self,
         id_: str | None = None,
