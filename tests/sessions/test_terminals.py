@@ -70,7 +70,7 @@ async def a_pool(folder: Path, words: str = "", **more: Any) -> AsyncGenerator[P
         await pool.spawner.stop_all()
 
 
-def test_the_password_stands_in_the_environment_and_nothing_of_the_daemons_own_terminal_does() -> None:
+def test_f01_the_password_stands_in_the_environment_and_nothing_of_the_daemons_own_terminal_does() -> None:
     user = {"HOME": "/home/you", "TMUX": "x", "TERM": "dumb", "TERM_PROGRAM": "y", "NO_COLOR": "1", "KITTY_PID": "1"}
     made = Interface(Path("/bin/opencode"), "http://127.0.0.1:1", "a password", user).environment
     assert made.keys() & {"TMUX", "TERM_PROGRAM", "NO_COLOR", "KITTY_PID"} == set()

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from msgspec import Raw
 
 from rookery.face.line import as_given, segment
-from rookery.face.session_shot import SessionPictures
+from rookery.face.session_screen import SessionScreens
 from rookery.sessions.records import AskShown, Closed, Messages, MessageShown, SessionInfo, Toast, ToolRun, Turn
 from rookery.system.errors import RookeryError
 
 
-class Session(SessionPictures):
+class Session(SessionScreens):
     """One conversation of an agent, as it was when it was last asked about: `refresh` asks again.
 
     What ends badly raises RookeryError: a turn or a tool that failed, and a wait whose time runs out. With

@@ -1,0 +1,149 @@
+"""The screens of sessions: the real OpenCode's interface on terminals of ours."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from rookery.sessions.terminals import Terminals
+from rookery.system.errors import RookeryError
+from tests.support.agency import LIMIT
+from tests.support.driving import Driving, driving, refusal
+from tests.support.house import alive, wait_dead
+from tests.support.requirements import requirement
+from tests.support.sessions import SCRIPT
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+
+@requirement("term.state.get", "term.real.tui", "term.close.killed")
+async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and_what_it_asks_waits() -> None:
+    async with driving(SCRIPT) as stage:
+        # The user's own config, so that commands ask first.
+        config = Path.home() / ".config" / "opencode" / "opencode.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "permission": {"bash": "ask"}}))
+        workspace = await stage.agency.create("one")
+        session = await stage.session(workspace)
+        await stage.sessions.send(session, "hello", timeout=LIMIT)
+        await _is_rendered(stage, session)
+        pid = await _is_seen(stage, session)
+        await _is_driven(stage, session)
+        await _is_waited_for(stage, session)
+        await _asks(stage, session, workspace.path)
+        # Whoever waits for it when it is closed is told, and its process is gone by the answer.
+        waiting = asyncio.ensure_future(stage.sessions.wait_for_screen(session, "never", LIMIT))
+        assert await stage.sessions.terminals._seats[session].terminal.until(lambda: True, LIMIT)
+        await stage.sessions.close(session)
+        assert not alive(pid) and stage.sessions.terminals.pids() == {}
+        told = await asyncio.wait_for(waiting, LIMIT)
+        assert not told.found and (told.closed or told.note == "the terminal has ended")
+        async with refusal("session-not-found"):
+            await stage.sessions.screen()
+        # A second one, which goes with its agent.
+        other = await stage.session(workspace)
+        assert (await stage.sessions.screen()).session_id == other
+        pid = stage.sessions.terminals.pids()[other]
+        await stage.agency.agents.stop(workspace)
+        await asyncio.to_thread(wait_dead, pid)
+
+
+async def _is_rendered(stage: Driving, session: str) -> None:
+    """Where there is no terminal, and that is said."""
+    rendered = await stage.sessions.screen(session, terminal=False)
+    assert (rendered.source, rendered.note, rendered.columns, rendered.rows) == ("rendering", None, 120, 40)
+    assert "Good morning." in rendered.text and "rendering" in rendered.lines[0]
+    with_terminals = stage.sessions.terminals
+    launcher = stage.agency.agents.launcher
+    stage.sessions.terminals = Terminals(launcher.spawner, launcher.user, most=0)
+    rendered = await stage.sessions.screen(session, size=(80, 20))
+    assert rendered.source == "rendering" and rendered.note is not None and "no terminal" in rendered.note
+    assert (rendered.columns, rendered.rows) == (80, 20) and "Good morning." in rendered.text
+    stage.sessions.terminals = with_terminals
+
+
+async def _is_seen(stage: Driving, session: str) -> int:
+    seen = await stage.sessions.screen()
+    assert (seen.source, seen.session_id, seen.note) == ("terminal", session, None)
+    assert "Good morning." in seen.text and "hello" in seen.text and seen.title.endswith("a session")
+    assert (seen.columns, seen.rows, len(seen.lines)) == (120, 40, 40) and seen.runs is None
+    prompt, status = seen.regions.prompt, seen.regions.status
+    assert prompt is not None and status is not None and seen.regions.dialog is None
+    assert prompt.row < seen.cursor.row < prompt.row + prompt.rows and seen.cursor.visible
+    coloured = await stage.sessions.screen(session, colours=True)
+    assert coloured.runs is not None and any(run.background for row in coloured.runs for run in row)
+    wide = await stage.sessions.screen(session, size=(160, 45))
+    assert (wide.columns, wide.rows) == (160, 45) and wide.regions.sidebar is not None
+    assert "a session" in wide.regions.sidebar.text
+    narrow = await stage.sessions.screen(session, size=(120, 40))
+    assert narrow.regions.sidebar is None and narrow.regions.prompt is not None
+    pid = stage.sessions.terminals.pids()[session]
+    password = (await _life(stage)).process.password
+    assert password not in Path(f"/proc/{pid}/cmdline").read_text()
+    for size in ((3, 40), (120, 4), (9999, 40)):
+        async with refusal("invalid-input"):
+            await stage.sessions.screen(session, size=size)
+    return pid
+
+
+async def _life(stage: Driving):
+    (workspace,) = stage.agency.agents.workspaces()
+    return await stage.agency.agents.up(workspace)
+
+
+async def _is_driven(stage: Driving, session: str) -> None:
+    drive = stage.sessions.press
+    seen = await drive(session, text="Grüße ", paste="one\ntwo")
+    assert (await stage.sessions.wait_for_screen(session, "Grüße one", LIMIT)).found
+    seen = await stage.sessions.screen(session)
+    assert seen.regions.prompt is not None and seen.regions.prompt.text == "Grüße one\ntwo"
+    await drive(session, keys=["ctrl+p"])
+    assert (await stage.sessions.wait_for_screen(session, "Commands +esc", LIMIT)).found
+    seen = await stage.sessions.screen(session)
+    assert seen.regions.dialog is not None and "Commands" in seen.regions.dialog.text
+    await drive(session, keys=["esc"])
+    # What was typed is not sent; and it is sent with a key, by this terminal itself.
+    assert [one.content for one in (await stage.sessions.messages(session)).messages] == ["hello", "Good morning."]
+    await drive(session, keys=["ctrl+c"])
+    await drive(session, text="hello", keys=["enter"])
+    assert (await stage.sessions.wait_for_message(session, "^hello$", LIMIT, role="user")).found
+    assert (await stage.sessions.wait_for_screen(session, r"(?s)Good morning\..*Good morning\.", LIMIT)).found
+    async with refusal("tool-denied"):
+        await drive(session, Path("/somewhere"), keys=["enter"])
+    async with refusal("invalid-input", "entre"):
+        await drive(session, text="not typed", keys=["entre"])
+    assert "not typed" not in (await stage.sessions.screen(session)).text
+
+
+async def _is_waited_for(stage: Driving, session: str) -> None:
+    waiting = asyncio.ensure_future(
+        stage.sessions.wait_for_screen(session, "all 4[12] pass", LIMIT, progress=stage.progress)
+    )
+    await stage.sessions.show_toast(session, "all 41 pass", duration=60_000)
+    told = await asyncio.wait_for(waiting, LIMIT)
+    assert (told.found, told.match, told.session_id) == (True, "all 41 pass", session)
+    assert told.screen is not None and "all 41 pass" in told.screen
+    seen = await stage.sessions.screen(session)
+    assert seen.regions.toast is not None and seen.regions.toast.text == "all 41 pass"
+    told = await stage.sessions.wait_for_screen(session, "never there", 0.2)
+    assert not told.found and told.seen is not None and "Good morning." in told.seen and told.screen is None
+    for pattern in ("(", "x" * 2000):
+        with pytest.raises(RookeryError):
+            await stage.sessions.wait_for_screen(session, pattern, 1)
+
+
+async def _asks(stage: Driving, session: str, scope: Path) -> None:
+    """F03: a permission that nobody answers is seen by whoever may see the session, and waits."""
+    await stage.sessions.send(session, "ask", wait=False)
+    assert (await stage.sessions.wait_for_screen(session, "Permission required", LIMIT)).found
+    seen = await stage.sessions.screen(session, scope)
+    assert seen.regions.dialog is not None and "echo asked > asked.txt" in seen.regions.dialog.text
+    assert seen.regions.prompt is None and len(await stage.sessions.asks(session)) == 1
+    told = await stage.sessions.wait_for_idle(session, 0.2)
+    assert not told.found and len(await stage.sessions.asks(session)) == 1
+    # The owner answers with keys.
+    await stage.sessions.press(session, keys=["enter"])
+    assert (await stage.sessions.wait_for_message(session, "Done", LIMIT)).found
+    assert (scope / "asked.txt").read_text() == "asked\n" and await stage.sessions.asks(session) == []
+    async with refusal("session-not-found"):
+        await stage.sessions.screen(session, Path("/somewhere"))
