@@ -40,6 +40,7 @@ class Told:
     error: str | None = None
     refuses: RookeryError | None = None
     messages: list[MessageShown] = field(default_factory=list[MessageShown])
+    runs: list[ToolRun] = field(default_factory=list[ToolRun])
     todos: list[Todo] = field(default_factory=list[Todo])
     toasts: list[str] = field(default_factory=list[str])
     sent: list[str] = field(default_factory=list[str])
@@ -72,6 +73,9 @@ class Played:
 
     async def messages(self, id_: str, limit: int | None = 50) -> Any:
         return SimpleNamespace(messages=tuple(self._of(id_).messages))
+
+    async def tool_history(self, id_: str, limit: int) -> list[ToolRun]:
+        return self._of(id_).runs
 
     @asynccontextmanager
     async def used(self, id_: str) -> AsyncGenerator[Any]:

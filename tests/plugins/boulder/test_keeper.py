@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rookery.plugins.boulder.gates import Limits
 from rookery.plugins.boulder.words import MARK
 from rookery.plugins.events import MessageEvent
-from rookery.sessions.records import MessageShown
+from rookery.sessions.records import MessageShown, ToolRun
 from rookery.system.errors import RookeryError
 from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
 from tests.support.requirements import requirement
@@ -154,6 +155,20 @@ async def test_what_happens_while_it_looks_counts_more_than_what_it_saw(store: P
         it.one.running = True
         await it.pass_(30)
         assert await it.gates() == ["busy"] and not it.one.sent
+
+
+@requirement("boulder.gates.hold")
+async def test_a_tool_that_somebody_runs_by_its_name_keeps_the_session_in_use(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        run = ToolRun(id="call_1", session_id=ONE, tool="bash", status="running", origin="execute_tool")
+        it.one.runs = [run]
+        await it.pass_(100)
+        assert not it.one.sent and await it.gates() == ["idle"]
+        it.one.runs = [replace(run, status="completed")]
+        await it.pass_(30)
+        assert len(it.one.sent) == 1
 
 
 @requirement("boulder.control.actions")

@@ -124,7 +124,10 @@ class Keeper:
         if seen.running:
             # What is heard of it is late: that it works, and when it stops, is still to come.
             live.running = True
-        if live.running or live.kept != before:
+        if seen.used:
+            # Who uses it so is not told of; its idle period begins anew.
+            live.idle_since = self.now()
+        if live.running or seen.used or live.kept != before:
             # Something has happened since: what was seen may be no longer so.
             return None
         judged = moves.judged(live.kept, failed=seen.failed)

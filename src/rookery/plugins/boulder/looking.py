@@ -13,6 +13,8 @@ from rookery.sessions.service import Sessions
 from rookery.system.errors import RookeryError
 
 _MESSAGES = 50
+_TOOLS = 10
+_RUNS = ("pending", "running")
 
 
 class Ground(Protocol):
@@ -33,9 +35,10 @@ class Ground(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """`failed` tells whether its last turn has."""
+    """`used`: a tool that somebody asked for by its name runs beside it. `failed`: its last turn has."""
 
     running: bool
+    used: bool
     failed: bool
     work: Work
 
@@ -43,8 +46,10 @@ class Seen:
 async def look(sessions: Sessions, ground: Ground, session: str, workspace: str, checks: Checks) -> Seen:
     info = await sessions.get(session)
     messages = (await sessions.messages(session, _MESSAGES)).messages
-    if info.status == "active" or not messages:
-        return Seen(info.status == "active", False, Work(None, "nobody has said anything yet"))
+    running = info.status == "active"
+    used = any(one.status in _RUNS for one in await sessions.tool_history(session, _TOOLS))
+    if running or used or not messages:
+        return Seen(running, used, False, Work(None, "nobody has said anything yet"))
     found: list[Work | None] = []
     if checks.todos:
         async with sessions.used(session) as life:
@@ -53,7 +58,7 @@ async def look(sessions: Sessions, ground: Ground, session: str, workspace: str,
     # Last, since they take longest; and not at all where the answer is known.
     if (work := together(found)) is None or work.left is not True:
         found += [await _task(ground, workspace, task) for task in checks.tasks]
-    return Seen(False, info.status == "error", together(found) or by_keywords(last_words(messages)))
+    return Seen(False, False, info.status == "error", together(found) or by_keywords(last_words(messages)))
 
 
 def last_words(messages: Sequence[MessageShown]) -> str | None:
