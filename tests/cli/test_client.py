@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,24 @@ def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
         check=True,
     )
     assert json.loads(said.stdout)["result"]["serverInfo"]["name"] == "rookery"
+
+
+@requirement("hub.find.tool")
+def test_a_client_may_be_given_the_search_for_tools_instead_of_their_list(house: House) -> None:
+    shown = rookery("client", "print", "cursor", "--mode", "search")
+    url: str = json.loads(shown.stdout)["mcpServers"]["rookery"]["url"]
+    assert url == f"http://127.0.0.1:{house.port}/mcp?mode=search"
+    meta = "io.modelcontextprotocol"
+    about: dict[str, Any] = {f"{meta}/protocolVersion": "2026-07-28", f"{meta}/clientCapabilities": {}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": about}}).encode()
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list", **JSON, **bearer(house.token)}
+    answer = ask(house.port, "POST", "/mcp?mode=search", body, **headers)
+    shown = rookery("client", "print", "cursor", "--mode", "search", "--transport", "bridge")
+    entry = json.loads(shown.stdout)["mcpServers"]["rookery"]
+    said = subprocess.run([entry["command"], *entry["args"]], input=body + b"\n", capture_output=True, check=True)
+    for told in (answer.body, said.stdout):
+        names = [one["name"] for one in json.loads(told)["result"]["tools"]]
+        assert names == ["hub_find_tool", "hub_call_tool"]
 
 
 @requirement("client.print.options")

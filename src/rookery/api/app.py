@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rookery.agents.service import AgentService
-from rookery.api import agents, guard, mcp, mcp_signin, plugins, projects, sessions, trash, workspaces
+from rookery.api import agents, guard, mcp, mcp_check, mcp_signin, plugins, projects, sessions, trash, workspaces
 from rookery.api.answers import answer, body_of
 from rookery.api.socketio import SocketIo
 from rookery.api.socketio_events import WorkspaceEvents
@@ -93,6 +93,7 @@ def build(house: House) -> ASGIApp:
             *guard.routes(lambda: house.guard),
             *mcp.routes(house.mcp),
             *mcp_signin.routes(house.mcp),
+            *mcp_check.routes(house.mcp),
             Route("/socket.io/", SocketIo(WorkspaceEvents(house.workspaces), house.events), methods=["GET", "POST"]),
             Route("/metrics", routes.metrics),
         ],

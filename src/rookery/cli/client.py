@@ -18,6 +18,7 @@ Examples:
   rookery client print cursor
   rookery client print claude-code --workspace fix-login
   rookery client print gemini --transport bridge
+  rookery client print codex --mode search         two tools to find and call all others
 """
 _INSTALL = """\b
 Examples:
@@ -37,6 +38,9 @@ def _common(command: F) -> F:
         click.option("--name", default="rookery", show_default=True, help="What the client calls this server."),
         click.option(
             "--transport", type=click.Choice(["http", "bridge"]), help="By default what the client is best at."
+        ),
+        click.option(
+            "--mode", type=click.Choice(["list", "search"]), help="All tools, or two to search for them and to call."
         ),
         click.option("--project", metavar="PROJECT", help="Of this project, by id or name."),
         click.option("--workspace", metavar="NAME", shell_complete=complete, help="Aim it at this workspace."),
@@ -73,7 +77,7 @@ def install(only_print: bool, **given: Any) -> None:
 
 
 def _hand_over(words: list[str], given: dict[str, Any]) -> None:
-    valued = {"--workspace": "workspace", "--of": "project", "--transport": "transport"}
+    valued = {"--workspace": "workspace", "--of": "project", "--transport": "transport", "--mode": "mode"}
     words += [f"--name={given['name']}", f"--scope={given['scope']}"]
     words += [f"{flag}={given[key]}" for flag, key in valued.items() if given[key] is not None]
     words += ["--json"] if given["as_json"] else []

@@ -94,18 +94,19 @@ def _demo(parser: Parser) -> Callable[[Any], int]:
 def _bridge(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--workspace")
     parser.add_argument("--of")
+    parser.add_argument("--mode")
     parser.add_argument("--no-start", action="store_true")
 
     def run(given: Any) -> int:
         from rookery.daemon.bridge import run_bridge
 
-        return run_bridge(given.workspace, given.of, start=not given.no_start)
+        return run_bridge(given.workspace, given.of, given.mode, start=not given.no_start)
 
     return run
 
 
 def _client(parser: Parser) -> Callable[[Any], int]:
-    for valued in ("--client", "--name", "--scope", "--workspace", "--of", "--transport"):
+    for valued in ("--client", "--name", "--scope", "--workspace", "--of", "--transport", "--mode"):
         parser.add_argument(valued)
     for flag in ("--write", "--show-file", "--json", "--no-start"):
         parser.add_argument(flag, action="store_true")
@@ -120,6 +121,7 @@ def _client(parser: Parser) -> Callable[[Any], int]:
                 workspace=given.workspace,
                 project=given.of,
                 transport=given.transport,
+                mode=given.mode,
                 scope=given.scope,
                 write=given.write,
                 show_file=given.show_file,

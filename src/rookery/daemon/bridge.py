@@ -24,14 +24,14 @@ _PAUSES = (0.1, 0.3, 1.0, 2.0, 4.0)
 _GOODBYE_SECONDS = 2.0
 
 
-def run_bridge(workspace: str | None, project: str | None, *, start: bool) -> int:
+def run_bridge(workspace: str | None, project: str | None, mode: str | None, *, start: bool) -> int:
     """Relay until the client closes its end. A workspace that does not exist is told at once."""
     try:
         path = "/ws"
         if workspace is not None:
             found = Known(not start, project).one(workspace)
             path = f"/w/{quoted(found['project'])}/{quoted(found['name'])}/ws"
-        asyncio.run(_relay(path, start))
+        asyncio.run(_relay(path if mode is None else f"{path}?mode={mode}", start))
     except Failure as failure:
         return report(failure)
     return 0

@@ -33,6 +33,7 @@ class ClientOptions:
     workspace: str | None
     project: str | None
     transport: Transport | None
+    mode: str | None
     scope: Scope
     write: bool
     show_file: bool
@@ -100,14 +101,15 @@ def _target(options: ClientOptions, transport: Transport, workspace: dict[str, A
     words = ["bridge"]
     if workspace is not None:
         words += ["--workspace", f"{workspace['project']}/{workspace['name']}"]
+    words += ["--mode", options.mode] if options.mode is not None else []
     # A client that is no child of this shell does not know which state folder is meant.
     home = {_HOME: str(places.state_folder())} if os.environ.get(_HOME) else {}
-    url = ""
+    url, command = "", [*_command(), *words]
     if transport == "http" and workspace is not None:
         url = _own_url(workspace)
     elif transport == "http":
         url = json.loads(link.call("GET", "/api/status", start=options.start))["daemon"]["mcp_url"]
-    return Target(options.name, url, [*_command(), *words], home)
+    return Target(options.name, url if options.mode is None else f"{url}?mode={options.mode}", command, home)
 
 
 def _own_url(workspace: dict[str, Any]) -> str:

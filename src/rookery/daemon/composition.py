@@ -25,6 +25,7 @@ from rookery.daemon.opencode_configs import OpenCodeConfigs
 from rookery.daemon.plugin_files import KIND as PLUGIN, PluginFiles
 from rookery.daemon.plugins import Around, PluginsService
 from rookery.daemon.saving import Places
+from rookery.daemon.search import search_tokens
 from rookery.daemon.sessions import SessionsService
 from rookery.daemon.settings import Settings
 from rookery.daemon.upkeep import UpkeepService
@@ -112,7 +113,7 @@ class Composition:
             reload=hands.reload,
             stop=hands.stop,
             guard=Guard(self.approvals, events, self._waiting, self._decided),
-            mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory),
+            mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory, search_tokens()),
             agents=self.workspaces.agents,
             endpoints=lambda: self.endpoints,
             sessions=sessions,

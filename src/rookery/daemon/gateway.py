@@ -13,6 +13,7 @@ from rookery.daemon.follow import follow
 from rookery.daemon.gateway_settings import Gateway
 from rookery.daemon.lookup import WorkspaceLookup
 from rookery.daemon.policy import checked, judge
+from rookery.daemon.search import finder
 from rookery.gateway.finding import Sight
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.member import Member
@@ -26,7 +27,6 @@ from rookery.system.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.toolsets.hub import hub as hub_toolset
-from rookery.toolsets.searching import search_toolset
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.upstreams.connector import Connector
 from rookery.upstreams.definition import Definition
@@ -90,7 +90,7 @@ class GatewayService:
 
     def doors(self, rest: "ASGIApp") -> Doors:
         info = {"name": "rookery", "version": rookery.__version__}
-        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, _finder, info, self.parking)
+        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, finder, info, self.parking)
         toolsets = frozenset(one.name for one in self._toolsets(None, None, Sight()))
         doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents, self._search), rest)
         self.hub.knows_session = doors.knows_session
@@ -189,7 +189,3 @@ class GatewayService:
 
         more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped)]
         return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records, sight.find)]
-
-
-def _finder(sight: Sight) -> Member:
-    return search_toolset(sight.find)

@@ -89,9 +89,7 @@ class SearchView(FindingView):
     async def _list(self, call: Call) -> Raw:
         if call.method != "tools/list" or "cursor" in call.params:
             return await super()._list(call)
-        catalog = self.finder.catalog if self.finder is not None else None
-        found = [bytes(one.raw) for one in catalog.tools] if catalog is not None else []
-        return Raw(b'{"tools":[%b]}' % b",".join([*found, msgspec.json.encode(_CALL)]))
+        return Raw(b'{"tools":[%b]}' % shown_by(self.finder))
 
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
         name = text_of(call.params, "name")
@@ -112,6 +110,13 @@ class SearchView(FindingView):
             return results.failed_by(RookeryError("invalid-input", told, f"{FIND} tells the names there are"))
         params = {**call.params, "name": Raw(msgspec.json.encode(name)), "arguments": arguments}
         return await super()._call_tool(cast(Call, _Inner(call, params)))
+
+
+def shown_by(finder: Member | None) -> bytes:
+    """All that a view in search mode lists."""
+    catalog = finder.catalog if finder is not None else None
+    found = [bytes(one.raw) for one in catalog.tools] if catalog is not None else []
+    return b",".join([*found, msgspec.json.encode(_CALL)])
 
 
 def _wanted(params: Params) -> tuple[str, Raw]:

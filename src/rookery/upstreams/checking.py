@@ -111,9 +111,7 @@ def _held_back(found: Checked) -> Finding:
         "disabled": "it is disabled, and was not started",
         "needs_approval": f"it waits for approval, and was not started: rookery guard approve {found.name}",
     }
-    return Finding(
-        _LEVELS.get(found.status, "warning"), found.status.replace("_", "-"), told[found.status], found.name
-    )
+    return Finding(_LEVELS.get(found.status, "warning"), found.status.replace("_", "-"), told[found.status], found.name)
 
 
 def _unreachable(found: Checked) -> Finding:

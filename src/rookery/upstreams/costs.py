@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from rookery.gateway.catalog import Entry
 from rookery.gateway.names import face_name
 from rookery.gateway.rules import Rules
 from rookery.upstreams.server import Server
@@ -23,10 +24,17 @@ class Tool(msgspec.Struct, frozen=True):
     tokens: int
 
 
+def tokens_of(entry: Entry) -> int:
+    return tokens_in(bytes(entry.raw))
+
+
+def tokens_in(text: bytes) -> int:
+    return -(-len(text) // _BYTES_A_TOKEN)
+
+
 def tools_of(servers: Iterable[Server], rules: Rules) -> Iterator[Tool]:
     for one in servers:
         for entry in one.catalog.tools if one.catalog is not None else ():
             public = face_name(one.name, entry.name)
             shown = rules.shows(one.name, entry.name, public)
-            tokens = -(-len(bytes(entry.raw)) // _BYTES_A_TOKEN)
-            yield Tool(one.name, entry.name, public, shown, entry.raw, tokens)
+            yield Tool(one.name, entry.name, public, shown, entry.raw, tokens_of(entry))

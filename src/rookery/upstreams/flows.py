@@ -6,7 +6,7 @@ harmless. Where one model has all three, text that it reads can have it fetch th
 
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -29,7 +29,9 @@ _WORDS: dict[Part, re.Pattern[str]] = {
         r"|http.request|exec\w*|run|shell|command|apply|deploy|navigate|fill|click"
     ),
 }
-_READS = re.compile(r"get|read|list|search|find|fetch\w*|query|retrieve|show|view|open|browse|scrape|crawl|download|navigate")
+_READS = re.compile(
+    r"get|read|list|search|find|fetch\w*|query|retrieve|show|view|open|browse|scrape|crawl|download|navigate"
+)
 _SHOWN = 3
 _LONGEST = 2048
 
@@ -45,11 +47,12 @@ def parts_of(entry: Entry) -> frozenset[Part]:
         told = msgspec.json.decode(entry.raw, type=_Definition)
     except (msgspec.DecodeError, RecursionError):
         return frozenset()
-    said: Any = told.annotations if isinstance(told.annotations, dict) else {}
+    annotations: Any = told.annotations
+    said = cast(dict[str, Any], annotations if isinstance(annotations, dict) else {})
     about = told.description if isinstance(told.description, str) else ""
     first = about[:_LONGEST].partition(". ")[0].partition("\n")[0]
     text = " ".join(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", f"{entry.name} {first}").lower()))
-    found = {part for part, words in _WORDS.items() if re.search(rf"\b(?:{words.pattern})\b", text)}
+    found: set[Part] = {part for part, words in _WORDS.items() if re.search(rf"\b(?:{words.pattern})\b", text)}
     if not re.search(rf"\b(?:{_READS.pattern})\b", text):
         found -= {"untrusted", "private"}
     if said.get("openWorldHint") is False:

@@ -44,6 +44,10 @@ def judged(server: str, tools: Sequence[Entry]) -> Iterator[Finding]:
     for entry in tools:
         for level, rule, text in _of_tool(server, entry):
             yield Finding(level, rule, text, server, entry.name)
+    if silent := [one.name for one in tools if _is_silent(one)]:
+        shown = ", ".join(name[:_SHORT] for name in silent[:3]) + (", …" if len(silent) > 3 else "")
+        text = f"{len(silent)} of {len(tools)} tools have arguments that are not described: {shown}"
+        yield Finding("note", "no-argument-description", text, server)
     for name, count in Counter(one.name.lower() for one in tools).items():
         if count > 1:
             yield Finding("warning", "name-clash", f"{count} of its tools differ only in case: {name[:_SHORT]}", server)
@@ -92,18 +96,24 @@ def _of_input(schema: Any) -> Iterator[tuple[Level, str, str]]:
         yield "error", "schema-properties", "the properties of its inputSchema are no object"
         return
     named = cast(dict[str, Any], properties)
-    silent = [name for name, one in named.items() if not _is_described(one)]
-    if silent:
-        shown = ", ".join(name[:_SHORT] for name in silent[:3]) + (", …" if len(silent) > 3 else "")
-        yield "note", "no-argument-description", f"{len(silent)} of {len(named)} arguments are not described: {shown}"
     required: Any = members.get("required", [])
     unknown = [one for one in cast(list[Any], required) if one not in named] if isinstance(required, list) else []
     if unknown and members.get("additionalProperties") is False:
         yield "error", "schema-required", f"it requires an argument that it does not take: {str(unknown[0])[:_SHORT]}"
 
 
+def _is_silent(entry: Entry) -> bool:
+    try:
+        schema: Any = msgspec.json.decode(entry.raw, type=_Definition).inputSchema
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    properties: Any = cast(dict[str, Any], schema).get("properties") if isinstance(schema, dict) else None
+    named = cast(dict[str, Any], properties) if isinstance(properties, dict) else {}
+    return not all(map(_is_described, named.values()))
+
+
 def _is_described(schema: Any) -> bool:
-    return isinstance(schema, dict) and bool(schema.keys() & {"description", "title", "$ref"})  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return isinstance(schema, dict) and bool(schema.keys() & {"description", "title", "$ref"})  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _of_references(what: str, schema: Any) -> Iterator[tuple[Level, str, str]]:

@@ -1,6 +1,7 @@
 """What is told of one server: in errors, in its status and in the log, and nowhere with its secrets in it."""
 
 import logging
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from rookery.upstreams.showing import redactor_for
 
 logger = logging.getLogger("rookery.upstreams")
 
+_MOST_WARNINGS = 20
+
 
 class Voice:
     """Whatever a server says of itself, on stderr or in an answer, may have in it what it was given."""
@@ -17,9 +20,12 @@ class Voice:
     def __init__(self, definition: Definition) -> None:
         self.name = definition.name
         self.clean = redactor_for(definition).clean
+        # The last things that were wrong with what it said.
+        self.warnings: deque[str] = deque(maxlen=_MOST_WARNINGS)
 
     def warn(self, words: str) -> None:
-        logger.warning("%s: %s", self.name, self.clean(words))
+        self.warnings.append(self.clean(words))
+        logger.warning("%s: %s", self.name, self.warnings[-1])
 
     @contextmanager
     def errors(self, before: str = "") -> Generator[None]:

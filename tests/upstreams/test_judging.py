@@ -1,0 +1,75 @@
+"""What is wrong with the tools that servers list, seen by looking and never by fetching."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from rookery.gateway.catalog import Entry
+from rookery.gateway.names import Owned
+from rookery.upstreams.judging import clashes, judged
+
+OBJECT: dict[str, Any] = {"type": "object"}
+GOOD: dict[str, Any] = {"description": "Does it.", "inputSchema": OBJECT}
+
+
+def entry(name: str = "do", **definition: Any) -> Entry:
+    return Entry(name, Raw(json.dumps({"name": name, **definition}).encode()))
+
+
+def rules(*tools: Entry, server: str = "s") -> list[tuple[str, str]]:
+    return [(one.level, one.rule) for one in judged(server, tools)]
+
+
+def deep(levels: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": deep(levels - 1)}} if levels else {"type": "string"}
+
+
+SCHEMAS: list[tuple[Any, list[tuple[str, str]]]] = [
+    (OBJECT, []),
+    (None, [("error", "no-schema")]),
+    ([], [("error", "no-schema")]),
+    ({}, [("error", "schema-type")]),
+    ({"type": "string"}, [("error", "schema-type")]),
+    (OBJECT | {"properties": []}, [("error", "schema-properties")]),
+    (OBJECT | {"properties": {"a": {"description": "x"}}}, []),
+    (OBJECT | {"properties": {"a": {"type": "string"}}}, [("note", "no-argument-description")]),
+    (OBJECT | {"required": ["a"], "additionalProperties": False}, [("error", "schema-required")]),
+    (OBJECT | {"$defs": {"a/b": {}}, "allOf": [{"$ref": "#/$defs/a~1b"}, {"$ref": "#"}]}, []),
+    (OBJECT | {"$defs": {"x": {"$anchor": "here"}}, "not": {"$ref": "#here"}}, []),
+    (OBJECT | {"allOf": [{"$ref": "#/allOf/0"}, {"$ref": "#/allOf/7"}]}, [("error", "ref-unresolvable")]),
+    (OBJECT | {"not": {"$ref": "#there"}}, [("error", "ref-unresolvable")]),
+    (OBJECT | {"not": {"$ref": "http://127.0.0.1:9/x.json"}}, [("error", "ref-elsewhere")]),
+    (OBJECT | {"not": {"$ref": "file:///etc/passwd"}}, [("error", "ref-elsewhere")]),
+    # What only looks like a reference: an argument of this name, and data.
+    (OBJECT | {"properties": {"$ref": {"description": "x"}}, "default": {"$ref": "nowhere"}}, []),
+    (OBJECT | {"x": deep(100)}, [("error", "schema-too-large")]),
+    (OBJECT | {"enum": [], "anyOf": [{}] * 30_000}, [("error", "schema-too-large")]),
+]
+
+
+@pytest.mark.parametrize(("schema", "said"), SCHEMAS)
+def test_schemas_are_judged_as_clients_take_them(schema: Any, said: list[tuple[str, str]]) -> None:
+    assert rules(entry(description="Does it.", inputSchema=schema)) == said
+
+
+def test_output_schemas_are_looked_at_for_references_too() -> None:
+    assert rules(entry(**GOOD, outputSchema={"$ref": "https://example.com/x"})) == [("error", "ref-elsewhere")]
+
+
+def test_what_a_model_cannot_know_and_clients_cannot_take_is_said() -> None:
+    assert rules(entry(**GOOD)) == []
+    for nothing in (None, "", "  ", 7):
+        assert rules(entry(description=nothing, inputSchema=OBJECT)) == [("warning", "no-description")]
+    assert rules(entry("a b", **GOOD)) == [("warning", "name-characters")]
+    long = next(iter(judged("s", [entry("n" * 62, **GOOD)])))
+    assert (long.rule, long.server, long.tool) == ("name-too-long", "s", "n" * 62) and "shown as s__nnn" in long.text
+    assert rules(entry("Do", **GOOD), entry("do", **GOOD)) == [("warning", "name-clash")]
+    assert rules(Entry("x", Raw(b"[1]"))) == [("error", "unreadable")]
+
+
+def test_tools_of_different_servers_that_would_have_one_name_are_told_with_what_they_are_shown_as() -> None:
+    (found,) = clashes([Owned("a", "b_c"), Owned("a_b", "c"), Owned("x", "y")])
+    assert (found.level, found.rule, found.server) == ("warning", "name-clash", None)
+    assert "a/b_c as a_b_c" in found.text and "a_b/c as a_b_c_" in found.text
