@@ -1,16 +1,20 @@
-"""On a fresh machine `make up` does all set-up and serves, and Ctrl-C leaves nothing behind."""
+"""On a fresh machine `make up` does all set-up and shows it at work, and Ctrl-C leaves nothing behind."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import urllib.request
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.driven import wait_for_line
+from tests.support.house import SECONDS
 from tests.support.requirements import requirement
 
 ROOT = Path(__file__).parents[2]
@@ -31,31 +35,64 @@ def clone(tmp_path: Path) -> Path:
     return made
 
 
-@requirement("house.start.fresh", "house.stop.ordered")
-@pytest.mark.timeout(600)
-def test_make_up_serves_from_a_fresh_clone_with_an_empty_home(clone: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+@contextmanager
+def make_up(clone: Path, env: Mapping[str, str]) -> Generator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen(
+        ["make", "up"],
+        cwd=clone,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as made:
+        try:
+            yield made
+        finally:
+            if made.poll() is None:
+                os.killpg(made.pid, signal.SIGKILL)
+
+
+def until(made: "subprocess.Popen[bytes]", wanted: bytes, seconds: float = SECONDS) -> str:
+    assert made.stdout is not None
+    return wait_for_line(made.stdout.fileno(), wanted, seconds).decode()
+
+
+def interrupted(made: "subprocess.Popen[bytes]") -> int:
+    """What a terminal does on Ctrl-C: the signal goes to the whole group. Answers how it ended."""
+    os.killpg(made.pid, signal.SIGINT)
+    made.communicate(timeout=SECONDS)
+    return made.returncode
+
+
+@requirement("house.start.fresh", "house.stop.ordered", "kit.demo.tour")
+@pytest.mark.timeout(900)
+def test_make_up_shows_two_agents_at_work_from_a_fresh_clone_with_an_empty_home(clone: Path) -> None:
+    # The socket of a daemon has to have a short path.
+    home, temporary = (Path(os.environ["HOME"]).parent / name for name in ("h", "t"))
     home.mkdir()
+    temporary.mkdir()
     env = {name: value for name, value in os.environ.items() if name not in NOT_THERE}
-    env["HOME"] = str(home)
     # Of all that is installed only what `make up` uses is compiled, when it is used.
-    env["PIP_COMPILE"] = "0"
+    env |= {"HOME": str(home), "TMPDIR": str(temporary), "PIP_COMPILE": "0"}
     env["PATH"] = os.pathsep.join(path for path in env["PATH"].split(os.pathsep) if ".venv" not in path)
-    state = home / ".local" / "state" / "rookery"
-    for _ in range(2):
-        with subprocess.Popen(
-            ["make", "up"], cwd=clone, env=env, stderr=subprocess.PIPE, start_new_session=True
-        ) as made:
-            assert made.stderr is not None
-            try:
-                wait_for_line(made.stderr.fileno(), b"up at", seconds=500)
-                runtime = json.loads((state / "daemon.json").read_text())
-                with urllib.request.urlopen(f"{runtime['url']}/api/health", timeout=30) as answer:
-                    assert json.load(answer)["instance"] == runtime["instance"]
-            finally:
-                # What a terminal does on Ctrl-C: the signal goes to the whole group.
-                os.killpg(made.pid, signal.SIGINT)
-            wait_for_line(made.stderr.fileno(), b"daemon: stopped")
-            made.wait(60)
-        assert not (state / "daemon.json").exists()
-        assert not (state / "rookery.sock").exists()
+
+    with make_up(clone, env) as made:
+        told = until(made, b"agent login", seconds=800)
+        program = clone / ".venv" / "bin" / "rookery"
+        assert "  .venv/bin/rookery status" in told
+        second = env | {"ROOKERY_HOME": re.findall(r"export ROOKERY_HOME=(\S+)", told)[0]}
+        asked = subprocess.run([program, "status", "--json"], env=second, capture_output=True, timeout=60, check=True)
+        status = json.loads(asked.stdout)
+        agents = {one["name"]: one["agent"]["state"] for one in status["workspaces"] if not one["main"]}
+        assert agents == {"fix-greeting": "running", "add-farewell": "running"}
+        with urllib.request.urlopen(f"{status['daemon']['url']}/api/health", timeout=30) as answer:
+            assert answer.status == 200
+        assert interrupted(made) == 0
+    assert list(temporary.glob("rookery*")) == []
+    # OpenCode stays, so that it is fetched once; nothing else of the demo does.
+    assert {one.name for one in (home / ".local" / "state" / "rookery").iterdir()} == {"opencode"}
+
+    with make_up(clone, env) as made:
+        assert "Setting up" not in until(made, b"Two workspaces")
+        assert interrupted(made) != 0
+    assert list(temporary.glob("rookery*")) == []

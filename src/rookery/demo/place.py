@@ -36,6 +36,8 @@ class Place:
         self.state = folder / "state"
         self.project = folder / "greeter"
         self.pictures = folder / "pictures"
+        # OpenCode leaves things where temporary files go.
+        self.temporary = folder / "tmp"
         self.logs = log_file(self.state).parent
         self._lock = FileLock(folder / _LOCK)
 
@@ -51,7 +53,7 @@ class Place:
         }
         # So that the script can run python3, whichever one runs us.
         search = os.pathsep.join(filter(None, [found.get("PATH", ""), str(Path(sys.executable).parent)]))
-        ours = {"HOME": str(self.home), "ROOKERY_HOME": str(self.state), "PATH": search}
+        ours = {"HOME": str(self.home), "ROOKERY_HOME": str(self.state), "TMPDIR": str(self.temporary), "PATH": search}
         # A Rookery that was installed for its user alone is found by HOME otherwise.
         ours |= {"PYTHONUSERBASE": site.getuserbase()} | _OFFLINE
         return found | ours | ({"ROOKERY_AGENTS_VERSION": version} if version == ON_PATH else {})
@@ -84,7 +86,7 @@ def make_place() -> Place:
     for _ in range(3):
         place = Place(Path(tempfile.mkdtemp(prefix=PREFIX)).resolve())
         if place.take():
-            for folder in (place.home, place.state, place.project, place.pictures):
+            for folder in (place.home, place.state, place.project, place.pictures, place.temporary):
                 folder.mkdir(mode=0o700)
             return place
     raise RookeryError("state-unusable", f"no folder could be made in {tempfile.gettempdir()}", "set TMPDIR to another")

@@ -1,6 +1,7 @@
 """The tour itself: workspaces are made, agents work in them, and what they did is looked at."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 # A machine may be slow, and nothing here waits for long unless something is wrong.
 _SECONDS = 180.0
+# Until a toast that was told of is drawn too.
+_DRAWN_SECONDS = 10.0
 # Of the terminals that are photographed.
 _COLUMNS, _ROWS = 100, 32
 
@@ -83,6 +86,9 @@ class Tour:
         waited = await session.wait_for_toast(name, _SECONDS, since=began)
         assert waited.toast is not None
         self._telling.line(f"{name}: toast “{waited.toast.title}: {waited.toast.message}”", "cyan")
+        # Where there is no terminal there is no toast on it either; the picture tells which it is.
+        with contextlib.suppress(RookeryError):
+            await session.wait_for_screen("ready for review", _DRAWN_SECONDS)
         picture = await session.screenshot(pictures / f"{name}.png")
         of = "its terminal" if picture.source == "terminal" else f"its conversation ({picture.note})"
         self._telling.line(f"{name}: a picture of {of} is {picture.saved_to}")

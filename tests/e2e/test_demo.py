@@ -1,0 +1,61 @@
+"""The tour with the real OpenCode: what it says has happened is there."""
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.house import ROOKERY, House, rookery, up
+from tests.support.opencode import installed
+from tests.support.requirements import requirement
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@requirement("kit.demo.tour")
+async def test_two_agents_edit_files_call_a_tool_and_raise_toasts_and_are_photographed_at_it(tmp_path: Path) -> None:
+    house = await asyncio.to_thread(up)
+    try:
+        await a_demo_beside(house, tmp_path)
+    finally:
+        assert rookery("down").returncode == 0
+
+
+async def a_demo_beside(house: House, tmp_path: Path) -> None:
+    temporary = Path(os.environ["HOME"]).parent / "t"
+    temporary.mkdir()
+    env = {"TMPDIR": str(temporary), "PATH": installed().search_path, "ROOKERY_AGENTS_VERSION": "path"}
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [ROOKERY, "demo", "--once", "--json", "--pictures", str(tmp_path / "pictures")],
+        env=os.environ | env,
+        capture_output=True,
+        timeout=500,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    report = json.loads(done.stdout)
+    assert report["server"] == {"name": "tickets", "status": "connected", "era": "2025-11-25", "tools": 1}
+    first, second = report["agents"]
+
+    assert first["files"] == ["greet.py"]
+    assert "+    return f\"Hello, {name or 'world'}!\"" in first["patch"]
+    assert first["tools"] == ["tickets_read_ticket", "read", "edit", "bash"]
+    assert second["files"] == ["farewell.py", "test_farewell.py"]
+    assert second["tools"] == ["tickets_read_ticket", "write", "write", "bash"]
+    for one in (first, second):
+        assert one["said"].endswith("ests pass.")
+        assert one["toast"] == f"{one['workspace']} is ready for review"
+        assert one["screenshot_of"] == "terminal"
+        assert Path(one["screenshot"]).read_bytes().startswith(PNG)
+        assert not Path(one["path"]).exists()
+    assert list(temporary.glob("rookery*")) == []
+
+    # The user's own daemon runs beside it, and has heard of nothing.
+    assert house.refresh().http("GET", "/api/projects").json() == []
+    assert not any("demo" in json.dumps(line) for line in house.log())
