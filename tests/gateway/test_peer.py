@@ -11,9 +11,12 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
+from tests.conformance.suite import NODE
 from tests.support.clients import LIMIT, PROGRAMS
 from tests.support.gateway import a_gateway, checkout, view_of
 from tests.support.mcp_clients import MODERN, Told
+from tests.support.npm import SECONDS
+from tests.support.npm_servers import OFFLINE, installed
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +114,25 @@ async def test_what_the_sdk_finds_through_the_gateway_is_what_it_finds_without(m
     differing = {key for key in expected if found[key] != expected[key]}
     assert not differing, {key: (expected[key], found[key]) for key in differing}
     assert expected["elicit"]["content"][0]["text"] == "Hello, Ada"
+
+
+@pytest.mark.timeout(SECONDS)
+@requirement("hub.call.server-requests")
+async def test_a_modern_sdk_client_answers_what_a_handshake_server_of_others_asks() -> None:
+    everything = [str(NODE / "bin" / "node"), str(installed("everything") / "dist" / "index.js"), "stdio"]
+    servers = {"all": {"command": everything, "environment": OFFLINE}}
+    async with a_gateway(servers) as gateway, a_peer(gateway.url(), MODERN) as (client, _):
+        calls: list[tuple[str, dict[str, Any], str]] = [
+            ("get-roots-list", {}, "file:///here"),
+            ("trigger-sampling-request", {"prompt": "capital?", "maxTokens": 9}, "Paris"),
+            ("trigger-elicitation-request", {}, "Ada"),
+        ]
+        for name, arguments, wanted in calls:
+            found = plain(await client.call_tool(f"all__{name}", arguments))
+            assert wanted in str(found["content"]) and not found.get("isError"), found
+        server = await gateway.server("all")
+        assert server.client is not None and server.client.revision == "2025-11-25"
+        assert len(gateway.service.parking) == 0
 
 
 @requirement("hub.call.abort")

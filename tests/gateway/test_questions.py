@@ -160,6 +160,32 @@ async def test_all_that_a_modern_server_asks_at_once_is_asked_at_once_of_a_hands
         assert len(one.calls("hold")) == 2
 
 
+async def test_a_page_to_open_has_an_id_for_a_handshake_client_and_its_end_is_no_news_for_a_modern_one() -> None:
+    page = {"mode": "url", "message": "sign in", "url": "https://127.0.0.1/"}
+    done = "notifications/elicitation/complete"
+    able: Message = {"elicitation": {"url": {}}}
+    plays = {"old": Play(), "new": Play(era=MODERN)}
+    async with a_gateway(lambda theatre: {name: theatre.server(name, play) for name, play in plays.items()}) as gateway:
+        caller, modern = await gateway.old_caller(able=able), await gateway.caller(able=able)
+
+        async def answering(params: Message) -> Message:
+            return {"action": "accept"}
+
+        caller.answers["elicitation/create"] = answering
+        running, new, request = await held(gateway, caller, "new")
+        inputs = {"page": {"method": "elicitation/create", "params": page}}
+        new.answer(request, {"resultType": "input_required", "inputRequests": inputs})
+        new.answer(await new.called("hold", 2), text("done"))
+        assert words(await running) == "done"
+        shown = caller.asked[0]["params"]
+        assert shown.pop("elicitationId") and shown == page
+        for number, (client, heard) in enumerate([(caller, 1), (modern, 0)], 1):
+            running, old, request = await held(gateway, client, "old", number)
+            old.tell(done, elicitationId="e")
+            old.answer(request, text("done"))
+            assert words(await running) == "done" and len(client.all(done)) == heard
+
+
 async def test_a_server_is_told_what_this_caller_can_do() -> None:
     key = "io.modelcontextprotocol/clientCapabilities"
     async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:

@@ -3,11 +3,16 @@
 import asyncio
 import json
 import math
+from typing import Any
 
 import pytest
+from msgspec import Raw
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from rookery.daemon.gateway_settings import Gateway as GatewaySettings
 from rookery.daemon.settings import Settings
+from rookery.gateway.hooks import ToolCall
 from rookery.system.ids import project_id
 from tests.support.callers import MODERN, Caller, Message, failure, words
 from tests.support.gateway import OWNERS, a_gateway, checkout, view_of
@@ -168,6 +173,40 @@ async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
         assert late["error"]["code"] == -32602 and "call again without it" in late["error"]["message"]
         server = await gateway.server("one")
         assert server.turnstile.running == 0 and len(gateway.service.parking) == 0
+
+
+async def test_a_call_that_is_parked_for_a_connection_ends_with_that() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.caller()
+        async with connect(gateway.url("/ws").replace("http", "ws"), subprotocols=[Subprotocol("mcp")]) as line:
+            await line.send(json.dumps(caller.message("tools/call", {"name": "one__hold"})))
+            one = await gateway.theatre.comes("one")
+            request = await one.called("hold")
+            ask(one)
+            assert asked(json.loads(await line.recv()))
+            assert one.all("notifications/cancelled") == []
+        assert (await one.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
+
+
+async def test_hooks_see_one_call_however_many_rounds_it_takes() -> None:
+    seen: list[Any] = []
+
+    async def before(call: ToolCall) -> None:
+        seen.append(bytes(call.arguments))
+
+    async def after(call: ToolCall, result: Raw) -> None:
+        seen.append(json.loads(bytes(result))["content"][0]["text"])
+
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        gateway.service.hooks.before.append(before)
+        gateway.service.hooks.after.append(after)
+        caller = await gateway.caller()
+        running, one, request = await held(gateway, caller)
+        ask(one)
+        coming = go_on(caller, await running)
+        await one.hears(None)
+        one.answer(request, text("done"))
+        assert words(await coming) == "done" and seen == [b"{}", "done"]
 
 
 async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:

@@ -20,10 +20,11 @@ def able(call: Call, method: str, params: Params) -> bool:
     if method != "elicitation/create":
         return True
     modes = cast(Mapping[str, Any], capability) if capability and isinstance(capability, Mapping) else _FORMS
-    return _mode(params) in modes
+    return mode_of(params) in modes
 
 
-def _mode(params: Params) -> str:
+def mode_of(params: Params) -> str:
+    """How a user is to be asked."""
     try:
         return msgspec.json.decode(params["mode"], type=str)
     except (KeyError, msgspec.DecodeError):

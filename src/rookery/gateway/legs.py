@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
+from rookery.gateway.able import mode_of
+from rookery.system.ids import new_id
 from rookery.wire import revisions
 from rookery.wire.client import Client as Server
-from rookery.wire.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY, WireError
+from rookery.wire.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY, Params, WireError
 from rookery.wire.provider import Call
 
 # Members of `_meta` that belong to one leg of the way, and not to the call.
 _OF_THE_LEG = frozenset({"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES})
+# What belongs to a call, and clients of 2026-07-28 do not know.
+_ONLY_HANDSHAKE = frozenset({"notifications/elicitation/complete"})
 # What handshake revisions call a resource that is not there.
 _NO_RESOURCE = -32002
 
@@ -31,6 +38,18 @@ def without_rounds(params: Mapping[str, Any]) -> Mapping[str, Any]:
     if "inputResponses" not in params:
         return params
     return {key: value for key, value in params.items() if key != "inputResponses"}
+
+
+def is_known(call: Call, method: str) -> bool:
+    """Whether the client's era has such a notification."""
+    return not call.client.modern or method not in _ONLY_HANDSHAKE
+
+
+def asked(call: Call, method: str, params: Params) -> Params:
+    """A question of the server as the client's era has it: before 2026-07-28 a page to open has an id."""
+    if call.client.modern or method != "elicitation/create" or mode_of(params) != "url" or "elicitationId" in params:
+        return params
+    return {**params, "elicitationId": Raw(msgspec.json.encode(new_id()))}
 
 
 def told(error: Exception, call: Call, lacks: str | None) -> Exception:

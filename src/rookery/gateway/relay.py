@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from rookery.gateway.able import able
-from rookery.gateway.legs import told, with_meta, without_rounds
+from rookery.gateway.legs import asked, is_known, told, with_meta, without_rounds
 from rookery.system import metrics
 from rookery.system.tasks import TaskSet
 from rookery.wire import revisions
@@ -63,6 +63,8 @@ class Relay:
     def notified(self, message: Notification) -> None:
         if message.method == "notifications/message" and not self._wants_log(message.params):
             return
+        if not is_known(self._call, message.method):
+            return
         self._pass_on(message.method, message.params, len(message.params))
 
     async def answer(self, method: str, params: Params) -> Mapping[str, Any] | Raw:
@@ -76,7 +78,7 @@ class Relay:
         self._asking.add(task)
         try:
             await self.flush()
-            return (await call.ask_raw({_QUESTION: Ask(method, params)}))[_QUESTION]
+            return (await call.ask_raw({_QUESTION: Ask(method, asked(call, method, params))}))[_QUESTION]
         finally:
             self._asking.discard(task)
 
