@@ -1,0 +1,67 @@
+"""`rookery boulder`, where no agent runs: switches of projects and workspaces, the log, and what is refused."""
+
+import json
+from pathlib import Path
+
+from rookery.system.ids import project_id
+from tests.support.house import House, rookery
+from tests.support.person import at_a_terminal
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+
+
+def typed(*words: str, cwd: Path) -> tuple[int, str]:
+    """By the owner, at a terminal."""
+    with at_a_terminal("boulder", *words, cwd=cwd) as person:
+        return person.ends(), person.text
+
+
+@requirement("boulder.control.actions")
+def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_written_down(house: House) -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    assert rookery("project", "add", str(app)).returncode == 0
+    empty = rookery("boulder", "status", cwd=app)
+    assert empty.returncode == 0 and empty.stdout == "" and "no session" in empty.stderr
+    state = json.loads(rookery("boulder", "status", "--json", cwd=app).stdout)
+    assert (state["status"], state["iteration"], state["sessions"], state["budget"]) == ("OFF", 0, {}, 5)
+
+    assert typed("on", "--project", "app", "--check", "todos", "--check", "plan:PLAN.md", cwd=app)[0] == 0
+    assert typed("on", "--workspace", ".", cwd=app)[0] == 0
+    code, told = typed("off", "--workspace", "@main", cwd=app)
+    assert code == 0 and f"boulder is off for the workspace {app}" in told
+    log = json.loads(rookery("boulder", "log", "--json", cwd=app).stdout)
+    assert [(one["what"], one["who"], one["why"]) for one in log] == [
+        ("on", "owner", f"for the project {project_id(app)}, checks: todos, plan:PLAN.md"),
+        ("on", "owner", f"for the workspace {app}"),
+        ("off", "owner", f"for the workspace {app}"),
+    ]
+    assert json.loads(rookery("boulder", "log", "--limit", "1", "--json", cwd=app).stdout) == log[-1:]
+    table = rookery("boulder", "log", cwd=app).stdout
+    assert "WHY" in table and "plan:PLAN.md" in table
+
+
+@requirement("boulder.control.actions")
+def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(house: House) -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    assert rookery("project", "add", str(app)).returncode == 0
+    refused = rookery("boulder", "on", "--project", "app", cwd=app)
+    assert refused.returncode == 4 and "started by Rookery" in refused.stderr
+    assert rookery("boulder", "log", "--json", cwd=app).stdout.strip() == "[]"
+    for words, code, told in (
+        (("on",), 2, "say for what"),
+        (("off", "--workspace", "@main", "--project", "app"), 2, "say for what"),
+        (("on", "--project", "app", "--budget", "-1"), 2, "--budget"),
+        (("pause",), 2, "SESSION"),
+        (("pause", "."), 3, "no open session"),
+        (("log", "--limit", "0"), 2, "--limit"),
+        (("status", "nowhere"), 3, "nowhere"),
+    ):
+        done = rookery("boulder", *words, cwd=app)
+        assert (done.returncode, told in done.stderr) == (code, True), (words, done)
+    for words, told in (
+        (("on", "--project", "nothing"), "there is no project"),
+        (("on", "--project", "app", "--check", "everything"), "no check of boulder"),
+        (("pause", "ses_none"), "no session"),
+    ):
+        code, seen = typed(*words, cwd=app)
+        assert code in (1, 2, 3) and told in seen, words

@@ -1,0 +1,81 @@
+"""What boulder asks of workspaces: plans through the sandbox, and tasks of approved justfiles."""
+
+from pathlib import Path
+
+import pytest
+
+from rookery.daemon.boulder import BoulderGround
+from rookery.daemon.known import known_settings
+from rookery.system.ids import project_id
+from tests.support.driving import refusal
+from tests.support.gateway import Gateway, a_gateway
+from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
+
+pytestmark = pytest.mark.anyio
+
+JUSTFILE = "good:\n    @true\nbad:\n    @exit 3\nslow:\n    @sleep 600\n[confirm]\nrisky:\n    @touch risky\n"
+
+
+def ground_of(gateway: Gateway) -> BoulderGround:
+    parts = gateway.parts
+    return BoulderGround(parts.files, parts.gateway.lookup, parts.projects)
+
+
+@requirement("boulder.complete.checks")
+async def test_a_plan_is_read_through_the_sandbox() -> None:
+    app = make_repository(Path.home() / "src" / "app", {"PLAN.md": "- [ ] it\n", "data.bin": "\0\1"})
+    (Path.home() / "outside.md").write_text("- [x] all\n")
+    (app / "link.md").symlink_to(Path.home() / "outside.md")
+    (app / "long.md").write_text("- [x] done\n" * 100_000)
+    async with a_gateway(None, app) as gateway:
+        ground = ground_of(gateway)
+        assert (await ground.read(str(app), "PLAN.md")).startswith("- [ ] it")
+        for path, code in (
+            ("../outside.md", "path-outside-root"),
+            ("link.md", "path-outside-root"),
+            (".env", "path-denied"),
+            ("missing.md", "file-not-found"),
+            ("long.md", "file-unreadable"),
+            ("data.bin", "file-unreadable"),
+        ):
+            async with refusal(code):
+                await ground.read(str(app), path)
+        async with refusal("workspace-not-found"):
+            await ground.read(str(Path.home() / "src"), "app/PLAN.md")
+
+
+@requirement("boulder.complete.checks")
+async def test_only_a_task_of_an_approved_justfile_runs_and_nobody_confirms_one() -> None:
+    app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE})
+    async with a_gateway(None, app) as gateway:
+        ground, place = ground_of(gateway), str(app)
+        assert (await ground.run(place, "good"))[0] is True
+        assert await ground.run(place, "bad") == (False, "fails with 3")
+        async with refusal("task-not-found"):
+            await ground.run(place, "nothing")
+        async with refusal("tool-denied"):
+            await ground.run(place, "risky")
+        assert not (app / "risky").exists()
+        (app / "justfile").write_text(f"{JUSTFILE}# changed\nmore:\n    @true\n")
+        async with refusal("needs-approval"):
+            await ground.run(place, "good")
+
+
+async def test_a_switch_is_for_a_project_or_a_workspace_that_there_is() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with a_gateway(None, app) as gateway:
+        ground = ground_of(gateway)
+        assert await ground.subject("project", "app") == await ground.subject("project", project_id(app))
+        assert await ground.subject("workspace", f"{project_id(app)}/@main") == str(app)
+        assert await ground.subject("workspace", str(app)) == str(app)
+        async with refusal("project-not-found"):
+            await ground.subject("project", "other")
+        async with refusal("workspace-not-found"):
+            await ground.subject("workspace", str(Path.home()))
+
+
+def test_no_repository_gives_boulder_a_setting_or_switches_it_on() -> None:
+    found = {key: known for key, known in known_settings().items() if key.startswith("boulder.")}
+    assert found and not [key for key, known in found.items() if known.project]
+    assert "boulder.enabled" not in found
