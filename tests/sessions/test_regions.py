@@ -120,7 +120,6 @@ def test_what_is_told_of_a_screen_has_its_text_and_its_colours_on_request() -> N
     assert told["cursor"] == {"row": 1, "column": 2, "visible": False}
     assert (told["sessionId"], told["title"], told["columns"], told["rows"]) == ("ses_1", "a title", 7, 2)
     coloured = shown("ses_1", screen, "terminal", regions(screen), colours=True).as_dict()
-    assert coloured["runs"] == (
-        ({"column": 0, "text": "ab", "foreground": "#ff0000", "bold": True}, {"column": 2, "text": "漢   "}),
-        (),
-    )
+    red = {"column": 0, "text": "ab", "foreground": "#ff0000", "background": None, "marks": ("bold",)}
+    plain = {"column": 2, "text": "漢   ", "foreground": None, "background": None, "marks": ()}
+    assert coloured["runs"] == ((red, plain), ())

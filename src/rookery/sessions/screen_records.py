@@ -6,6 +6,9 @@ from rookery.sessions.records import Answer
 from rookery.sessions.screen import PLAIN, Screen, Style
 
 Source = Literal["terminal", "rendering"]
+Mark = Literal["bold", "dim", "italic", "underline", "strike"]
+
+_MARKS: tuple[Mark, ...] = ("bold", "dim", "italic", "underline", "strike")
 
 
 class CursorShown(Answer, frozen=True, kw_only=True):
@@ -37,18 +40,14 @@ class Regions(Answer, frozen=True, kw_only=True):
     status: Region | None = None
 
 
-class Run(Answer, frozen=True, kw_only=True, omit_defaults=True):
+class Run(Answer, frozen=True, kw_only=True):
     """Characters of a row that look alike. Colours are `#rrggbb`; what has none has the terminal's own."""
 
     column: int
     text: str
     foreground: str | None = None
     background: str | None = None
-    bold: bool = False
-    dim: bool = False
-    italic: bool = False
-    underline: bool = False
-    strike: bool = False
+    marks: tuple[Mark, ...] = ()
 
 
 class ScreenShown(Answer, frozen=True, kw_only=True):
@@ -104,11 +103,7 @@ def _runs(screen: Screen, row: int) -> tuple[Run, ...]:
             text="".join(texts),
             foreground=style.foreground,
             background=style.background,
-            bold=style.bold,
-            dim=style.dim,
-            italic=style.italic,
-            underline=style.underline,
-            strike=style.strike,
+            marks=tuple(mark for mark in _MARKS if getattr(style, mark)),
         )
         for column, style, texts in found
         if style != PLAIN or "".join(texts).strip()
