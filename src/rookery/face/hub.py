@@ -23,6 +23,9 @@ from rookery.wire.writing import Identity
 
 # Servers may have to start for it. How long a call may take is for the daemon and the caller to say.
 _TIMEOUTS = Timeouts(startup=60.0, catalog=120.0, execution=86_400.0)
+# The longest description that OpenAI's API takes.
+_LONGEST = 1024
+_FIND, _HUB = "hub_find_tool", "hub"
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,17 @@ class Tool:
 
     def for_openai(self) -> dict[str, Any]:
         """As an entry of `tools` in requests to OpenAI's API."""
-        inside = {"name": self.name, "description": self.description, "parameters": self.schema}
-        return {"type": "function", "function": inside}
+        said = self.description if len(self.description) <= _LONGEST else f"{self.description[: _LONGEST - 1]}…"
+        return {"type": "function", "function": {"name": self.name, "description": said, "parameters": self._object}}
 
     def for_anthropic(self) -> dict[str, Any]:
         """As an entry of `tools` in requests to Anthropic's API."""
-        return {"name": self.name, "description": self.description, "input_schema": self.schema}
+        return {"name": self.name, "description": self.description, "input_schema": self._object}
+
+    @property
+    def _object(self) -> dict[str, Any]:
+        """The schema with what these APIs insist on."""
+        return {"type": "object", "properties": {}, **self.schema}
 
 
 @contextmanager
@@ -105,6 +113,16 @@ class Hub:
             told = await client.list_all("tools/list", "tools")
         listed = [msgspec.json.decode(one, type=_Listed) for one in told]
         return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in listed}
+
+    async def find(
+        self, question: str, workspace: Workspace | Path | str | None = None, *, limit: int = 5
+    ) -> dict[str, Tool]:
+        """The tools that fit a question in plain words, the best first: a model need not be shown all there are."""
+        client = await self._client(await self._path(workspace), _HUB)
+        search = Tool(_FIND, "", {}, client)
+        told = (await search.execute({"query": question, "limit": limit})).structured
+        found = [msgspec.convert(one, _Listed) for one in told["tools"] if one["server"] != _HUB]
+        return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in found}
 
     async def servers(self, workspace: Workspace | Path | str | None = None) -> dict[str, dict[str, Any]]:
         """All servers by name: `status`, `error`, `tools`, `source` and more of each."""
