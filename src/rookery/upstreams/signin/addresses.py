@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ Kind = Literal["public", "private", "loopback", "link-local", "reserved"]
 # The addresses of a host, as numbers.
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
+_NEVER = re.compile(r"""[\x00-\x20\x7f"'<>\\^`{|}]""")
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -76,6 +78,8 @@ class Rules:
 
     def check(self, url: str) -> SplitResult:
         """The parts of an address that may be one; whether it leads where it may is for `addresses` to say."""
+        if _NEVER.search(url):
+            raise AddressRefused(repr(url)[1:-1], "has a character in it that none may have")
         try:
             parts = urlsplit(url)
             port = parts.port

@@ -1,6 +1,7 @@
 """The only way by which the SDK reaches anybody while it signs in: every address is checked, and then connected to."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +30,8 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._rules = rules
         self._refusals = [refusal]
         self._tell, self._before, self._after = tell, before, after
-        self._inner = httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
+        # The certificates that the daemon trusts too, and no proxy, which would connect to wherever it likes.
+        self._inner = httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False)
         # What was found for a host counts to the end: it cannot become another one between the check and the use.
         self._found: dict[tuple[str, int | None], list[str]] = {}
 

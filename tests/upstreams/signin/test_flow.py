@@ -1,0 +1,253 @@
+"""What a sign-in does with what servers tell it: the SDK's own flow, against an authorization server that lies."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from rookery.system.errors import RookeryError
+from rookery.upstreams.signin.addresses import Rules
+from rookery.upstreams.signin.callback import Callback, Place
+from rookery.upstreams.signin.flow import Flow
+from rookery.upstreams.signin.messages import Asked, Errand, Grant, Looked, Step, Terms
+from tests.support.clients import Asked as Request, Handshake, Out, Scripted, soon
+from tests.support.requirements import requirement
+from tests.support.signin import RESOURCE, Estate, Issuer, an_estate, browse
+from tests.upstreams.signin.test_addresses import names
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Heard:
+    """All that a flow said; a person who says yes to whatever is asked."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    asked: list[Asked] = field(default_factory=list[Asked])
+
+    def __call__(self, told: Step | Asked) -> None:
+        (self.steps if isinstance(told, Step) else self.asked).append(told)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def whats(self) -> list[str]:
+        return [step.what for step in self.steps]
+
+
+async def sign_in(errand: Errand, heard: Heard, rules: Rules | None = None) -> Grant | Looked:
+    callback = Callback(Place())
+    await callback.open()
+
+    def said(told: Step | Asked) -> None:
+        heard(told)
+        if isinstance(told, Asked):
+            asked.append(told.url)
+
+    asked: list[str] = []
+    original = callback.returned
+
+    async def returned() -> Any:
+        async with aiohttp.ClientSession() as http:
+            why = callback.take(await browse(http, asked[-1]))
+            assert why is None, why
+        return await original()
+
+    callback.returned = returned
+    try:
+        flow = Flow(errand, rules or await Rules.of(errand.url), said, callback)
+        return await soon(flow.run())
+    finally:
+        await callback.close()
+
+
+def errand(estate: Estate, **more: Any) -> Errand:
+    where = estate.url.removesuffix("/mcp") + RESOURCE
+    said: dict[str, Any] = {"mode": "login", "url": estate.url, "challenge": f'Bearer resource_metadata="{where}"'}
+    return Errand(**(said | more))
+
+
+async def granted(estate: Estate, **more: Any) -> Grant:
+    found = await sign_in(errand(estate, **more), Heard())
+    assert isinstance(found, Grant)
+    return found
+
+
+FORBIDDEN = ["http://169.254.169.254/x", "http://10.0.0.1/x", "http://2852039166/x", "http://[::ffff:10.0.0.1]/x"]
+TRICKS = ["file:///etc/passwd", "javascript:alert(1)", "data:text/html,x"]
+
+
+@requirement("hub.signin.addresses")
+@pytest.mark.parametrize("url", [*FORBIDDEN, *TRICKS])
+@pytest.mark.parametrize(
+    "where", ["resource_metadata", "authorization_servers", "token_endpoint", "registration_endpoint"]
+)
+async def test_s3_c16_no_address_that_is_forbidden_is_fetched(where: str, url: str) -> None:
+    async with an_estate(Handshake()) as estate:
+        asked = errand(estate)
+        if where == "resource_metadata":
+            asked = errand(estate, challenge=f'Bearer resource_metadata="{url}"')
+        elif where == "authorization_servers":
+            estate.server.said["authorization_servers"] = [url]
+        else:
+            estate.issuer.said[where] = url
+        heard = Heard()
+        with pytest.raises(RookeryError) as caught:
+            await sign_in(asked, heard)
+        assert caught.value.code == "address-refused"
+        assert estate.issuer.exchanged == []
+        if where != "token_endpoint":
+            assert heard.asked == []
+
+
+@requirement("hub.signin.addresses")
+@pytest.mark.parametrize("url", [*FORBIDDEN, *TRICKS, "http://$(touch /tmp/x)/"])
+async def test_s7_c16_no_person_is_sent_to_an_address_that_is_forbidden(url: str) -> None:
+    async with an_estate(Handshake(), Issuer(said={"authorization_endpoint": url})) as estate:
+        heard = Heard()
+        with pytest.raises(RookeryError) as caught:
+            await sign_in(errand(estate), heard)
+        assert caught.value.code == "address-refused"
+        assert heard.asked == [] and estate.issuer.exchanged == []
+
+
+@requirement("hub.signin.addresses")
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_s3_a_redirect_is_not_followed_elsewhere(status: int) -> None:
+    async def elsewhere(asked: Request, out: Out) -> None:
+        await out.json({"resource": asked.path, "authorization_servers": ["http://127.0.0.1:1"]})
+
+    async with Scripted(elsewhere) as trap, an_estate(Handshake()) as estate:
+
+        async def lead(asked: Request, out: Out) -> None:
+            await out.answer(status, headers={"Location": trap.url.replace("/mcp", asked.path)})
+
+        estate.at_server.handler = lead
+        with pytest.raises(RookeryError):
+            await sign_in(errand(estate), Heard())
+        assert trap.asked == []
+
+
+@requirement("hub.signin.addresses")
+async def test_s3_a_public_server_is_followed_to_nothing_on_this_machine() -> None:
+    async with an_estate(Handshake()) as estate:
+        rules = await Rules.of("http://mcp.example/mcp", names(mcp_example="93.184.216.34"))
+        asked = Errand(mode="login", url="http://mcp.example/mcp", challenge=errand(estate).challenge)
+        with pytest.raises(RookeryError, match="which is loopback"):
+            await sign_in(asked, Heard(), rules)
+        assert estate.at_server.asked == estate.at_issuer.asked == []
+
+
+@requirement("hub.signin.flow")
+@pytest.mark.parametrize(
+    ("said", "returned", "why"),
+    [
+        ({}, {"iss": "https://evil.example"}, "iss mismatch"),
+        ({}, {"iss": None}, "missing iss"),
+        ({"issuer": "http://127.0.0.1:1"}, {}, "issuer mismatch"),
+        ({"code_challenge_methods_supported": ["plain"]}, {}, "PKCE"),
+    ],
+)
+async def test_s9_an_answer_from_another_issuer_is_refused_and_so_is_one_without_pkce(
+    said: dict[str, Any], returned: dict[str, str | None], why: str
+) -> None:
+    async with an_estate(Handshake(), Issuer(said=said, returned=returned)) as estate:
+        with pytest.raises(RookeryError, match=why):
+            await sign_in(errand(estate), Heard())
+        assert estate.issuer.exchanged == []
+
+
+async def test_s2_a_resource_that_is_another_servers_is_refused() -> None:
+    async with an_estate(Handshake(), said={"resource": "http://127.0.0.1:1/other"}) as estate:
+        with pytest.raises(RookeryError, match="does not match"):
+            await sign_in(errand(estate), Heard())
+
+
+@requirement("hub.signin.flow")
+@pytest.mark.parametrize("registers", [None, 403])
+async def test_where_no_client_can_be_registered_it_is_said_how_to_give_one(registers: int | None) -> None:
+    issuer = Issuer(said={"registration_endpoint": None}) if registers is None else Issuer(registers=registers)
+    async with an_estate(Handshake(), issuer) as estate:
+        with pytest.raises(RookeryError) as caught:
+            await sign_in(errand(estate), Heard())
+        assert caught.value.code == "needs-client-registration" and '"clientId"' in caught.value.remedy
+        assert len(issuer.registered) == (0 if registers is None else 1)
+        grant = None
+        for method, by in (("client_secret_basic", "basic"), ("client_secret_post", None)):
+            issuer.said["token_endpoint_auth_methods_supported"] = [method]
+            grant = await granted(estate, terms=Terms(client_id="mine", client_secret="s/e c"))
+            form = issuer.exchanged[-1]
+            assert (form["client_id"], form["client_secret"], form.get("by")) == ("mine", "s/e c", by)
+            # What stands in the definition is not written down again, and the client is for this issuer from now on.
+            assert "s/e c" not in str(grant.client) and grant.client["issuer"] == issuer.url
+        assert grant is not None
+        before = len(issuer.exchanged)
+        elsewhere = replace(grant, client=grant.client | {"issuer": "https://other.example"})
+        with pytest.raises(RookeryError):
+            await granted(estate, terms=Terms(client_id="mine", client_secret="s/e c"), grant=elsewhere)
+        assert len(issuer.exchanged) == before
+
+
+@requirement("hub.signin.flow")
+async def test_a_client_is_registered_once_and_one_with_a_document_never() -> None:
+    async with an_estate(Handshake()) as estate:
+        first = await granted(estate)
+        (wanted,) = estate.issuer.registered
+        assert wanted["client_name"] == "Rookery" and wanted["redirect_uris"][0].startswith("http://127.0.0.1:")
+        again = replace(first, client=first.client | {"redirect_uris": None})
+        assert (await granted(estate, grant=again)).client["client_id"] == "client-1"
+        assert len(estate.issuer.registered) == 1
+        # One that was registered for another port is registered anew.
+        assert (await granted(estate, grant=first)).client["client_id"] == "client-2"
+        estate.issuer.said["client_id_metadata_document_supported"] = True
+        document = "https://rookery.example/client.json"
+        assert (await granted(estate, terms=Terms(document=document))).client["client_id"] == document
+        assert len(estate.issuer.registered) == 2
+
+
+async def test_s10_scopes_are_those_of_the_challenge_and_grow_when_more_is_demanded() -> None:
+    async with an_estate(Handshake()) as estate:
+
+        def scope() -> str | None:
+            return estate.issuer.asked[-1].get("scope")
+
+        estate.issuer.said["scopes_supported"] = ["everything", "admin"]
+        challenge = errand(estate).challenge
+        await granted(estate)
+        assert scope() is None
+        estate.server.said["scopes_supported"] = ["read", "*"]
+        await granted(estate)
+        assert scope() == "read"
+        first = await granted(estate, challenge=f'{challenge}, scope="basic"')
+        assert scope() == "basic" and first.tokens["scope"] == "basic"
+        more = f'{challenge}, error="insufficient_scope", scope="write"'
+        await granted(
+            estate, status=403, challenge=more, grant=replace(first, client=first.client | {"redirect_uris": None})
+        )
+        assert scope() == "basic write"
+        await granted(estate, terms=Terms(scope="mine"))
+        assert scope() == "mine"
+
+
+@requirement("hub.signin.flow")
+async def test_a_look_asks_nobody_and_registers_nothing() -> None:
+    async with an_estate(Handshake()) as estate:
+        heard = Heard()
+        assert await sign_in(errand(estate, mode="look"), heard) == Looked(True, estate.issuer.url)
+        assert [step.told for step in heard.steps] == ["HTTP 200"] * 2
+        assert (estate.issuer.registered, estate.issuer.asked, heard.asked) == ([], [], [])
+
+
+@requirement("hub.signin.flow")
+async def test_a_renewal_that_is_refused_for_good_is_told_from_one_that_may_be_tried_again() -> None:
+    async with an_estate(Handshake()) as estate:
+        grant = await granted(estate)
+        renewed = await granted(estate, mode="refresh", grant=grant)
+        assert renewed.access_token != grant.access_token and renewed.issuer == grant.issuer
+        assert (estate.issuer.exchanged[-1]["resource"], len(estate.issuer.asked)) == (estate.url, 1)
+        for status, code in ((400, "needs-auth"), (503, "sign-in-failed")):
+            estate.issuer.refuses_renewal = status
+            with pytest.raises(RookeryError) as caught:
+                await granted(estate, mode="refresh", grant=renewed)
+            assert caught.value.code == code
+        assert len(estate.issuer.asked) == 1

@@ -1,0 +1,42 @@
+"""Which scopes are asked for."""
+
+import json
+
+import pytest
+
+from rookery.upstreams.signin.scopes import challenge_with, modest, only_offline, without_wildcards
+
+WHERE = 'resource_metadata="https://a.example/x"'
+
+
+@pytest.mark.parametrize(
+    ("header", "configured", "up", "sent"),
+    [
+        ("", None, False, ""),
+        (f"Bearer {WHERE}", None, False, f"Bearer {WHERE}"),
+        (f'Bearer scope="a b", {WHERE}', None, False, f'Bearer scope="a b", {WHERE}'),
+        (f"Bearer {WHERE}, scope=a", None, False, f'Bearer scope="a", {WHERE}'),
+        (f'Bearer {WHERE}, scope="a * b:* c"', None, False, f'Bearer scope="a c", {WHERE}'),
+        ('Bearer scope="*"', None, False, "Bearer"),
+        (f'Bearer {WHERE}, scope="a"', "mine", False, f'Bearer scope="mine", {WHERE}'),
+        ("", "mine", False, 'Bearer scope="mine"'),
+        ('Bearer error="insufficient_scope", scope="b"', "a", True, 'Bearer scope="a b", error="insufficient_scope"'),
+    ],
+)
+def test_s10_what_the_server_asks_for_is_asked_for_and_no_wildcard(
+    header: str, configured: str | None, up: bool, sent: str
+) -> None:
+    assert challenge_with(header, configured, stepping_up=up) == sent
+
+
+def test_s10_lists_of_scopes_that_servers_give_have_no_wildcards_and_an_issuers_counts_only_beside_a_servers() -> None:
+    assert modest('read write * admin:* "quoted"') == "read write"
+    said = {"resource": "https://a.example", "scopes_supported": ["read", "*", "all:*", 5]}
+    assert json.loads(without_wildcards(json.dumps(said).encode()))["scopes_supported"] == ["read"]
+    assert json.loads(without_wildcards(b'{"scopes_supported": ["*"]}'))["scopes_supported"] is None
+    assert json.loads(only_offline(b'{"issuer": "https://a.example", "scopes_supported": ["everything"]}')) == {
+        "issuer": "https://a.example"
+    }
+    for nothing in (b"", b"[]", b"{", b'{"scopes_supported": "x"}'):
+        assert without_wildcards(nothing) == nothing
+        assert nothing == b'{"scopes_supported": "x"}' or only_offline(nothing) == nothing

@@ -1,0 +1,93 @@
+"""The only way by which a sign-in reaches anybody."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from rookery.system.errors import RookeryError
+from rookery.upstreams.signin.addresses import Kind, Rules
+from rookery.upstreams.signin.transport import Guarded
+from tests.support.certificates import Authority
+from tests.support.clients import Asked, Out, Scripted, soon
+from tests.support.requirements import requirement
+
+pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
+
+LOCAL: frozenset[Kind] = frozenset({"public", "loopback"})
+
+
+def guarded(rules: Rules, told: list[str] | None = None) -> httpx2.AsyncClient:
+    transport = Guarded(
+        rules,
+        httpx2.Response(401),
+        lambda what, came, ok: told.append(what) if told is not None else None,
+        lambda request: None,
+        lambda request, status, body: body,
+    )
+    return httpx2.AsyncClient(transport=transport, trust_env=False)
+
+
+async def hello(asked: Asked, out: Out) -> None:
+    await out.json({"host": asked.headers["host"], "path": asked.path})
+
+
+async def test_s3_a_name_is_resolved_once_and_connected_to_where_it_was_found() -> None:
+    answers = [["127.0.0.1"], ["169.254.169.254"]]
+    resolved: list[str] = []
+
+    async def rebinding(host: str, port: int) -> list[str]:
+        resolved.append(host)
+        return answers[min(len(resolved), len(answers)) - 1]
+
+    async with Scripted(hello) as server:
+        async with guarded(Rules(LOCAL, True, rebinding)) as client:
+            url = f"http://name.example:{server.port}/a"
+            for _ in range(3):
+                found = (await soon(client.get(url))).json()
+                assert found == {"host": f"name.example:{server.port}", "path": "/a"}
+        assert resolved == ["name.example"]
+        async with guarded(Rules(LOCAL, True, rebinding)) as client:
+            with pytest.raises(RookeryError, match="leads to 169"):
+                await soon(client.get(url))
+        assert len(server.asked) == 3
+
+
+async def test_s3_a_certificate_has_to_be_that_of_the_name_and_not_of_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+
+    async def here(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with Scripted(hello, tls=authority.server()) as server, guarded(Rules(LOCAL, False, here)) as client:
+        with pytest.raises(RookeryError, match=r"(?i)certificate"):
+            await soon(client.get(f"https://other.example:{server.port}/"))
+        assert server.asked == []
+        assert (await soon(client.get(f"https://127.0.0.1:{server.port}/"))).status_code == 200
+
+
+async def test_an_answer_without_measure_or_in_a_foreign_encoding_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.upstreams.signin.transport._SECONDS", 1.0)
+
+    async def strange(asked: Asked, out: Out) -> None:
+        if asked.path == "/encoded":
+            await out.answer(200, b"x", headers={"Content-Encoding": "gzip"})
+        elif asked.path == "/large":
+            await out.answer(200, b"x" * 1_000_001)
+        else:
+            await out.left()
+
+    told: list[str] = []
+    async with Scripted(strange) as server, guarded(await Rules.of(server.url), told) as client:
+        for path, why in (
+            ("/encoded", "encoding"),
+            ("/large", "1,000,000 bytes"),
+            ("/slow?secret=1", "no answer within"),
+        ):
+            with pytest.raises(RookeryError, match=why):
+                await soon(client.get(server.url.replace("/mcp", path)))
+    assert "secret" not in str(told) and len(told) == 3
+    assert all(asked.headers["accept-encoding"] == "identity" for asked in server.asked)
