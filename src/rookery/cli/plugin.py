@@ -58,7 +58,10 @@ def list_(as_json: bool, no_start: bool) -> None:
 @click.option("--workspace", metavar="PATH", help="Of a state that several workspaces have in files: which one.")
 @common
 def state(name: str | None, key: str | None, workspace: str | None, as_json: bool, no_start: bool) -> None:
-    """Show what a plugin tells of itself, in JSON: of one or of all, whole or one KEY of it."""
+    """Show what a plugin tells of itself.
+
+    In JSON: of one plugin or of all, whole or one KEY of it.
+    """
     chosen = {"key": key, "workspace": workspace}
     asked = "&".join(f"{one}={quoted(value)}" for one, value in chosen.items() if value is not None)
     route = f"/api/plugins/{quoted(name)}/state" if name is not None else "/api/plugins/state"
