@@ -110,6 +110,7 @@ async def test_it_is_hung_up_when_our_end_is_gone() -> None:
         await drawn.until("begun")
         pty.close()
         await asyncio.to_thread(wait_dead, child.pid)
+        assert not alive(child.pid)
 
 
 async def test_typing_blindly_into_a_child_that_never_reads_takes_no_memory_without_end() -> None:
