@@ -103,9 +103,10 @@ def _wait(stage: Stage) -> float:
         ThreadPoolExecutor(_BUSY) as pool,
     ):
         waiting: dict[str, threading.Event] = {}
+        sessions = [stage.session() for _ in range(_BUSY)]
 
         def drive(number: int) -> None:
-            session = stage.session()
+            session = sessions[number]
             for turn in range(_TURNS):
                 word = f"busy-{number}-{turn}-"
                 done = waiting[f"answer-{word}"] = threading.Event()

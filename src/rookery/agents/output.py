@@ -13,6 +13,7 @@ logger = logging.getLogger("rookery.agents")
 _LARGEST = 2_000_000
 _LAST_BYTES = 8_192
 _LONGEST_LINE = 65_536
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _GUARDED = b"rookery: the repository's own OpenCode config is kept off"
 _LISTENING = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
 
@@ -33,11 +34,10 @@ class AgentLog:
     def write(self, data: bytes) -> None:
         self._last.write(data)
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.path.exists() and self.path.stat().st_size + len(data) > self._largest:
+            size = self._size()
+            if size and size + len(data) > self._largest:
                 move_aside(self.path, self.older)
-            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "ab") as file:
+            with os.fdopen(os.open(self.path, _APPEND, 0o600), "ab") as file:
                 file.write(data)
             self._broken = False
         except OSError as error:
@@ -45,6 +45,14 @@ class AgentLog:
             if not self._broken:
                 logger.error("cannot keep what the agent prints in %s: %s", self.path, error)
             self._broken = True
+
+    def _size(self) -> int:
+        """Agents print much, so that its folder is looked at only where the file is missing."""
+        try:
+            return os.lstat(self.path).st_size
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return 0
 
     def last_lines(self, count: int = 12) -> str:
         text = bytes(self._last).decode("utf-8", "replace")
