@@ -117,6 +117,8 @@ async def _cli(colony: Colony, session: str, path: Path) -> None:
     assert done.returncode == 0 and "Good morning." in done.stdout, done.stderr
     told = json.loads((await colony.cli("session", "screen", "fix", "--size", "100x30", "--json", cwd=path)).stdout)
     assert (told["sessionId"], told["columns"], told["rows"]) == (session, 100, 30)
+    done = await colony.cli("session", "wait", "fix", "--screen", "Good +morn[a-z]+", "--timeout", "60", cwd=path)
+    assert (done.returncode, done.stdout) == (0, "Good morning\n"), done.stderr
     done = await colony.cli("session", "screen", ".", "--wait", "never", "--timeout", "0.3", cwd=path)
     assert done.returncode == 124 and "Good morning." in done.stderr
     assert (await colony.cli("session", "screen", "fix", "--size", "big", cwd=path)).returncode == 2

@@ -11,7 +11,7 @@ COMMANDS = {
     "show": ("rookery.cli.session_list", "Show one session."),
     "send": ("rookery.cli.session_send", "Send a message, and wait for what comes of it."),
     "messages": ("rookery.cli.session_messages", "Show what was said in a session."),
-    "wait": ("rookery.cli.session_wait", "Wait for a message, a toast, idle, a tool or a file."),
+    "wait": ("rookery.cli.session_wait", "Wait for a message, a toast, idle, a tool, a file or the screen."),
     "toasts": ("rookery.cli.session_toasts", "Show toasts."),
     "screen": ("rookery.cli.session_screen", "Show what stands on a session's screen."),
     "asks": ("rookery.cli.session_asks", "List what sessions wait for you to answer."),

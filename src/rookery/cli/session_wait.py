@@ -20,6 +20,7 @@ Examples:
   rookery session wait fix-login --toast "(?i)done"
   rookery session wait fix-login --tool bash --pattern "make test"
   rookery session wait fix-login --file report.md
+  rookery session wait fix-login --screen "Permission required"
 """
 
 
@@ -30,13 +31,14 @@ Examples:
 @click.option("--idle", is_flag=True, help="Until no turn runs.")
 @click.option("--tool", metavar="TOOL", help="Until a run of this tool has ended; * for any.")
 @click.option("--file", metavar="PATH", help="Until this file of its folder is there.")
+@click.option("--screen", metavar="PATTERN", help="Until what stands on its terminal fits this regular expression.")
 @click.option("--pattern", metavar="PATTERN", help="With --tool or --file: what has to be in it.")
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="With --message: only messages of this one.")
 @since_option
 @timeout_option(30.0)
 @common
 def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: Any) -> None:
-    """Wait for a message, a toast, idle, a tool or a file.
+    """Wait for a message, a toast, idle, a tool, a file or the screen.
 
     What is there already counts. Prints what was found; exits with 124 if time runs out, and tells what was seen last,
     and with 1 if the session is closed meanwhile.
@@ -58,12 +60,12 @@ def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: A
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    kinds = [kind for kind in ("message", "toast", "idle", "tool", "file") if given[kind]]
+    kinds = [kind for kind in ("message", "toast", "idle", "tool", "file", "screen") if given[kind]]
     if len(kinds) != 1:
-        raise click.UsageError("say what to wait for: one of --message, --toast, --idle, --tool and --file")
+        raise click.UsageError("say what to wait for: one of --message, --toast, --idle, --tool, --file and --screen")
     (kind,) = kinds
     asked = {"for": kind, "pattern": given["pattern"], "role": given["role"], "since": given["since"]}
-    if kind in ("message", "toast"):
+    if kind in ("message", "toast", "screen"):
         asked["pattern"] = given[kind]
     elif kind == "tool" and given[kind] != "*":
         asked["tool"] = given[kind]
@@ -79,4 +81,6 @@ def _found(told: Record) -> str:
         return output.foreign(told["toast"]["message"])
     if told["tool"] is not None:
         return run_line(told["tool"])
+    if told["screen"] is not None:
+        return output.foreign(told["match"])
     return visible(told["file"] or f"{told['sessionId']} is idle")
