@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 _WORD = re.compile(r"[^\W\d_]+|[0-9]+")
 # Where one word of a name ends and the next begins, as in `readTextFile` and `HTTPRequest`.
@@ -95,13 +96,16 @@ _LONGEST = 64
 
 def words(text: str) -> Iterator[str]:
     """The stems of what a text says, in its order."""
-    for found in _WORD.findall(_HUMP.sub(" ", text)):
-        word = found.lower()[:_LONGEST]
-        if word not in _SILENT:
-            yield stem(word)
+    return chain.from_iterable(map(_stems, _WORD.findall(text)))
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=65_536)
+def _stems(found: str) -> tuple[str, ...]:
+    """Of one word, or of each word of a name; the same few thousand come again and again."""
+    parts = [part.lower()[:_LONGEST] for part in _HUMP.split(found)]
+    return tuple(stem(part) for part in parts if part not in _SILENT)
+
+
 def stem(word: str) -> str:
     """The word without the ending that only grammar wants, so that `files`, `filed` and `filing` are one word."""
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
