@@ -10,6 +10,7 @@ import psutil
 import pytest
 from mcp import Client
 
+from rookery.cli import session as session_commands
 from tests.support.e2e import LIMIT, Colony
 from tests.support.mcp_clients import MODERN, WAYS, Told
 from tests.support.requirements import requirement
@@ -22,10 +23,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 
-TOOLS = {
+SIXTEEN = {
     *("create_session", "list_sessions", "get_session", "close_session"),
     *("send_message", "get_messages", "wait_for_message", "get_toasts", "wait_for_toast"),
-    *("execute_tool", "get_tool_history", "list_asks", "answer_ask"),
+    *("get_tui_state", "take_screenshot", "execute_tool", "get_tool_history"),
+    *("list_plugins", "get_plugin_state", "trigger_plugin_action"),
+}
+TOOLS = {*SIXTEEN, "list_asks", "answer_ask"}
+RESOURCES = {"session://{sessionId}", "messages://{sessionId}", "boulder://state", "boulder://state/{sessionId}"}
+PROMPTS = {"test_boulder_idle_detection", "test_boulder_completion"}
+COMMANDS = {
+    *("new", "list", "show", "send", "messages", "wait", "toasts", "screen", "screenshot"),
+    *("tool", "history", "close"),
 }
 
 
@@ -61,15 +70,24 @@ async def toast(colony: Colony, session: str, message: str) -> None:
 @requirement("session.create.input", "session.info.shape", "session.list.all", "session.get.one", "session.close.one")
 @requirement("session.send.input", "session.send.wait", "session.messages.get", "session.wait.message")
 @requirement("session.toasts.get", "session.wait.toast", "session.exec.input", "session.history.get")
-@requirement("session.resource.session", "session.resource.messages", "session.resource.changes")
+@requirement("session.resource.session", "session.resource.messages", "session.resource.changes", "session.face.all")
+@requirement("plugin.list.all", "plugin.state.get", "plugin.action.trigger", "boulder.state.resource")
+@requirement("boulder.prompt.idle", "boulder.prompt.completion", "term.state.get")
 async def test_one_story_is_told_alike_on_every_transport_and_in_both_eras() -> None:
+    assert len(SIXTEEN) == 16 and set(session_commands.COMMANDS) >= COMMANDS
     async with a_driven_colony("fix") as (colony, (path,)):
+        # One terminal is enough for all of them.
+        stage = (await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": "stage"}))["id"]
+        await colony.rest("POST", f"/api/sessions/{stage}/messages", {"content": "hello", "timeout": 120_000})
         for transport, mode in WAYS:
             told = Told()
             async with a_client_of_house(colony.house, transport, mode, told) as client:
                 with anyio.fail_after(LIMIT):
                     await _story(colony, client, told, str(path), f"{transport} {mode}")
-                    assert await tell(client, "list_sessions") == []
+                    await _stage(client, stage)
+                    assert [one["id"] for one in await tell(client, "list_sessions")] == [stage]
+        for what in ("messages", "toasts", "asks", "screen", "tools"):
+            await colony.rest("GET", f"/api/sessions/{stage}/{what}")
 
 
 async def _story(colony: Colony, client: Client, told: Told, path: str, title: str) -> None:
@@ -102,10 +120,8 @@ async def _story(colony: Colony, client: Client, told: Told, path: str, title: s
     assert [(one["tool"], one["status"]) for one in ran] == [("read", "completed"), ("glob", "completed")]
     assert all(one["start"] <= one["end"] and one["error"] is None for one in ran)
 
-    assert {one.uri_template for one in (await client.list_resource_templates()).resource_templates} >= {
-        "session://{sessionId}",
-        "messages://{sessionId}",
-    }
+    templates = {one.uri_template for one in (await client.list_resource_templates()).resource_templates}
+    assert templates | {one.uri for one in (await client.list_resources()).resources} >= RESOURCES
     assert (await read(client, f"session://{id_}"))["messageCount"] == 5
     assert (await read(client, f"messages://{id_}"))[:2] == said
     await _hears_of_changes(client, told, id_)
@@ -113,6 +129,30 @@ async def _story(colony: Colony, client: Client, told: Told, path: str, title: s
     assert id_ in [one["id"] for one in await tell(client, "list_sessions")]
     assert (await tell(client, "get_session", sessionId=id_))["id"] == id_
     assert await tell(client, "close_session", sessionId=id_) == {"id": id_, "closed": True, "deleted": False}
+
+
+async def _stage(client: Client, id_: str) -> None:
+    """The screen, plugins, boulder and prompts."""
+    screen = await tell(client, "get_tui_state", sessionId=id_)
+    assert (screen["sessionId"], screen["source"]) == (id_, "terminal") and "Good morning." in screen["text"]
+    shot = await client.call_tool("take_screenshot", {"sessionId": id_})
+    assert not shot.is_error and isinstance(shot.content[1], mcp_types.ImageContent)
+
+    plugins = {one["name"]: one for one in await tell(client, "list_plugins")}
+    assert plugins["boulder"]["status"] == "loaded" and plugins["boulder"]["origin"] == "built in"
+    asked: dict[str, Any] = {"pluginName": "boulder", "args": {"sessionId": id_}}
+    state = await tell(client, "trigger_plugin_action", action="status", **asked)
+    assert (state["sessionId"], state["status"]) == (id_, "OFF")
+    state = await read(client, f"boulder://state/{id_}")
+    assert (state["iteration"], [one["gate"] for one in state["gates"]][:1]) == (0, ["off"])
+    assert await tell(client, "get_plugin_state", pluginName="boulder") == await read(client, "boulder://state")
+    code, words = await fail(client, "trigger_plugin_action")
+    assert code == "invalid-input" and "pluginName" in words
+
+    assert {one.name for one in (await client.list_prompts()).prompts} >= PROMPTS
+    for name in PROMPTS:
+        (message,) = (await client.get_prompt(name, {"sessionId": id_})).messages
+        assert isinstance(message.content, mcp_types.TextContent) and id_ in message.content.text
 
 
 async def _hears_of_changes(client: Client, told: Told, id_: str) -> None:
