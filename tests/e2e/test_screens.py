@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from rookery.sessions.drawing import draw
+from rookery.sessions.rendering import SAYS
+from rookery.sessions.shots import shoot
 from rookery.sessions.terminal import Terminal
-from tests.support.driving import driving
+from tests.support.driving import Driving, driving
 from tests.support.requirements import requirement
 from tests.support.screens import written
 
@@ -53,6 +55,7 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
         session = await stage.session(workspace)
         try:
             await stage.sessions.send(session, "hello", timeout=SECONDS)
+            await _is_rendered_without_a_terminal(stage, session)
             await stage.sessions.screen(session, size=SIZE)
             terminal = stage.sessions.terminals._seats[session].terminal
             look = Look(terminal, tmp_path)
@@ -72,6 +75,16 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
             await look.at("home")
         finally:
             await stage.sessions.close(session)
+
+
+async def _is_rendered_without_a_terminal(stage: Driving, session: str) -> None:
+    shot = await shoot(stage.sessions, session, size=(80, 24), terminal=False)
+    assert not stage.sessions.terminals.pids()
+    assert shot.told().source == "rendering"
+    lines = shot.seen.screen.lines
+    assert lines[0].strip() == SAYS
+    assert lines[3:6] == ["┃ hello", "", "  Good morning."]
+    assert (shot.picture.width, shot.picture.height) == (720, 432)
 
 
 class Look:
