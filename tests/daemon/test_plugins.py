@@ -1,7 +1,10 @@
 """Plugins of a project: those that came with it run, and no other before it is approved."""
 
+from pathlib import Path
+
 import pytest
 
+from rookery.daemon.layers import load
 from rookery.system.ids import project_id
 from tests.support.project_plugins import a_project, approve, in_plugins, listed, ran, source, until_only
 from tests.support.requirements import requirement
@@ -79,3 +82,44 @@ async def test_c23_what_runs_is_the_text_that_was_approved_and_what_agents_write
         assert [one.name for one in await gateway.parts.plugins.plugins.list(made.path)] == ["boulder", "a", "b", "b"]
         await gateway.parts.projects.remove(project_id(app))
         await until_only(gateway, "boulder loaded")
+        told = [(one["plugin"], one["project"]) for one in gateway.events.of("plugin.ended")]
+        assert sorted(told) == [("a", project_id(app)), ("b", project_id(app))]
+
+
+@requirement("plugin.list.all", "plugin.hook.registry")
+async def test_installed_packages_bring_plugins_for_everybody_and_one_that_fails_holds_up_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "installed_one.py").write_text(source("installed"))
+    (tmp_path / "installed_two.py").write_text("import sys\nsys.exit()\n")
+    about = tmp_path / "some_plugins-2.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: some-plugins\nVersion: 2.1\n")
+    names = "exits = installed_two:plugin\ninstalled = installed_one:plugin\nagain = installed_one:plugin\n"
+    (about / "entry_points.txt").write_text(f"[rookery.plugins]\n{names}")
+    monkeypatch.syspath_prepend(tmp_path)
+    # A project cannot take the place of what is everybody's.
+    async with a_project({in_plugins("own.py"): source("installed", "9.9")}) as (gateway, _):
+        found = await listed(gateway)
+        assert {*found} == {"boulder loaded", "installed loaded", "exits failed", "installed failed", "own failed"}
+        assert (found["installed loaded"]["origin"], found["installed loaded"]["project"]) == (
+            "package some-plugins 2.1",
+            None,
+        )
+        assert "SystemExit" in found["exits failed"]["error"]
+        assert "another plugin is called installed" in found["own failed"]["error"]
+        assert [one["plugin"] for one in gateway.events.of("plugin.loaded")] == ["boulder", "installed"]
+        assert {one["plugin"] for one in gateway.events.of("plugin.failed")} == {"exits", "installed", "own"}
+
+
+def test_a_plugin_is_told_its_table_of_the_users_settings_and_a_project_cannot_give_it_one(tmp_path: Path) -> None:
+    user, project = tmp_path / "user", tmp_path / "app"
+    for folder in (user, project / ".rookery"):
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(f'[plugins.notify]\nwho = "{folder.parent.name}"\n[hooks]\nqueue = 7\n')
+    found = load(user, project=project)
+    assert found.settings().plugins == {"notify": {"who": tmp_path.name}} and found.settings().hooks.queue == 7
+    assert [one.message for one in found.problems] == [
+        "plugins cannot be set by a project, only by its user",
+        "hooks.queue cannot be set by a project, only by its user",
+    ]

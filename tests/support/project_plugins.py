@@ -64,6 +64,8 @@ async def approve(gateway: Gateway, name: str) -> None:
 async def until_only(gateway: Gateway, *wanted: str) -> None:
     """Wait until no others are listed."""
     async with asyncio.timeout(LIMIT):
-        while {*await listed(gateway)} != {*wanted}:
+        while True:
             gateway.events.more.clear()
-            await asyncio.sleep(0)
+            if {*await listed(gateway)} == {*wanted}:
+                return
+            await gateway.events.more.wait()

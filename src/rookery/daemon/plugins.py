@@ -68,7 +68,7 @@ class PluginsService:
         self._built_in = built_in
         self.registry = Registry(Ground(around.sessions, state, settings.plugins, limits))
         self.plugins = Plugins(self.registry, self, around.sessions)
-        self._projects = ProjectPlugins(found, self._load)
+        self._projects = ProjectPlugins(found, self._load, self._end, self._cannot)
         self._around = around
         self._opencode = OpenCodePlugins(around.agents)
         workspaces = around.gateway.lookup
@@ -111,29 +111,41 @@ class PluginsService:
         try:
             await self._load(await loaded(found), found.origin)
         except RookeryError as error:
-            logger.error("%s", error.message)
-            self._failed.append(not_loaded(found.name, found.origin, error, SYSTEM_CLOCK.wall() * 1000))
+            self._failed.append(self._cannot(found, error))
 
     async def _load(self, plugin: Plugin, origin: Origin) -> Key:
         key = await self.registry.add(plugin, origin)
         logger.info("plugin %s runs (%s)", plugin.name, origin.text)
+        self._around.events.publish("plugin.loaded", plugin=key.name, project=key.project, origin=origin.text)
         now = SYSTEM_CLOCK.wall() * 1000
         for one in self._happenings.values():
             for event in one.as_they_are(now):
                 self.registry.tell(event, key)
         return key
 
+    async def _end(self, key: Key) -> None:
+        await self.registry.remove(key)
+        self._around.events.publish("plugin.ended", plugin=key.name, project=key.project)
+
+    def _cannot(self, found: Found, error: RookeryError) -> PluginShown:
+        """Say that one could not be loaded."""
+        logger.error("%s", error.message)
+        self._around.events.publish(
+            "plugin.failed", plugin=found.name, project=found.origin.project, error=error.as_dict()
+        )
+        return not_loaded(found, error, SYSTEM_CLOCK.wall() * 1000)
+
     async def decided(self, key: ApprovalKey) -> None:
         """A file of a project was approved, or is no longer."""
         for project in await self._around.projects.all():
             if os.path.realpath(project.path) == key.place:
-                await self._projects.decided(project, key.name, self.registry.remove)
+                await self._projects.decided(project, key.name)
 
     async def _heard(self, event: Event) -> None:
         if event.type == "project.added":
             await self._projects.load(msgspec.convert(event.data["project"], Project))
         elif event.type == "project.removed":
-            await self._projects.forget(event.data["project"]["id"], self.registry.remove)
+            await self._projects.forget(event.data["project"]["id"])
 
     # ---- what happens
 

@@ -8,18 +8,18 @@ from pathlib import PurePath
 
 from rookery.daemon.plugin_files import PluginFiles
 from rookery.guard.subject import Subject
-from rookery.plugins.loading import from_text, loaded, not_loaded
+from rookery.plugins.loading import Found, from_text, loaded
 from rookery.plugins.plugin import Plugin
 from rookery.plugins.records import PluginShown
 from rookery.plugins.registry import Key, Origin
-from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.workspaces.projects import Project
 
 logger = logging.getLogger("rookery.daemon")
 
 Load = Callable[[Plugin, Origin], Awaitable[Key]]
-Remove = Callable[[Key], Awaitable[None]]
+End = Callable[[Key], Awaitable[None]]
+Cannot = Callable[[Found, RookeryError], PluginShown]
 
 _CHANGED = "its file has changed; what was loaded runs on until the new content is approved, or the daemon restarts"
 _GONE = "its file is gone; it runs until the daemon restarts"
@@ -38,8 +38,8 @@ class _Known:
 class ProjectPlugins:
     """What was loaded of a file runs on when the file changes, until other content of it is approved."""
 
-    def __init__(self, files: PluginFiles, load: Load) -> None:
-        self._files, self._start = files, load
+    def __init__(self, files: PluginFiles, load: Load, end: End, cannot: Cannot) -> None:
+        self._files, self._start, self._stop, self._cannot = files, load, end, cannot
         self._known: dict[str, _Known] = {}
         self._changing = asyncio.Lock()
 
@@ -51,22 +51,22 @@ class ProjectPlugins:
                 if known is None or (known.key is None and known.digest != subject.digest):
                     await self._load(project, subject)
 
-    async def decided(self, project: Project, name: str, remove: Remove) -> None:
+    async def decided(self, project: Project, name: str) -> None:
         """Load what is approved by now instead of what runs; what is no longer approved is ended."""
         async with self._changing:
             for subject in await self._files.of(project):
                 if subject.name == name:
-                    await self._end(subject.source, remove)
+                    await self._end(subject.source)
                     await self._load(project, subject)
             # The file may be gone, and what was loaded of it is not.
             for source in [one for one in self._of(project.id) if PurePath(one).name == name]:
                 if not any(one.source == source for one in await self._files.of(project)):
-                    await self._end(source, remove)
+                    await self._end(source)
 
-    async def forget(self, project: str, remove: Remove) -> None:
+    async def forget(self, project: str) -> None:
         async with self._changing:
             for source in self._of(project):
-                await self._end(source, remove)
+                await self._end(source)
 
     async def notes(self, projects: Iterable[Project]) -> Mapping[Key, str]:
         """What is to be said of those that run."""
@@ -92,21 +92,18 @@ class ProjectPlugins:
     async def _load(self, project: Project, subject: Subject) -> None:
         if not await self._files.approved(subject):
             return
-        name = PurePath(subject.name).stem
-        origin = Origin(subject.source, project.id)
+        # The very text that is approved: the file may be another one by now.
+        found = from_text(PurePath(subject.name).stem, subject.content, Origin(subject.source, project.id))
         try:
-            # From the very text that is approved: the file may be another one by now.
-            key = await self._start(await loaded(from_text(name, subject.content, origin)), origin)
+            key = await self._start(await loaded(found), found.origin)
             self._known[subject.source] = _Known(project.id, subject.digest, key)
         except RookeryError as error:
-            logger.error("%s", error.message)
-            told = not_loaded(name, origin, error, SYSTEM_CLOCK.wall() * 1000)
-            self._known[subject.source] = _Known(project.id, subject.digest, failed=told)
+            self._known[subject.source] = _Known(project.id, subject.digest, failed=self._cannot(found, error))
 
-    async def _end(self, source: str, remove: Remove) -> None:
+    async def _end(self, source: str) -> None:
         known = self._known.pop(source, None)
         if known is not None and known.key is not None:
-            await remove(known.key)
+            await self._stop(known.key)
 
     def _of(self, project: str) -> list[str]:
         return [source for source, known in self._known.items() if known.project == project]

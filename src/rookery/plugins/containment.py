@@ -4,11 +4,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
-from rookery.system.aside import Aside
+from rookery.system.aside import Aside, Fatal
 from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
@@ -116,10 +116,16 @@ class Containment:
 
     def _note(self, error: BaseException, where: str) -> Fault:
         self.failures += 1
-        told = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
-        fault = self.last = Fault(REDACTOR.clean(told)[:_LONGEST], where, self._clock.wall() * 1000)
+        fault = self.last = Fault(in_words(error), where, self._clock.wall() * 1000)
         logger.error("plugin %s failed: %s", self._name, where, exc_info=error)
         return fault
+
+
+def in_words(error: BaseException) -> str:
+    """What is shown of it: one line, without the secrets of this process."""
+    told = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
+    told = REDACTOR.clean(str(error) if isinstance(error, Fatal) else told)
+    return " ".join(told.split())[:_LONGEST]
 
 
 def _plain(value: Any, kind: Any) -> Any:
@@ -131,4 +137,4 @@ async def _survived(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except _FATAL as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from cast("Exception", error)
+        raise Fatal(f"{type(error).__name__}: {error}") from None

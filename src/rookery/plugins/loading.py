@@ -10,6 +10,7 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
+from rookery.plugins.containment import in_words
 from rookery.plugins.plugin import Plugin
 from rookery.plugins.records import PluginShown
 from rookery.plugins.registry import Origin
@@ -40,7 +41,7 @@ async def loaded(found: Found, seconds: float = SECONDS) -> Plugin:
     except RookeryError as error:
         raise _failed(found, "; ".join(filter(None, (error.message, *error.details)))) from error
     except Exception as error:
-        raise _failed(found, f"{type(error).__name__}: {error}") from error
+        raise _failed(found, in_words(error)) from error
     finally:
         aside.close()
     if not isinstance(made, Plugin):
@@ -61,10 +62,11 @@ def from_text(name: str, text: str, origin: Origin) -> Found:
     return Found(name, origin, lambda: _run(text, origin).__dict__.get("plugin"))
 
 
-def not_loaded(name: str, origin: Origin, error: RookeryError, at: float) -> PluginShown:
+def not_loaded(found: Found, error: RookeryError, at: float) -> PluginShown:
     """What is told of one that could not be; `at` is in milliseconds."""
+    origin = found.origin
     return PluginShown(
-        name=name,
+        name=found.name,
         kind="rookery",
         origin=origin.text,
         status="failed",

@@ -12,6 +12,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Fatal(RuntimeError):
+    """What would have ended the process, or the loop, in words."""
+
+
 @dataclass(frozen=True)
 class _Call:
     work: Callable[[], Any]
@@ -30,7 +34,7 @@ class Aside:
     async def run(self, work: Callable[[], T]) -> T:
         """What it answers or raises. Whoever stops waiting leaves it running; if it has not begun, it never does.
 
-        What would end the process, or the loop, is raised as a RuntimeError.
+        What would end the process, or the loop, is raised as Fatal.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -58,11 +62,11 @@ def _outcome(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return work(), None
     except StopIteration as error:
-        return None, RuntimeError(f"StopIteration: {error}")
+        return None, Fatal(f"StopIteration: {error}")
     except Exception as error:
         return None, error
     except BaseException as error:
-        return None, RuntimeError(f"{type(error).__name__}: {error}")
+        return None, Fatal(f"{type(error).__name__}: {error}")
 
 
 def _settle(answer: "asyncio.Future[Any]", value: Any, error: Exception | None) -> None:
