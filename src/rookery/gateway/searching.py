@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rookery.gateway.searching_thesaurus import ALIKE, spelled_out
+from rookery.gateway.searching_thesaurus import alike, spelled_out
 from rookery.gateway.searching_words import words
 
 # By where a word stands: how much it counts there, and how much the length of the place takes away from that.
@@ -65,8 +65,8 @@ class Index:
         scores: dict[int, float] = defaultdict(float)
         for word in dict.fromkeys(words(spelled_out(query))):
             best: dict[int, float] = {}
-            for other, alike in self._meant(word):
-                rare = alike * self._rareness(other)
+            for other, surely in self._meant(word):
+                rare = surely * self._rareness(other)
                 for number, weight in self._postings[other].items():
                     best[number] = max(best.get(number, 0.0), rare * weight / (weight + _ENOUGH))
             for number, score in best.items():
@@ -78,7 +78,7 @@ class Index:
         """The words of the tools that one of the question may stand for, and how surely."""
         if word in self._postings:
             yield word, 1.0
-        for other in ALIKE.get(word, ()):
+        for other in alike().get(word, ()):
             if other in self._postings:
                 yield other, _LIKE
         if len(word) >= _SHORTEST_BEGINNING:
