@@ -56,6 +56,8 @@ class Place:
         ours = {"HOME": str(self.home), "ROOKERY_HOME": str(self.state), "TMPDIR": str(self.temporary), "PATH": search}
         # A Rookery that was installed for its user alone is found by HOME otherwise.
         ours |= {"PYTHONUSERBASE": site.getuserbase()} | _OFFLINE
+        # Paths that are shown are short.
+        ours["ROOKERY_WORKTREES_PATH"] = str(self.folder / "workspaces" / "{name}")
         return found | ours | ({"ROOKERY_AGENTS_VERSION": version} if version == ON_PATH else {})
 
     def lend(self, installed: Installed, version: str) -> None:

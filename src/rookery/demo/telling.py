@@ -45,8 +45,9 @@ class Telling:
         finally:
             await ticking.close()
         took = self._clock.monotonic() - self._began
-        if took >= _WORTH_TELLING or self._live:
-            self._write(output.paint("  ✓", "green", self._stream) + f" {took:.1f} s")
+        seconds = f" {took:.1f} s" if took >= _WORTH_TELLING else ""
+        if seconds or self._live:
+            self._write(output.paint("  ✓", "green", self._stream) + seconds)
         self.step_name = ""
 
     def detail(self, text: str) -> None:
