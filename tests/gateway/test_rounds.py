@@ -264,6 +264,21 @@ async def test_an_error_of_a_server_whose_modern_client_lacks_something_says_wha
         assert error["code"] == -32021 and error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
+async def test_a_tool_that_is_called_through_another_one_may_ask_too() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+        caller = await gateway.caller("/mcp?mode=search")
+        inner = {"arguments": {"name": "one__hold", "arguments": {"x": 1}}}
+        running = caller.begin("hub_call_tool", inner["arguments"])
+        one = await gateway.theatre.comes("one")
+        request = await one.called("hold")
+        ask(one)
+        params = next_round(await running, tool="hub_call_tool") | inner
+        coming = asyncio.create_task(caller.ask("tools/call", params))
+        assert (await one.hears(None))["result"] == ADA
+        one.answer(request, text("done"))
+        assert words(await coming) == "done"
+
+
 async def test_a_prompt_and_a_resource_may_ask_too() -> None:
     play = Play(prompts=[{"name": "p"}], resources=[{"uri": "note://a", "name": "a"}])
     play.held |= {"prompts/get", "resources/read"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,7 +15,7 @@ from rookery.system.ids import new_id
 from rookery.system.tasks import TaskSet
 from rookery.wire.calls import bound_to, given_inputs, input_required
 from rookery.wire.jsonrpc import INVALID_PARAMS, WireError, text_of
-from rookery.wire.provider import Call
+from rookery.wire.provider import Ask, Call
 from rookery.wire.sealing import Seal
 
 logger = logging.getLogger("rookery.mcp.gateway")
@@ -67,7 +68,9 @@ class Parking:
 
     async def begin(self, place: object, call: Call, work: Work) -> Result:
         """A call that may be asked something; `work` answers it."""
-        return await self._serve(_Stay(Rounds(call, work, self._tasks), place, bound_to(call)), call)
+        rounds = Rounds(call, work, self._tasks)
+        asks = await rounds.turn(call)
+        return rounds.result() if asks is None else self._park(self._admitted(rounds, place, call), asks)
 
     async def go_on(self, place: object, call: Call) -> Result:
         """With one that was asked something."""
@@ -75,7 +78,15 @@ class Parking:
         stay = self._found(place, call)
         stay.until = None
         stay.rounds.answer(answers)
-        return await self._serve(stay, call)
+        try:
+            asks = await stay.rounds.turn(call)
+        except asyncio.CancelledError:
+            self._stays.pop(stay.id, None)
+            raise
+        if asks is not None:
+            return self._park(stay, asks)
+        self._stays.pop(stay.id, None)
+        return stay.rounds.result()
 
     def leave(self, where: object) -> None:
         """Give up what was made at a place, or came over a connection, that is no longer there."""
@@ -97,30 +108,20 @@ class Parking:
         self._stays.clear()
         await self._tasks.close()
 
-    async def _serve(self, stay: _Stay, call: Call) -> Result:
-        try:
-            asks = await stay.rounds.turn(call)
-        except asyncio.CancelledError:
-            self._stays.pop(stay.id, None)
-            raise
-        if asks is None:
-            self._stays.pop(stay.id, None)
-            return stay.rounds.result()
-        self._admit(stay)
+    def _park(self, stay: _Stay, asks: Mapping[str, Ask]) -> Result:
         stay.round += 1
         stay.until = self._clock.monotonic() + self.seconds
         self._ring()
         state = {"call": Raw(msgspec.json.encode(stay.id)), "round": Raw(msgspec.json.encode(stay.round))}
         return input_required(asks, _OURS + self._seal.close(state, stay.bound))
 
-    def _admit(self, stay: _Stay) -> None:
-        if stay.id in self._stays:
-            return
-        own = sum(one.rounds.owner == stay.rounds.owner for one in self._stays.values())
+    def _admitted(self, rounds: Rounds, place: object, call: Call) -> _Stay:
+        own = sum(one.rounds.owner == rounds.owner for one in self._stays.values())
         if len(self._stays) < self._most and own < self._each:
+            stay = _Stay(rounds, place, bound_to(call))
             self._stays[stay.id] = stay
-            return
-        stay.rounds.give_up()
+            return stay
+        rounds.give_up()
         many = f"{own} calls of yours" if own >= self._each else f"{len(self._stays)} calls"
         raise RookeryError(
             "too-many-questions",

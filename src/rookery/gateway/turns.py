@@ -41,9 +41,9 @@ class Turns:
         if call.method != "tools/call":
             return True
         target = self._target(call)
-        if target is None or target.verdict.action == "ask" or not isinstance(target.member, Passages):
+        if target is None or target.verdict.action == "ask":
             return True
-        return target.member.asks
+        return isinstance(target.member, Passages) and target.member.asks
 
     def _target(self, call: Call) -> Target | None:
         return self._table().tools.get(text_of(call.params, "name"))
