@@ -20,7 +20,7 @@ from rookery.agents.records import Ask, Session
 from rookery.agents.status import SessionState
 from rookery.plugins.events import AskEvent, Event, SessionEvent, ToastEvent
 from rookery.plugins.speech import Speech
-from rookery.sessions.hidden import is_hidden
+from rookery.sessions.hidden import ORIGIN, is_hidden
 from rookery.sessions.shown import ABORTED, ask_shown, words
 from rookery.sessions.toasts import ToastLog
 from rookery.workspaces.record import Workspace, as_text
@@ -85,8 +85,8 @@ class Happenings:
             case ToastShown():
                 yield ToastEvent(hook="toast.shown", toast=self._toasts.add(event, now))
             case MessageSeen() | MessageGone() | PartSeen():
-                if self._wants("message.added", "tool.started", "tool.finished") and self._learn(event.session, known):
-                    yield from self._speech.hear(event)
+                if self._wants("message.added", "tool.started", "tool.finished"):
+                    yield from self._said(event, known)
             case _:
                 pass
 
@@ -141,6 +141,13 @@ class Happenings:
         if self._told.get(id_, False) is not runs:
             self._told[id_] = runs
             yield self._state(id_, runs)
+
+    def _said(self, event: MessageSeen | MessageGone | PartSeen, known: Known) -> Iterator[Event]:
+        """A tool that was run by its name runs in a hidden child, and is its parent's."""
+        if self._learn(event.session, known):
+            yield from self._speech.hear(event)
+        elif (child := known.session(event.session)) is not None and child.parent and isinstance(event, PartSeen):
+            yield from self._speech.part(child.parent, event.part, ORIGIN)
 
     # ---- asks
 

@@ -41,16 +41,20 @@ class Speech:
             case MessageGone(_, id_):
                 self._messages.pop(id_, None)
             case PartSeen(session, raw):
-                try:
-                    part = _read_part.decode(raw)
-                except ValueError:
-                    return
-                if part.type == "text":
-                    message = self._message(session, part.message)
-                    message.texts[part.id] = cut(part.text or "")
-                    yield from self._whole(message)
-                elif part.type == "tool" and part.state is not None:
-                    yield from self._tool(session, part)
+                yield from self.part(session, raw)
+
+    def part(self, session: str, raw: msgspec.Raw, origin: str | None = None) -> Iterator[Event]:
+        """With an `origin`, which only tools have, it is that of a hidden child of the session."""
+        try:
+            part = _read_part.decode(raw)
+        except ValueError:
+            return
+        if part.type == "text" and origin is None:
+            message = self._message(session, part.message)
+            message.texts[part.id] = cut(part.text or "")
+            yield from self._whole(message)
+        elif part.type == "tool" and part.state is not None:
+            yield from self._tool(session, part, part.state.status, origin)
 
     def forget(self, session: str) -> None:
         for id_ in [id_ for id_, one in self._messages.items() if one.session == session]:
@@ -82,16 +86,15 @@ class Speech:
                 error=words(info.error) if info.error is not None else None,
             )
 
-    def _tool(self, session: str, part: Part) -> Iterator[Event]:
-        assert part.state is not None
+    def _tool(self, session: str, part: Part, status: str, origin: str | None) -> Iterator[Event]:
         known = self._tools.get(part.id)
-        ended = part.state.status in _ENDED
-        if part.state.status == "pending" or (known is not None and (known[1] or not ended)):
+        ended = status in _ENDED
+        if status == "pending" or (known is not None and (known[1] or not ended)):
             return
         self._tools[part.id] = session, ended
         while len(self._tools) > _MOST:
             self._tools.popitem(last=False)
-        run = tool_run(part, session)
+        run = tool_run(part, session, origin)
         if known is None:
             yield ToolEvent(hook="tool.started", session_id=session, run=run)
         if ended:

@@ -1,0 +1,62 @@
+"""An agent as plugins are told of it: it knows of its sessions what its events say."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rookery.agents.events import Event as AgentEvent, Renewed
+from rookery.agents.message_events import PartSeen
+from rookery.agents.records import Doing, Permission, Session
+from rookery.agents.status import SessionState, Snapshot, StatusBook
+from rookery.plugins.events import Event
+from rookery.plugins.happenings import Happenings
+from rookery.sessions.hidden import TITLE
+from rookery.workspaces.projects import Project
+from rookery.workspaces.record import Workspace
+
+WORKSPACE = Workspace(Project("app-1", "app", "/work/app"), "fix", Path("/work/fix"), "fix", False, "ready")
+ONE, CHILD = Session("ses_1", "/work/fix", "One"), Session("ses_2", "/work/fix", "Child", parent="ses_1")
+HIDDEN = Session("ses_3", "/work/fix", TITLE, parent="ses_1")
+BUSY, IDLE = Doing("busy"), Doing("idle")
+PERMISSION = Permission("per_1", "ses_2", "bash", ("rm",))
+
+
+@dataclass
+class Agent:
+    """Knows of its sessions what its events say, as a watcher does."""
+
+    wanted: set[str] = field(default_factory=lambda: {"message.added", "tool.started", "tool.finished"})
+
+    def __post_init__(self) -> None:
+        self.book = StatusBook("/work/fix")
+        self.happenings = Happenings(WORKSPACE, lambda *hooks: bool(self.wanted & {*hooks}))
+
+    @property
+    def sessions(self) -> tuple[SessionState, ...]:
+        return self.book.sessions()
+
+    def session(self, id_: str) -> Session | None:
+        return self.book.session(id_)
+
+    def says(self, *events: AgentEvent) -> list[Event]:
+        told: list[Event] = []
+        for event in events:
+            self.book.hear(event)
+            told += self.happenings.hear(event, self, 1000.0)
+        return told
+
+    def renews(self, *sessions: Session, busy: tuple[str, ...] = (), asks: tuple[Permission, ...] = ()) -> list[Event]:
+        self.book.renew(Snapshot(sessions, dict.fromkeys(busy, BUSY), asks))
+        return self.says(Renewed())
+
+
+def names(events: list[Event]) -> list[tuple[str, str]]:
+    return [(one.hook, getattr(one, "session_id", "")) for one in events]
+
+
+def part(session: str = "ses_1", **more: Any) -> PartSeen:
+    whole = {"id": "prt_1", "messageID": "msg_1", "sessionID": session, **more}
+    return PartSeen(session, msgspec.Raw(json.dumps(whole).encode()))
