@@ -1,4 +1,4 @@
-"""Tools that together could carry what is private out, told as a hint."""
+"""Tools that together could carry what is private out, told as a guess."""
 
 import json
 from typing import Any
@@ -43,7 +43,7 @@ def test_c25_a_source_something_private_and_a_sink_together_are_a_finding_and_le
     tools = {"web__fetch": FETCH, "disk__read": READ, "mail__send": SEND}
     found = toxic_flow(tools.items())
     assert found is not None and (found.level, found.rule) == ("warning", "toxic-flow")
-    assert all(name in found.text for name in tools) and "hint" in found.text
+    assert all(name in found.text for name in tools) and "guess" in found.text
     for left_out in tools:
         assert toxic_flow((name, one) for name, one in tools.items() if name != left_out) is None
     assert toxic_flow([]) is None

@@ -1,4 +1,4 @@
-"""Toxic flows: tools that together let a stranger's words carry what is private out. A hint, made from words.
+"""Toxic flows: tools that together let a stranger's words carry what is private out. A guess, made from words.
 
 A tool that brings in what strangers wrote, one that reads what is private, and one that sends things out are each
 harmless. Where one model has all three, text that it reads can have it fetch the second's and give it to the third.
@@ -75,7 +75,7 @@ def toxic_flow(tools: Iterable[tuple[str, Entry]]) -> Finding | None:
     untrusted, private, sink = (_some(players[part]) for part in ("untrusted", "private", "sink"))
     text = (
         f"what strangers wrote comes in ({untrusted}), what is private can be read ({private}), and things can be sent "
-        f"out ({sink}): text that a model reads could have it carry the one to the other. This is a hint, made from "
+        f"out ({sink}): text that a model reads could have it carry the one to the other. This is a guess, made from "
         "names, first sentences and annotations; deny or ask for what need not be there together"
     )
     return Finding("warning", "toxic-flow", text)
