@@ -36,8 +36,7 @@ def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json
     told = where.ask_of(name, "login", body={"seconds": timeout})
     _show(told, opened=not no_browser and _open(told["url"]))
     try:
-        if no_browser or not as_json:
-            _listen(where, name)
+        _listen(where, name)
         record = where.ask_of(name, "login", method="GET")
     except KeyboardInterrupt:
         where.ask_of(name, "login", method="DELETE")
@@ -86,12 +85,18 @@ def _listen(where: Where, name: str) -> None:
         output.narrate("if the browser cannot come back here, paste the address that it ends at:")
     import threading
 
-    def read() -> None:
-        for line in sys.stdin:
-            if line.strip():
-                try:
-                    where.ask_of(name, "login/redirect", body={"url": line.strip()})
-                except Failure as failure:
-                    output.narrate(f"{visible(failure.message)} ({visible(failure.remedy)})")
+    threading.Thread(target=_take_pasted, args=(where, name, sys.stdin.fileno()), daemon=True).start()
 
-    threading.Thread(target=read, name="pasted", daemon=True).start()
+
+def _take_pasted(where: Where, name: str, handle: int) -> None:
+    """From the descriptor itself: a reader that waits for a line holds a lock which Python wants when it ends."""
+    import os
+
+    rest = b""
+    while data := os.read(handle, 65_536):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in filter(None, map(bytes.strip, lines)):
+            try:
+                where.ask_of(name, "login/redirect", body={"url": line.decode("utf-8", "replace")})
+            except Failure as failure:
+                output.narrate(f"{visible(failure.message)} ({visible(failure.remedy)})")

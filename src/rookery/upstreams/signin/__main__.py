@@ -10,6 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.signin.callback import Callback, Place
 from rookery.upstreams.signin.messages import (
+    SERVERS_SECONDS,
     Errand,
     Failed,
     Grant,
@@ -38,10 +39,10 @@ async def main() -> None:
     tasks = TaskSet("sign-in")
     work = tasks.start(_do(errand, reader, tasks), errand.mode)
     try:
-        async with asyncio.timeout(errand.seconds):
+        async with asyncio.timeout(errand.seconds + SERVERS_SECONDS):
             say(await work)
     except TimeoutError:
-        say(Failed("timeout", f"nobody signed in within {errand.seconds:g} s", "begin again: rookery mcp login"))
+        say(Failed("timeout", "the servers that are asked for a sign-in take too long", "try again later"))
     except asyncio.CancelledError:
         if not work.cancelled():
             raise

@@ -19,7 +19,6 @@ logger = logging.getLogger("rookery.upstreams")
 # A token is renewed when a fifth of its time is left, but not earlier than it must be.
 _LEFT = 0.2
 _EARLIEST_SECONDS = 300.0
-_RENEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Credentials:
         return self._renewing
 
     async def _renew(self, grant: Grant) -> bool:
-        errand = Errand(mode="refresh", url=self.subject.url, terms=self.terms, grant=grant, seconds=_RENEW_SECONDS)
+        errand = Errand(mode="refresh", url=self.subject.url, terms=self.terms, grant=grant)
         try:
             outcome = await self._send(errand)
         except RookeryError as error:

@@ -1,5 +1,6 @@
 """One sign-in, done by the official SDK: discovery, registration, PKCE, the check of `iss`, tokens and renewal."""
 
+import asyncio
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
@@ -161,7 +162,13 @@ class Flow:
         self._say(Asked(url, self._callback.place.url, self._issuer()))
 
     async def _wait(self) -> AuthorizationCodeResult:
-        found = await self._callback.returned()
+        seconds = self._errand.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._callback.returned()
+        except TimeoutError:
+            told = f"nobody signed in within {seconds:g} s"
+            raise RookeryError("timeout", told, "begin again: rookery mcp login") from None
         return AuthorizationCodeResult(code=found.code, state=found.state, iss=found.iss)
 
     def _recall(self) -> None:

@@ -13,10 +13,20 @@ from rookery.system.buffers import Ring
 from rookery.system.child import Child
 from rookery.system.errors import RookeryError
 from rookery.system.spawn import Spawner
-from rookery.upstreams.signin.messages import Asked, Errand, Failed, Outcome, Redirected, Step, Taken, Told
+from rookery.upstreams.signin.messages import (
+    SERVERS_SECONDS,
+    Asked,
+    Errand,
+    Failed,
+    Outcome,
+    Redirected,
+    Step,
+    Taken,
+    Told,
+)
 
 # The SDK takes a second to import, more where others work too.
-_START_SECONDS = 60.0
+_START_SECONDS = 30.0
 
 Heard = Callable[[Step | Asked | Taken], None]
 
@@ -43,7 +53,7 @@ class Helper:
         )
         try:
             self._say(errand)
-            async with asyncio.timeout(errand.seconds + _START_SECONDS):
+            async with asyncio.timeout(errand.seconds + SERVERS_SECONDS + _START_SECONDS):
                 outcome = await self._hear(child, heard)
         except TimeoutError:
             raise RookeryError("timeout", "the sign-in takes too long, and was ended") from None

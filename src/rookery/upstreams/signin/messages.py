@@ -51,8 +51,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in found if one]
 
 
+# For all servers that are asked during one errand.
+SERVERS_SECONDS = 60.0
+
+
 class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line to the helper. `status` and `challenge` are the server's refusal; `seconds` is all its time."""
+    """The first line to the helper. `status` and `challenge` are the server's refusal; `seconds` a person has."""
 
     mode: Mode
     url: str
@@ -60,7 +64,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     challenge: str = ""
     terms: Terms = Terms()
     grant: Grant | None = None
-    seconds: float = 300.0
+    seconds: float = 0.0
 
 
 class Redirected(msgspec.Struct, frozen=True, tag="redirected"):

@@ -18,7 +18,6 @@ from rookery.upstreams.signin.terms import terms_of
 from rookery.upstreams.waiting import NotYet, needs_client, needs_sign_in, needs_token
 
 LOGIN_SECONDS = 300.0
-_LOOK_SECONDS = 60.0
 
 # Told of a server whose sign-in is another one now, or of which more is known, and whether there is one.
 Changed = Callable[[Subject, bool], None]
@@ -104,7 +103,7 @@ class SignIns:
         grant = known.grant
         if grant is None:
             return False, False
-        errand = self._errand(known, "revoke", _LOOK_SECONDS)
+        errand = self._errand(known, "revoke")
         # First here: whatever becomes of the rest, the tokens are used no more.
         known.drop()
         self.changed(known.subject, False)
@@ -117,7 +116,7 @@ class SignIns:
     async def look(self, definition: Definition, heard: Heard) -> Looked:
         """What a login would meet, step by step, without anybody being asked or registered."""
         known = self._signable(definition)
-        outcome = await self._send(self._errand(known, "look", _LOOK_SECONDS), heard)
+        outcome = await self._send(self._errand(known, "look"), heard)
         assert isinstance(outcome, Looked)
         known.registrable = outcome.registrable
         return outcome
@@ -137,7 +136,7 @@ class SignIns:
             raise RookeryError("invalid-input", told, "nothing has to be done")
         return known
 
-    def _errand(self, known: Credentials, mode: Mode, seconds: float) -> Errand:
+    def _errand(self, known: Credentials, mode: Mode, seconds: float = 0.0) -> Errand:
         demand = known.demand or Demand()
         return Errand(
             mode=mode,
@@ -156,7 +155,7 @@ class SignIns:
         """Whether a client could be registered, so that its user is told before the login fails."""
         try:
             async with self._looking:  # one after the other: nobody waits for them
-                outcome = await self._send(self._errand(known, "look", _LOOK_SECONDS))
+                outcome = await self._send(self._errand(known, "look"))
         except RookeryError:
             return
         if isinstance(outcome, Looked) and known.registrable and not outcome.registrable:

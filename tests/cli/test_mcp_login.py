@@ -1,0 +1,117 @@
+"""`rookery mcp login` and `logout`, as a person runs them."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from rookery.system.browser import open_browser
+from rookery.system.processes import MARKER
+from tests.cli.test_mcp import define
+from tests.support.callers import HANDSHAKE
+from tests.support.clients import soon
+from tests.support.house import ROOKERY, SECONDS, House, rookery
+from tests.support.requirements import requirement
+from tests.support.signin import Issuer, an_estate, browse
+from tests.support.user import user, user_environment
+from tests.upstreams.test_faults_remote import Remote
+
+pytestmark = [pytest.mark.anyio, requirement("hub.cli.verbs", "hub.signin.flow")]
+
+BROWSER = """
+import sys, urllib.request
+assert len(sys.argv) == 2
+urllib.request.urlopen(sys.argv[1]).read()
+"""
+
+
+@requirement("hub.signin.tokens")
+async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_does_neither(
+    house: House, tmp_path: Path
+) -> None:
+    (tmp_path / "browser.py").write_text(BROWSER)
+    env = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}"}
+    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
+        define(far={"url": estate.url})
+        done = await asyncio.to_thread(rookery, "mcp", "login", "far", env={MARKER: "another/1"})
+        assert done.returncode == 4 and "was started by Rookery" in done.stderr
+        assert estate.issuer.asked == []
+        done = await asyncio.to_thread(user, "mcp", "login", "far", env=env)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"signed in to far at {estate.issuer.url}; connected, 2 tools\n"
+        assert f"sign in at {estate.issuer.url.removeprefix('http://')}:" in done.stderr
+        called = await asyncio.to_thread(user, "mcp", "call", "far", "echo", "a=1")
+        assert called.returncode == 0 and '"a": 1' in called.stdout.replace("\\", "")
+        # What debug tells has no secret in it.
+        debugged = await asyncio.to_thread(user, "mcp", "debug", "far")
+        assert f"with a token from {estate.issuer.url}" in debugged.stdout
+        assert not any(token in debugged.stdout for token in estate.issuer.tokens)
+        log = (house.state / "logs" / "daemon.jsonl").read_text()
+        assert not any(token in log for token in estate.issuer.tokens)
+        done = await asyncio.to_thread(rookery, "mcp", "logout", "far", env={MARKER: "another/1"})
+        assert done.returncode == 4
+        assert (await asyncio.to_thread(user, "mcp", "logout", "far")).stdout == "signed out of far\n"
+        assert estate.issuer.tokens == {}
+        again = await asyncio.to_thread(user, "mcp", "logout", "far", "--json")
+        assert json.loads(again.stdout) == {"name": "far", "removed": False, "revoked": False}
+        debugged = await asyncio.to_thread(user, "mcp", "debug", "far")
+        assert debugged.returncode == 1 and f"{estate.issuer.url} would ask you" in debugged.stdout
+
+
+@requirement("hub.signin.addresses")
+async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_the_time_there_is(house: House) -> None:
+    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate, aiohttp.ClientSession() as http:
+        define(far={"url": estate.url})
+        done = await asyncio.to_thread(user, "mcp", "login", "far", "--no-browser", "--timeout", "1")
+        assert done.returncode == 124 and "nobody signed in within 1 s" in done.stderr
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await http.get(estate.issuer.registered[0]["redirect_uris"][0])
+        process = await asyncio.create_subprocess_exec(
+            ROOKERY,
+            *("mcp", "login", "far", "--no-browser"),
+            env=user_environment(),
+            cwd=os.environ["HOME"],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stderr is not None
+        line = b""
+        while b"/authorize?" not in line:
+            line = await soon(process.stderr.readline(), SECONDS)
+            assert line, "it ended"
+        back = await browse(http, line.decode().strip())
+        process.stdin.write(b"http://127.0.0.1:1/callback?code=x&state=y\n")
+        while b"of no use" not in line:
+            line = await soon(process.stderr.readline(), SECONDS)
+        process.stdin.write(f"{back}\n".encode())
+        out, _ = await soon(process.communicate(), SECONDS)
+        assert process.returncode == 0 and out.startswith(b"signed in to far")
+
+
+def test_s7_only_addresses_of_the_web_are_opened_and_no_shell_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(repr(sys.argv[2:]))"
+    monkeypatch.setenv("BROWSER", f'{sys.executable} -c "{script}" {told}')
+    for url in ("file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "--help", ""):
+        assert not open_browser(url)
+    url = f"https://a.example/?$(touch {tmp_path}/shell)&`id`;x"
+    os.mkfifo(told)
+    assert open_browser(url)
+    assert told.read_text() == repr([url])
+    assert not (tmp_path / "shell").exists()
+    monkeypatch.setenv("BROWSER", "/nowhere/at-all")
+    assert not open_browser(url)
+    monkeypatch.delenv("BROWSER")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    if sys.platform == "linux":
+        assert not open_browser(url)
