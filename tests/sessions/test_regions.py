@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.sessions.readiness import is_ready, last_words
+from rookery.sessions.readiness import is_ready, last_words, shows_another
 from rookery.sessions.records import MessageShown
 from rookery.sessions.regions import regions
 from rookery.sessions.screen import Cell, Cursor, Screen, Style
@@ -108,6 +108,22 @@ def test_a_screen_is_ready_when_the_conversation_stands_above_a_prompt() -> None
     assert not is_ready(recorded("home"), words) and is_ready(recorded("home"), last_words([]))
     assert is_ready(recorded("permission"), last_words([MessageShown(id="1", role="user", content="ask", time=1)]))
     assert not is_ready(Screen(20, 1, [[Cell()] * 20], Cursor(0, 0)), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("window", "title", "another"),
+    [
+        ("OC | a title", "a title", False),
+        ("OC | another", "a title", True),
+        (f"OC | {'y' * 37}…", "y" * 41, False),
+        (f"OC | {'y' * 37}…", "x" * 41, True),
+        ("OpenCode", "New session - 2026-11-16T11:39:32.743Z", False),
+        ("OpenCode", "a title", True),
+        ("", "a title", False),
+    ],
+)
+def test_whether_a_terminal_has_left_its_session_is_told_by_its_window(window: str, title: str, another: bool) -> None:
+    assert shows_another(window, title) is another
 
 
 @requirement("term.state.get")

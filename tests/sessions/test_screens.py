@@ -31,6 +31,12 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         await _is_driven(stage, session)
         await _is_waited_for(stage, session)
         await _asks(stage, session, workspace.path)
+        # Led elsewhere, that is said to the owner, and whoever sees one workspace alone sees the conversation.
+        await stage.sessions.press(session, keys=["ctrl+x", "n"])
+        assert (await stage.sessions.wait_for_screen(session, "Ask anything", LIMIT)).found
+        seen = await stage.sessions.screen(session)
+        assert seen.note is not None and "something else" in seen.note and seen.source == "terminal"
+        assert (await stage.sessions.screen(session, workspace.path)).source == "rendering"
         # Whoever waits for it when it is closed is told, and its process is gone by the answer.
         waiting = asyncio.ensure_future(stage.sessions.wait_for_screen(session, "never", LIMIT))
         assert await stage.sessions.terminals._seats[session].terminal.until(lambda: True, LIMIT)

@@ -1,4 +1,4 @@
-"""Whether a terminal shows its session: by what stands on the screen, since nothing tells."""
+"""Whether a terminal shows its session: by what stands on the screen, since nothing else tells."""
 
 import re
 from collections.abc import Sequence
@@ -9,6 +9,9 @@ from rookery.sessions.screen import Screen
 
 _WORD = re.compile(r"\w{3,}")
 _WORDS = 6
+# What OpenCode calls its window: by the session's title, cut where that is long, or by its own name if it has none yet.
+_TITLED, _CUT, _NAME = "OC | ", "…", "OpenCode"
+_UNTITLED = re.compile(r"(New|Child) session - \d{4}-")
 
 
 def last_words(messages: Sequence[MessageShown]) -> frozenset[str]:
@@ -27,3 +30,13 @@ def is_ready(screen: Screen, words: frozenset[str]) -> bool:
         return False
     text = screen.text
     return not words or any(word in text for word in words)
+
+
+def shows_another(window: str, title: str) -> bool:
+    """Whether a terminal has left the session of this title, as keys can make it: by what its window is called."""
+    if window == _NAME:
+        return _UNTITLED.match(title) is None
+    shown = window.removeprefix(_TITLED)
+    if shown == window:
+        return False
+    return not title.startswith(shown.removesuffix(_CUT)) if shown.endswith(_CUT) else shown != title

@@ -11,7 +11,7 @@ from rookery.sessions.finding import Finding, Found
 from rookery.sessions.following import Following
 from rookery.sessions.interface import COLUMNS, ROWS, Size, require_size
 from rookery.sessions.keys import pasted, pressed, typed
-from rookery.sessions.readiness import is_ready, last_words
+from rookery.sessions.readiness import is_ready, last_words, shows_another
 from rookery.sessions.records import Progress, Waited
 from rookery.sessions.regions import regions
 from rookery.sessions.rendering import render
@@ -77,7 +77,7 @@ class Screens(Waits):
         if terminal:
             try:
                 async with self._terminal(found, size) as (seat, late):
-                    return Seen(found, await seat.terminal.screen(), "terminal", late)
+                    return _still(found, await seat.terminal.screen(), late, scope)
             except RookeryError as error:
                 if error.code in _NOT_RENDERED:
                     raise
@@ -130,12 +130,12 @@ class Screens(Waits):
         found, wanted = await self._finding.find(id_, scope), self._patterns.compile(pattern)
         async with self._terminal(found, size) as (seat, _):
             terminal, news = seat.terminal, asyncio.Event()
-            last = [terminal.text]
+            last = [""]
 
             async def look() -> Waited | None:
                 if not terminal.alive:
                     return Waited(found=False, note="the terminal has ended")
-                last[0] = text = terminal.text
+                last[0] = text = terminal.text if _may_see(found, terminal.title, scope) else ""
                 match = await wanted.search(text)
                 return Waited(found=True, match=match, screen=text) if match is not None else None
 
@@ -168,10 +168,26 @@ class Screens(Waits):
         if await _shows(terminal, frozenset(), _START_SECONDS) is None:
             said = _squeezed(terminal.text) if terminal.alive else "it has ended"
             raise RookeryError("agent-unavailable", f"OpenCode's interface does not show: {said or 'it is blank'}")
+        late = None
         if await _shows(terminal, words, _SETTLE_SECONDS) is None:
-            return "the conversation may not be on the screen yet"
+            late = "the conversation may not be on the screen yet"
+        # Whoever comes next does not wait once more for what may be drawn in a way that is not known.
         seat.ready = True
-        return None
+        return late
+
+
+def _still(found: Found, screen: Screen, late: str | None, scope: Path | None) -> Seen:
+    """What a terminal shows, and a note if that is no longer its session."""
+    message = "its terminal was led to something else with keys"
+    if not _may_see(found, screen.title, scope):
+        raise RookeryError("agent-unavailable", message)
+    another = shows_another(screen.title, found.session.title)
+    return Seen(found, screen, "terminal", message if another else late)
+
+
+def _may_see(found: Found, window: str, scope: Path | None) -> bool:
+    """What else the owner has led it to is for the owner's eyes only."""
+    return scope is None or not shows_another(window, found.session.title)
 
 
 async def _shows(terminal: Terminal, words: frozenset[str], seconds: float) -> bool | None:

@@ -75,6 +75,10 @@ class Terminal:
     def text(self) -> str:
         return self._emulator.text
 
+    @property
+    def title(self) -> str:
+        return self._emulator.title
+
     def now(self) -> "Screen":
         """As it is, perhaps in the middle of a frame."""
         self._require_open()

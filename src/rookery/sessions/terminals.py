@@ -28,6 +28,7 @@ class Seat:
         self.terminal, self._leave = terminal, leave
         self.users = 0
         self.used = now
+        self._leaving = False
         # Whether its conversation was on the screen.
         self.ready = False
         # Who sets its size looks at it before somebody else does so.
@@ -37,7 +38,12 @@ class Seat:
         """How long it may still stand idle."""
         return idle_seconds if self.users else self.used + idle_seconds - now
 
+    @property
+    def usable(self) -> bool:
+        return self.terminal.alive and not self._leaving
+
     async def close(self) -> None:
+        self._leaving = True
         self._leave()
         await self.terminal.close()
 
@@ -66,7 +72,7 @@ class Terminals:
     async def used(self, life: Life, session: str, size: Size | None = None) -> AsyncGenerator[Seat]:
         """The terminal of a session, started if there is none, of this size; not ended before the end of the block."""
         seat = self._seats.get(session)
-        if seat is None or not seat.terminal.alive:
+        if seat is None or not seat.usable:
             async with self._turn:
                 seat = await self._seat(life, session, size or (COLUMNS, ROWS))
         seat.users += 1
@@ -96,7 +102,7 @@ class Terminals:
 
     async def _seat(self, life: Life, session: str, size: Size) -> Seat:
         seat = self._seats.get(session)
-        if seat is not None and seat.terminal.alive:
+        if seat is not None and seat.usable:
             return seat
         if self._closed or self._most == 0:
             raise RookeryError("agent-unavailable", "no terminals are run here", "sessions.terminals says how many")
