@@ -35,6 +35,6 @@ class ShotRoutes:
             scale=int(scale) if scale is not None else 1,
         )
         if flag(request, "json"):
-            return answer(shot.told(data=True))
+            return answer(shot.whole())
         headers = {"X-Rookery-Source": shot.seen.source, "X-Rookery-Session": shot.seen.found.id}
         return Response(shot.picture.data, media_type=shot.picture.media_type, headers=headers)

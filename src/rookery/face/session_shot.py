@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from rookery.face.session_waits import SessionWaits
-from rookery.sessions.shot_records import Screenshot
+from rookery.sessions.shot_records import ScreenshotData
 from rookery.system.errors import RookeryError
 from rookery.system.files import write_atomic
 
@@ -22,7 +22,7 @@ class SessionPictures(SessionWaits):
         columns: int | None = None,
         rows: int | None = None,
         scale: int = 1,
-    ) -> Screenshot:
+    ) -> ScreenshotData:
         """A picture of what its terminal shows, as `data`, and written to `path`, whose ending tells the format.
 
         `source` is `rendering` where there is no terminal: then it is the conversation, drawn by Rookery.
@@ -31,7 +31,7 @@ class SessionPictures(SessionWaits):
         found = await self._ask(
             "GET",
             "/screenshot",
-            Screenshot,
+            ScreenshotData,
             format=format or ("svg" if ending else "png"),
             columns=str(columns) if columns is not None else None,
             rows=str(rows) if rows is not None else None,
@@ -40,7 +40,6 @@ class SessionPictures(SessionWaits):
         )
         if path is None:
             return found
-        assert found.data is not None
         try:
             await asyncio.to_thread(write_atomic, Path(path), found.data)
         except OSError as error:

@@ -6,7 +6,7 @@ from rookery.sessions.screen_records import Source
 
 
 class Screenshot(Answer, frozen=True, kw_only=True):
-    """A picture of a session's screen, `width` and `height` in pixels. `data` is there where it is asked for.
+    """A picture of a session's screen, `width` and `height` in pixels.
 
     `source` tells whether it is of OpenCode's own terminal or of a rendering of the conversation, and `note` why.
     """
@@ -22,4 +22,9 @@ class Screenshot(Answer, frozen=True, kw_only=True):
     size: int
     saved_to: str | None = None
     note: str | None = None
-    data: bytes | None = None
+
+
+class ScreenshotData(Screenshot, frozen=True, kw_only=True):
+    """The same with the picture itself; in JSON it is in base64."""
+
+    data: bytes

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from rookery.sessions.drawing import Format, Picture, check_size, drawn
 from rookery.sessions.interface import COLUMNS, ROWS, Size
 from rookery.sessions.screens import Seen
 from rookery.sessions.service import Sessions
-from rookery.sessions.shot_records import Screenshot
+from rookery.sessions.shot_records import Screenshot, ScreenshotData
 from rookery.system.errors import RookeryError
 
 
@@ -16,7 +18,7 @@ class Shot:
     seen: Seen
     picture: Picture
 
-    def told(self, *, saved_to: Path | None = None, data: bool = False) -> Screenshot:
+    def told(self, *, saved_to: Path | None = None) -> Screenshot:
         seen, picture = self.seen, self.picture
         return Screenshot(
             session_id=seen.found.id,
@@ -30,8 +32,10 @@ class Shot:
             size=len(picture.data),
             saved_to=str(saved_to) if saved_to is not None else None,
             note=seen.note,
-            data=picture.data if data else None,
         )
+
+    def whole(self) -> ScreenshotData:
+        return ScreenshotData(**msgspec.structs.asdict(self.told()), data=self.picture.data)
 
 
 async def shoot(
