@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from rookery.plugins import House, Plugin, RookeryError, SessionEvent
@@ -44,6 +45,20 @@ def test_a_plugin_holds_what_was_given_to_it_and_leaves_the_functions_as_they_ar
 def test_a_name_that_could_not_be_typed_or_kept_in_a_file_is_refused(name: str) -> None:
     with pytest.raises(RookeryError, match="is no name for"):
         Plugin(name)
+
+
+class Untold(msgspec.Struct):
+    """What no schema can be made of."""
+
+    lock: type[object]
+
+
+def test_what_could_not_be_shown_to_anybody_is_refused_when_it_is_written() -> None:
+    wrong: Any = 1.0
+    with pytest.raises(RookeryError, match="version and description are texts"):
+        Plugin("notify", version=wrong)
+    with pytest.raises(TypeError, match="Generating JSON schema"):
+        Plugin("notify").action("reset", takes=Untold)
 
 
 def _give(plugin: Plugin, what: str) -> None:

@@ -46,7 +46,8 @@ class Containment:
         self.last: Fault | None = None
         self._name, self._clock = name, clock
         self._aside = Aside(f"plugin {name}")
-        self._calls = TaskSet(f"plugin {name}")
+        # What is called of it; `tasks` are those that it starts itself.
+        self.calls = TaskSet(f"plugin {name}")
         self.tasks = PluginTasks(f"plugin {name}", self._crashed)
 
     async def call(
@@ -63,7 +64,7 @@ class Containment:
         Then it is cancelled, and nobody waits until it has heeded that. Where it `may_refuse`, a RookeryError of its
         own is raised as it is, and is no failure. What it answers is to be of the type `gives`, in plain data.
         """
-        task = self._calls.start(self._outcome(function, args), where)
+        task = self.calls.start(self._outcome(function, args), where)
         try:
             await asyncio.wait([task], timeout=seconds)
         finally:
@@ -86,7 +87,7 @@ class Containment:
     async def close(self) -> None:
         """End all that runs; what does not heed that is left behind."""
         self._aside.close()
-        for one in (self._calls, self.tasks):
+        for one in (self.calls, self.tasks):
             try:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await one.close()

@@ -11,7 +11,7 @@ Functions may be `async`, and then run in the loop, which they must not hold; pl
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -46,11 +46,16 @@ class Action:
     run: Function
     takes: type[msgspec.Struct] | None = None
     scoped: bool = False
+    # The JSON Schema of what it takes.
+    schema: Mapping[str, Any] | None = None
 
 
 class Plugin:
     def __init__(self, name: str, *, version: str = "", description: str = "") -> None:
         _require_name(name, "a plugin")
+        given: tuple[object, ...] = version, description
+        if not all(isinstance(one, str) for one in given):
+            raise RookeryError("invalid-input", f"plugin {name}: its version and description are texts", "quote them")
         self.name, self.version, self.description = name, version, description
         self.hooks: list[Hook] = []
         self.actions: dict[str, Action] = {}
@@ -87,8 +92,11 @@ class Plugin:
         if name in self.actions:
             raise RookeryError("invalid-input", f"plugin {self.name} has two actions {name!r}", "name one otherwise")
 
+        # Made now, so that what cannot be told of it is an error of whoever wrote it.
+        schema = msgspec.json.schema(takes) if takes is not None else None
+
         def added(run: F) -> F:
-            self.actions[name] = Action(name, description, run, takes, scoped)
+            self.actions[name] = Action(name, description, run, takes, scoped, schema)
             return run
 
         return added

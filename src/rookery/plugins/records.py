@@ -1,5 +1,6 @@
 """What every face answers of plugins."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import msgspec
@@ -25,7 +26,7 @@ class ActionShown(Answer, frozen=True, kw_only=True):
     name: str
     description: str = ""
     owner_only: bool = True
-    args: dict[str, Any] | None = None
+    args: Mapping[str, Any] | None = None
 
 
 class PluginShown(Answer, frozen=True, kw_only=True):

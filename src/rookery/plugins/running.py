@@ -54,7 +54,7 @@ class RunningPlugin:
         if self.plugin.starting is not None:
             await self._call("start", self.plugin.starting, self._house)
         if any(one.hook.name not in (BEFORE, AFTER) for one in self.hooks):
-            self.contained.tasks.start(self._tell_all(), "events")
+            self.contained.calls.start(self._tell_all(), "events")
 
     async def stop(self) -> None:
         try:
@@ -154,7 +154,7 @@ class RunningPlugin:
                 name=one.name,
                 description=one.description,
                 owner_only=not one.scoped,
-                args=msgspec.json.schema(one.takes) if one.takes is not None else None,
+                args=one.schema,
             )
             for one in self.plugin.actions.values()
         )
