@@ -25,7 +25,7 @@ def require_whole(screen: Screen) -> None:
 def test_it_says_in_its_first_line_that_it_is_a_rendering() -> None:
     screen = render([], INFO, 60, 10)
     assert screen.lines[0].strip() == SAYS
-    assert screen.lines[1] == "The tests · fix · idle"
+    assert screen.lines[1] == " The tests · fix · idle"
     assert "Nothing was said yet." in screen.text
     assert not screen.cursor.visible
     assert SAYS.startswith("A rendering of the conversation")

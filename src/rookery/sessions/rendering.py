@@ -24,7 +24,7 @@ def render(messages: Sequence[MessageShown], info: SessionInfo, columns: int, ro
     columns, rows = max(columns, NARROWEST), max(rows, LOWEST)
     title = info.title or info.id
     about = " · ".join(filter(None, (title, info.workspace, info.status, info.detail)))
-    head = [cells_of(f" {SAYS}".ljust(columns), _HEAD), cells_of(about, _FAINT), []]
+    head = [cells_of(f" {SAYS}".ljust(columns), _HEAD), cells_of(f" {about}", _FAINT), []]
     room = rows - len(head)
     lines: list[Row] = []
     for message in reversed(messages):
