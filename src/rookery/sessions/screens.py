@@ -122,13 +122,12 @@ class Screens(Waits):
         pattern: str,
         timeout: float = 30.0,
         *,
-        size: Size | None = None,
         scope: Path | None = None,
         progress: Progress | None = None,
     ) -> Waited:
         """Until what stands on the terminal of the session fits, now or after any frame that it draws."""
         found, wanted = await self._finding.find(id_, scope), self._patterns.compile(pattern)
-        async with self._terminal(found, size) as (seat, _):
+        async with self._terminal(found, None) as (seat, _):
             terminal, news = seat.terminal, asyncio.Event()
             last = [""]
 
