@@ -1,6 +1,7 @@
 """Tools that are looked for in plain words."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ SHELF = [
 )
 def test_a_tool_is_found_by_its_words_or_by_others_for_the_same(question: str, first: str) -> None:
     assert Index(SHELF).find(question, 5)[0] == first
+
+
+@requirement("hub.find.tool")
+def test_nine_of_ten_plain_questions_find_the_real_tool_that_they_are_about_among_the_first_five() -> None:
+    folder = Path(__file__).parents[2] / "bench" / "search"
+    shelves = json.loads((folder / "tools.json").read_text(encoding="utf-8"))
+    questions = json.loads((folder / "queries.json").read_text(encoding="utf-8"))
+    tools = [(server, one) for server, shelf in shelves.items() for one in shelf["tools"]]
+    assert len(shelves) >= 10 and len(questions) == 100
+    listed = [Listed(f"{server}/{one['name']}", server, one["name"], json.dumps(one).encode()) for server, one in tools]
+    index = Index(listed)
+    missed = [question for question, wanted in questions.items() if not {*index.find(question, 5)} & {*wanted}]
+    assert len(missed) <= 10, missed
 
 
 def test_no_more_are_found_than_asked_for_and_none_that_has_nothing_to_do_with_it() -> None:
