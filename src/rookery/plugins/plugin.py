@@ -53,7 +53,7 @@ class Action:
 class Plugin:
     def __init__(self, name: str, *, version: str = "", description: str = "") -> None:
         _require_name(name, "a plugin")
-        given: tuple[object, ...] = version, description
+        given: list[Any] = [version, description]
         if not all(isinstance(one, str) for one in given):
             raise RookeryError("invalid-input", f"plugin {name}: its version and description are texts", "quote them")
         self.name, self.version, self.description = name, version, description
