@@ -57,3 +57,15 @@ async def test_a_program_that_asks_for_json_is_told_nothing_else() -> None:
         telling.line("x")
         telling.detail("y")
     assert stream.getvalue() == ""
+
+
+class Closed(io.StringIO):
+    def write(self, s: str) -> int:
+        raise OSError("nobody reads it")
+
+
+async def test_a_terminal_that_was_closed_keeps_nothing_from_being_done() -> None:
+    done = list[str]()
+    async with Telling(Closed()).step("One"):
+        done.append("One")
+    assert done == ["One"]

@@ -41,6 +41,10 @@ class House:
         except Failure as failure:
             raise RookeryError(failure.code, failure.message, failure.remedy) from None
 
+    @property
+    def is_starting(self) -> bool:
+        return self._starting is not None and not self._starting.done()
+
     async def stop(self) -> None:
         """End it in order; one that does not end is forced, and what a killed one left behind is ended too."""
         if self._starting is not None:

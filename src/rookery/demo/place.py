@@ -21,6 +21,7 @@ _LOCK = "demo.lock"
 # What the user has set for their own Rookery, OpenCode and git is not meant for this one.
 _NOT_TAKEN = ("ROOKERY_", "CODEHYDRA_", "OPENCODE_", "GIT_")
 _HOMES = frozenset({f"XDG_{kind}_HOME" for kind in ("CONFIG", "DATA", "STATE", "CACHE")})
+_FIRST_PORT = 23_000
 # Nothing is asked of the network: the scripted model is all there is.
 _OFFLINE = dict.fromkeys(
     (f"OPENCODE_DISABLE_{what}" for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")), "1"
@@ -56,6 +57,8 @@ class Place:
         ours = {"HOME": str(self.home), "ROOKERY_HOME": str(self.state), "TMPDIR": str(self.temporary), "PATH": search}
         # A Rookery that was installed for its user alone is found by HOME otherwise.
         ours |= {"PYTHONUSERBASE": site.getuserbase()} | _OFFLINE
+        # Those that others like to have are left to them.
+        ours["ROOKERY_ENDPOINTS_FIRST_PORT"] = str(_FIRST_PORT)
         # Paths that are shown are short.
         ours["ROOKERY_WORKTREES_PATH"] = str(self.folder / "workspaces" / "{name}")
         return found | ours | ({"ROOKERY_AGENTS_VERSION": version} if version == ON_PATH else {})

@@ -160,6 +160,9 @@ class Demo:
                 self._touring.cancel()
             return
         if self._house is not None:
+            if self._house.is_starting:
+                # It could not be found yet, and would come to life after us. That takes a moment only.
+                return
             self._house.force()
         if self._place is not None and not self._options.keep:
             self._place.remove()

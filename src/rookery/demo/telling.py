@@ -1,6 +1,7 @@
 """What a demo tells while it goes on: a line a step, what happens in it, and how long it takes."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -77,5 +78,7 @@ class Telling:
 
     def _put(self, text: str) -> None:
         if not self._silent:
-            self._stream.write(text)
-            self._stream.flush()
+            # A terminal that was closed keeps nothing from being ended in order.
+            with contextlib.suppress(OSError):
+                self._stream.write(text)
+                self._stream.flush()
