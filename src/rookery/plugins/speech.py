@@ -51,8 +51,9 @@ class Speech:
             return
         if part.type == "text" and origin is None:
             message = self._message(session, part.message)
-            message.texts[part.id] = cut(part.text or "")
-            yield from self._whole(message)
+            if not message.told:
+                message.texts[part.id] = cut(part.text or "")
+                yield from self._whole(message)
         elif part.type == "tool" and part.state is not None:
             yield from self._tool(session, part, part.state.status, origin)
 
