@@ -178,6 +178,6 @@ def test_the_loop_goes_on_while_pictures_are_drawn() -> None:
 def test_pillow_is_not_there_before_the_first_picture() -> None:
     import subprocess
 
-    code = "import rookery.sessions.drawing, sys; print('PIL' in sys.modules)"
+    code = "import rookery.daemon.composition, sys; print('PIL' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.strip() == "False"
