@@ -44,7 +44,7 @@ def terminals(colony: Colony) -> list[psutil.Process]:
     return found
 
 
-@requirement("term.state.get", "term.real.tui", "term.close.killed", "session.face.all")
+@requirement("term.state.get", "term.real.tui", "term.close.killed")
 async def test_d05_f01_every_face_shows_the_terminal_and_it_goes_with_a_daemon_that_is_killed() -> None:
     async with a_driven_colony("fix") as (colony, (path,)):
         begun = await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": "Seen"})

@@ -135,10 +135,12 @@ class Terminal:
         self._tell()
 
     async def close(self) -> None:
-        """End its program and all that this has started."""
-        if self._child is not None:
-            await self._child.stop()
-        self._release()
+        """End its program and all that this has started, also if whoever wants that goes away meanwhile."""
+        try:
+            if self._child is not None:
+                await self._child.stop()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         if not self._closed:

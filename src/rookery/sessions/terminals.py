@@ -165,8 +165,10 @@ class Terminals:
 
     async def _leave(self, session: str) -> None:
         if (seat := self._seats.get(session)) is not None:
-            await seat.close()
-            del self._seats[session]
+            try:
+                await seat.close()
+            finally:
+                self._seats.pop(session, None)
 
 
 def _ends(event: Event, session: str) -> bool:
