@@ -31,7 +31,7 @@ SCRIPT = {
         {"when": "Starting boulder test", "step": [{"say": "I have begun."}]},
         {"when": "Plan it", "step": [todo("pending"), {"say": "Everything is complete."}]},
         {
-            "when": {"regex": "(?s)ENFORCEMENT 1 of .*work left: 1 todo is open: write the test"},
+            "when": {"regex": '(?s)ENFORCEMENT 1 of .*work left: 1 todo is open: "write the test"'},
             "step": [todo("completed"), {"say": "There is more to do next."}],
         },
         {"when": "BOULDER ENFORCEMENT", "step": [{"say": "I go on."}]},
@@ -140,5 +140,5 @@ async def _is_told_on_the_command_line(colony: Colony, path: Path, session: str)
     assert session in table and "STOPPED" in table
     log = json.loads((await colony.cli("boulder", "log", session, "--json", cwd=path)).stdout)
     assert [(one["what"], one["iteration"]) for one in log] == [("enforced", 1), ("complete", 1), ("stop", 1)]
-    assert "1 todo is open: write the test" in log[0]["why"] and log[0]["who"].endswith("for the workspace")
+    assert '1 todo is open: "write the test"' in log[0]["why"] and log[0]["who"].endswith("for the workspace")
     assert "write the test" in (await colony.cli("boulder", "log", cwd=path)).stdout

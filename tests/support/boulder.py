@@ -227,13 +227,20 @@ class Rolling:
 
 @asynccontextmanager
 async def rolling(
-    store: Path, *sessions: Told, limits: Limits | None = None, checks: str = "", clock: SetClock | None = None
+    store: Path,
+    *sessions: Told,
+    limits: Limits | None = None,
+    checks: str = "",
+    clock: SetClock | None = None,
+    played: Played | None = None,
 ) -> AsyncGenerator[Rolling]:
     """With one session in a workspace, and the clock at a thousand seconds."""
     if clock is None:
         clock = SetClock()
         clock.now = 1000.0
-    played, files, tasks = Played(*(sessions or [Told(ONE)])), Files(), TaskSet("boulder")
+    crashed: list[BaseException] = []
+    played = played or Played(*(sessions or [Told(ONE)]))
+    files, tasks = Files(), TaskSet("boulder", lambda name, error: crashed.append(error))
     kept = Store(store)
     await kept.open()
     boulder = Boulder(kept, files, limits or Limits(), checks, SetAlarms)
@@ -252,6 +259,8 @@ async def rolling(
         await made.plugin.starting(house)
         yield made
         await made.plugin.stopping(house)
+        if crashed:
+            raise crashed[0]
     finally:
         await tasks.close()
         await kept.close()

@@ -193,6 +193,21 @@ async def test_state_switches_and_what_was_spent_outlive_the_daemon(store: Path)
         assert len(it.one.sent) == 1 and await it.gates() == ["budget"]
 
 
+async def test_a_turn_that_the_daemons_end_has_cut_off_does_not_hold_it_back_for_ever(store: Path) -> None:
+    async with rolling(store) as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        it.clock.now += 1
+        await it.session("busy")
+        clock = it.clock
+    async with rolling(store, clock=clock) as it:
+        it.one.messages.append(MessageShown(id="msg_old", role="assistant", content=MORE, time=0))
+        await it.session("idle", found=True)
+        await it.pass_(60)
+        assert len(it.one.sent) == 1 and (await it.of())["iteration"] == 2
+
+
 async def test_sessions_of_old_times_do_not_begin_to_work_because_their_workspace_is_switched_on(store: Path) -> None:
     async with rolling(store, Told(ONE), Told(TWO), Told("ses_there", ELSEWHERE)) as it:
         for id_ in (ONE, TWO, "ses_there"):
@@ -224,5 +239,6 @@ async def test_a_session_that_is_closed_or_works_for_another_one_is_left_alone(s
         await it.session("closed")
         await it.pass_(1000)
         assert not it.one.sent and not it.boulder.keeper.live and not len(it.boulder.keeper.alarms)
+        assert (await it.state())["sessions"] == {}
         with pytest.raises(RookeryError, match="no session"):
             await it.act("pause", sessionId="ses_child")

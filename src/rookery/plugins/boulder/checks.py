@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rookery.plugins.boulder.gates import Work
+from rookery.system.clean import clean
 from rookery.system.errors import RookeryError
 
 _KINDS = "todos, plan:<file> or just:<task>"
@@ -86,14 +87,15 @@ def _left(open_: Sequence[str], one: str, where: str) -> Work:
     many = "boxes" if one == "box" else f"{one}s"
     if not open_:
         return Work(False, f"no {one} is open{where}")
-    shown = ", ".join(_short(words) for words in open_[:_SHOWN])
+    shown = ", ".join(f'"{_short(words)}"' for words in open_[:_SHOWN])
     more = f" and {len(open_) - _SHOWN} more" if len(open_) > _SHOWN else ""
     verb = f"{len(open_)} {one} is" if len(open_) == 1 else f"{len(open_)} {many} are"
     return Work(True, f"{verb} open{where}: {shown}{more}")
 
 
 def _short(words: str) -> str:
-    plain = " ".join(words.split())
+    """In one line, with nothing hidden, and with no quote that would end the one around it."""
+    plain = " ".join(clean(words).replace('"', "'").split())
     return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
 
 

@@ -29,6 +29,8 @@ class Hearing:
                 if not event.found:
                     live.idle_since = now
                     await self._becomes(live, moves.rests(live.kept, now))
+                else:
+                    await self._becomes(live, moves.found(live.kept))
             case "session.error" if event.aborted:
                 live.aborted_at = now
             case _:

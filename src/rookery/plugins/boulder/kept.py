@@ -34,6 +34,12 @@ def rests(kept: Kept, now: float) -> Kept:
     return replace(kept, last_activity=now, enforced=False)
 
 
+def found(kept: Kept) -> Kept:
+    """It is idle, and nobody knows since when: a turn that had begun has ended meanwhile."""
+    begun = kept.enforced and kept.last_activity > (kept.last_enforcement or 0)
+    return replace(kept, enforced=False) if begun else kept
+
+
 def spoken_to(kept: Kept, now: float) -> Kept:
     """Somebody else than boulder has said something: there is new work, and somebody who looks after it."""
     return replace(kept, last_activity=now, enforced=False, complete=None, failures=0, judged=kept.iteration)

@@ -115,11 +115,11 @@ class Boulder:
 
     async def state(self, scope: Path | None) -> dict[str, Any]:
         """The session enforced last, with `sessions` for all that it looks after, by their ids."""
-        keeper = self.keeper
-        seen = [one for one in keeper.live.values() if scope in (None, Path(one.path)) and self._looks_after(one)]
-        last = max(seen, key=lambda one: one.kept.last_enforcement or 0, default=None)
-        if last is not None and last.kept.last_enforcement is None:
-            last = max(seen, key=lambda one: one.kept.last_activity)
+        visible = [one for one in self.keeper.live.values() if scope in (None, Path(one.path))]
+        seen = [one for one in visible if one.there and self._looks_after(one)]
+        enforced = [one for one in visible if one.kept.last_enforcement is not None]
+        last = max(enforced, key=lambda one: one.kept.last_enforcement or 0, default=None)
+        last = last or max(seen, key=lambda one: one.kept.last_activity, default=None)
         nobody = GateShown(gate="off", reason="it looks after no session")
         top = self._shown(last) if last is not None else StateShown(budget=self._limits.budget, gates=(nobody,))
         return {**top.as_dict(), "sessions": {one.id: self._shown(one).as_dict() for one in seen}}
@@ -136,7 +136,7 @@ class Boulder:
     def _looks_after(self, live: Live) -> bool:
         switch = self.keeper.switch_of(live)
         on = switch is not None and switch.enabled
-        return live.kept.iteration > 0 or (on and live.there and live.facts(switch).touched)
+        return live.kept.iteration > 0 or (on and live.facts(switch).touched)
 
     def _shown(self, live: Live) -> StateShown:
         keeper = self.keeper
