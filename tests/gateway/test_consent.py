@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
-from tests.support.gateway import a_gateway
+from tests.support.gateway import a_gateway, write
 from tests.support.marionettes import Play, Theatre, text
 from tests.support.requirements import requirement
 from tests.support.rounds import ADA, NAME, asked, go_on, next_round
@@ -75,6 +75,17 @@ async def test_who_cannot_be_asked_is_told_how_to_allow_the_tool(era: str) -> No
             assert failure(denied) == "tool-denied" and '"one__echo": "allow"' in words(denied)
             assert caller.asked == []
         assert all(one.all("tools/call") == [] for one in gateway.theatre.of("one"))
+
+
+@requirement("guard.policy.ask")
+async def test_a_yes_does_not_outrank_a_rule_that_came_meanwhile() -> None:
+    async with a_gateway(lambda theatre: theatre.servers("one"), permission=RULES) as gateway:
+        caller = await gateway.caller()
+        first = await caller.call("one__echo")
+        write(gateway.theatre.servers("one"), permission={"*": "deny"})
+        await gateway.hub.files.read_again()
+        denied = await go_on(caller, first, dict.fromkeys(asked(first), YES), "one__echo")
+        assert failure(denied) == "tool-denied" and '"*": "deny"' in words(denied)
 
 
 @requirement("guard.policy.ask")

@@ -1,6 +1,7 @@
 """A tool that the policy wants to be asked about: its user is, where the client can do that."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -34,8 +35,8 @@ class _Answer(msgspec.Struct):
     content: _Content | None = None
 
 
-async def refused(call: Call, target: Target, seconds: float) -> str:
-    """Why the tool is not to be run; nothing where it is."""
+async def refused(call: Call, target: Target, seconds: float, now: Callable[[], Target | None]) -> str:
+    """Why the tool is not to be run; nothing where it is. `now` tells of it as it is when its user has answered."""
     if target.verdict.action == "deny" or not call.askable or not able(call, _METHOD, {}):
         return target.verdict.why
     try:
@@ -46,7 +47,12 @@ async def refused(call: Call, target: Target, seconds: float) -> str:
     except WireError as error:
         told = visible(error.message)[:_LONGEST_SHOWN]
         return f"The tool {target.public} was not run: its user was to be asked, and the client refused: {told}"
-    return "" if _is_yes(answer) else f"The tool {target.public} was not run: its user did not allow it. {_ONLY_IF}"
+    if not _is_yes(answer):
+        return f"The tool {target.public} was not run: its user did not allow it. {_ONLY_IF}"
+    found = now()
+    if found is None:
+        return f"The tool {target.public} was not run: it is no longer there."
+    return found.verdict.why if found.verdict.action == "deny" else ""
 
 
 def _question(call: Call, target: Target) -> dict[str, Any]:

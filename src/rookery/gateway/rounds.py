@@ -35,6 +35,7 @@ class Rounds:
         self._asked: dict[str, tuple[Ask, asyncio.Future[Raw]]] = {}
         self._numbers = itertools.count(1)
         self._news = asyncio.Event()
+        self._telling = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._ripe = False
         self._attend(call)
@@ -45,8 +46,9 @@ class Rounds:
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         """Between two requests there is nobody to tell."""
-        if self._request is not None:
-            await self._request.notify(method, params)
+        async with self._telling:
+            if self._request is not None:
+                await self._request.notify(method, params)
 
     async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
         found = await self.ask_raw(asks)
@@ -76,7 +78,9 @@ class Rounds:
             while not self._work.done():
                 open_now = self._open()
                 if open_now and self._ripe:
-                    return open_now
+                    # What is being said to this request comes before its end.
+                    async with self._telling:
+                        return open_now
                 self._ripe = False
                 if open_now:
                     self._ripen()

@@ -105,8 +105,10 @@ class View:
         target = self._table(call.session).tools.get(name) or await self._look(call, "tools", name)
         if target is None:
             raise self._nothing(call, f"there is no tool {name}")
-        if target.verdict.action != "allow" and (why := await refused(call, target, self._turns.seconds)):
-            return denied(target, why)
+        if target.verdict.action != "allow":
+            why = await refused(call, target, self._turns.seconds, lambda: self._table(call.session).tools.get(name))
+            if why:
+                return denied(target, why)
         work = self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name)
         return await counted(target, work)
 
