@@ -6,13 +6,16 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from rookery.system import places
-from tests.support.callers import MODERN, told
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.callers import HANDSHAKE, MODERN, failure, told, words
+from tests.support.clients import Asked, Out, Scripted, soon
+from tests.support.gateway import Gateway, a_gateway, write
+from tests.support.marionettes import text
 from tests.support.requirements import requirement
-from tests.support.signin import an_estate, browse, follow
+from tests.support.signin import Issuer, an_estate, browse, follow
 from tests.upstreams.test_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
@@ -64,3 +67,99 @@ async def test_s2_s9_a_server_that_needs_auth_is_used_after_a_sign_in_and_no_mor
         assert "rookery mcp login far" in str(await caller.call("far__echo"))
         sent = [asked.headers.get("authorization") for asked in estate.at_server.asked[before:]]
         assert set(sent) <= {None}
+
+
+@requirement("hub.signin.flow")
+async def test_s10_a_call_that_wants_more_than_was_granted_fails_alone_until_its_user_grants_it() -> None:
+    remote, scopes = Remote(HANDSHAKE), {"": "basic", "hold": "basic write"}
+
+    async def answer(asked: Asked, out: Out) -> None:
+        await out.json(asked.result(text("done")))
+
+    remote.on_call = answer
+    async with an_estate(remote, scopes=scopes) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
+        caller = await gateway.caller()
+        await login(gateway)
+        found = await caller.call("far__hold")
+        assert failure(found) == "needs-auth"
+        assert "sign in again, and allow what it asks for: rookery mcp login far" in words(found)
+        assert await gateway.status("far") == "connected"
+        assert words(await caller.call("far__echo")) == "done"
+        await login(gateway)
+        assert [asked["scope"] for asked in estate.issuer.asked] == ["basic", "basic write"]
+        assert len(estate.issuer.registered) == 1
+        assert words(await caller.call("far__hold")) == "done"
+        # What is over for good is asked for again, by everybody at once and for nothing.
+        estate.issuer.refuses_renewal = 400
+        estate.issuer.tokens.clear()
+        found = await caller.call("far__echo")
+        assert failure(found) == "needs-auth" and "rookery mcp login far" in words(found)
+        await gateway.becomes("far", "needs_auth")
+        assert len(estate.issuer.exchanged) == 3
+        assert "rookery mcp login far" in str(await caller.call("far__echo"))
+        assert len(estate.issuer.exchanged) == 3
+
+
+@requirement("hub.signin.flow")
+async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in() -> None:
+    issuer = Issuer(said={"registration_endpoint": None})
+    async with an_estate(Remote(HANDSHAKE), issuer) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
+        await (await gateway.caller()).tools()
+        error = await gateway.becomes("far", "needs_client_registration")
+        assert error is not None and '"oauth": {"clientId"' in error
+        status, found = await gateway.rest("POST", "/api/mcp/far/login")
+        assert (status, found["error"]["code"]) == (409, "needs-client-registration")
+        debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
+        assert "no client can be registered" in str(debugged["steps"])
+        mine = {"url": estate.url, "oauth": {"clientId": "mine", "clientSecret": "{env:FAR_SECRET}"}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FAR_SECRET", "not-in-any-file")
+            write({"far": mine})
+            await gateway.becomes("far", "pending", "needs_auth")
+            assert (await login(gateway))[1]["status"] == "connected"
+        assert issuer.exchanged[0]["client_secret"] == "not-in-any-file"
+        assert all("not-in-any-file" not in file.read_text() for file in kept())
+
+
+@requirement("hub.signin.flow")
+async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another() -> None:
+    async with an_estate(Remote(HANDSHAKE)) as estate:
+        servers = {
+            "far": {"url": estate.url},
+            "own": {"url": estate.url, "headers": {"Authorization": "Bearer mine"}},
+            "off": {"url": estate.url, "oauth": False},
+        }
+        async with Scripted(Remote()) as plain, a_gateway(servers | {"plain": {"url": plain.url}}) as gateway:
+            for name in ("own", "off", "plain"):
+                status, found = await gateway.rest("POST", f"/api/mcp/{name}/login")
+                assert (status, found["error"]["code"]) == (400, "invalid-input"), found
+            assert "Authorization header" in str((await gateway.rest("POST", "/api/mcp/off/debug"))[1]["remedy"])
+            assert (await gateway.rest("GET", "/api/mcp/far/login"))[0] == 400
+            for seconds in (0, -1, 1e9):
+                assert (await gateway.rest("POST", "/api/mcp/far/login", {"seconds": seconds}))[0] == 400
+            _, first = await gateway.rest("POST", "/api/mcp/far/login")
+            waiting = asyncio.create_task(gateway.rest("GET", "/api/mcp/far/login"))
+            assert first["redirect"].startswith("http://127.0.0.1:")
+            _, second = await gateway.rest("POST", "/api/mcp/far/login")
+            status, found = await soon(waiting)
+            assert (status, found["error"]["code"]) == (502, "sign-in-failed") and "another sign-in" in str(found)
+            assert second["redirect"] != first["redirect"]
+            await gateway.rest("DELETE", "/api/mcp/far/login")
+            for one in (first, second):
+                with pytest.raises(aiohttp.ClientConnectorError):
+                    await gateway.http.get(one["redirect"])
+
+
+@requirement("hub.signin.tokens")
+async def test_s9_a_sign_in_outlives_the_daemon_and_is_not_for_a_server_that_moved() -> None:
+    async with an_estate(Remote(HANDSHAKE)) as estate, an_estate(Remote(HANDSHAKE)) as other:
+        async with a_gateway({"far": {"url": estate.url}}) as gateway:
+            await login(gateway)
+        async with a_gateway({"far": {"url": estate.url}}) as gateway:
+            caller = await gateway.caller()
+            assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
+            write({"far": {"url": other.url}})
+            await gateway.hub.files.read_again()
+            await gateway.rest("POST", "/api/mcp/far/connect")
+            assert await gateway.status("far") == "needs_auth"
+        assert {asked.headers.get("authorization") for asked in other.at_server.asked} == {None}

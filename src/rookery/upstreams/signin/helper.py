@@ -58,7 +58,7 @@ class Helper:
         except TimeoutError:
             raise RookeryError("timeout", "the sign-in takes too long, and was ended") from None
         finally:
-            await child.stop()
+            await _end(child)
         if outcome is None:
             why = errors.text().strip().rpartition("\n")[2][:200]
             raise RookeryError("sign-in-failed", f"the process that signs in has ended early: {why}", "try again")
@@ -84,3 +84,12 @@ class Helper:
                 return told
             heard(told)
         return None
+
+
+async def _end(child: Child) -> None:
+    """For certain: whoever gives up in the middle of that waits for it all the same."""
+    try:
+        await child.stop()
+    except asyncio.CancelledError:
+        await child.stop()
+        raise
