@@ -26,7 +26,10 @@ from rookery.daemon.known import Known, known_settings
 from rookery.daemon.session_settings import SessionAgent
 from rookery.toolsets.hub import hub
 from rookery.toolsets.project import project_toolset
+from rookery.toolsets.prompts import Prompt
 from rookery.toolsets.session import session_toolset
+from rookery.toolsets.session_plugins import plugin_tools
+from rookery.toolsets.session_shot import ShotCalls
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.gate import OPEN
 
@@ -39,6 +42,7 @@ SHOWN_LINES = 40
 # The words for what a setting may hold.
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
 KINDS[dict[str, SessionAgent]] = "a table with a table for each name"
+KINDS[dict[str, dict[str, Any]]] = "a table with a table for each name"
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
@@ -162,8 +166,14 @@ def tools_page() -> Iterator[str]:
         "[troubleshooting](../guide/troubleshooting.md#error-codes)."
     )
     nothing = cast(Any, Mock())
-    sessions = session_toolset(nothing, None, nothing)
-    for toolset in (workspace_toolset(nothing, None), project_toolset(nothing, nothing), sessions, hub(nothing, nothing)):
+    more = [*ShotCalls(nothing, None, nothing).tools(), *plugin_tools(nothing, None, nothing)]
+    sessions = session_toolset(nothing, None, nothing, nothing, more)
+    for toolset in (
+        workspace_toolset(nothing, None),
+        project_toolset(nothing, nothing),
+        sessions,
+        hub(nothing, nothing),
+    ):
         yield f"## {toolset.name}"
         for entry in toolset.catalog.tools:
             definition = json.loads(bytes(entry.raw))
@@ -173,6 +183,14 @@ def tools_page() -> Iterator[str]:
         if toolset.resources:
             yield f"### Resources of {toolset.name}"
             yield "\n".join(f"- `{one.uri}`: {plain(one.description)}" for one in toolset.resources)
+        if toolset.prompts:
+            yield f"### Prompts of {toolset.name}"
+            yield "\n".join(f"- `{one.name}`: {plain(one.description)}{blanks(one)}" for one in toolset.prompts)
+
+
+def blanks(prompt: Prompt) -> str:
+    told = [f"`{one.name}` ({'required' if one.required else 'optional'}): {one.description}" for one in prompt.blanks]
+    return "".join(f"\n  - takes {one}" for one in told)
 
 
 def inputs(schema: dict[str, Any]) -> Iterator[str]:

@@ -108,7 +108,7 @@ async def play(it: Rolling, step: Step) -> None:
             await it.act(given_, sessionId=ONE)
 
 
-async def story(played: list[Step]) -> None:
+async def story(played: list[Step]) -> Judge:
     judge = Judge()
     with tempfile.TemporaryDirectory() as folder:
         async with rolling(Path(folder) / "db", played=judge) as it:
@@ -117,10 +117,12 @@ async def story(played: list[Step]) -> None:
                 judge.note(step)
                 await play(it, step)
                 assert (await it.of())["iteration"] == judge.spent
+    return judge
 
 
 @requirement("boulder.gates.hold", "boulder.control.actions")
 @settings(max_examples=40)
 @given(st.lists(steps, max_size=25))
 def test_nothing_is_ever_sent_through_a_closed_gate(played: list[Step]) -> None:
-    asyncio.run(story(played))
+    judge = asyncio.run(story(played))
+    assert judge.spent <= judge.tries
