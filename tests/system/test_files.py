@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.system.files import read_beneath, read_plain, read_secret, remove, write_atomic, write_secret
+from rookery.system.files import append_line, read_beneath, read_plain, read_secret, remove, write_atomic, write_secret
 from tests.support.small_disk import SmallDisk
 
 
@@ -151,3 +151,18 @@ def test_what_is_too_large_or_no_file_is_not_read_and_no_descriptor_stays_open(t
         with pytest.raises((FileNotFoundError, NotADirectoryError)):
             read_beneath(tmp_path, PurePath(name), 4)
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_lines_are_put_behind_each_other_for_the_owner_only_and_a_full_file_becomes_the_older_one(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "audit.log"
+    for number in range(3):
+        append_line(path, f"line {number} \udcff", largest=20)
+    assert path.read_text() == "line 2 \\udcff\n" and path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "audit.log.1").read_text() == "line 0 \\udcff\nline 1 \\udcff\n"
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        append_line(path, "led astray")
+    assert not (tmp_path / "elsewhere").exists()
