@@ -121,7 +121,8 @@ def script() -> dict[str, Any]:
 def user_files(model_url: str) -> dict[str, str]:
     """The files of the demo's user, by their path in HOME: what `rookery mcp add` and OpenCode would have written."""
     server = {"command": [sys.executable, "-I", str(_HERE / "tickets.py")]}
-    opencode = {**opencode_config(model_url), "autoupdate": False, "share": "disabled"}
+    # Nobody undoes anything here, and snapshots for that cost more than the rest of a turn.
+    opencode = {**opencode_config(model_url), "autoupdate": False, "share": "disabled", "snapshot": False}
     # With these OpenCode takes its plugin package for installed, and needs no network for it.
     package = {"dependencies": {"@opencode-ai/plugin": PINNED}}
     lock = {"name": "demo", "lockfileVersion": 3, "packages": {"": package}}
