@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from rookery.gateway.parking import Parking
 from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
 from rookery.wire.calls import RunningCall
 from rookery.wire.jsonrpc import WireError
 from rookery.wire.provider import Ask, Call, Client
@@ -141,6 +142,17 @@ async def test_what_belongs_to_a_connection_or_a_place_that_is_gone_is_given_up(
         await asyncio.sleep(0)
         assert [work.cancelled for work in works] == [True, True, False]
         assert await parking.go_on(HERE, next_call(asked)) == {"done": 1}
+
+
+async def test_a_call_that_is_cancelled_before_it_has_begun_leaves_nothing() -> None:
+    async with a_parking() as (parking, _):
+        work = Work()
+        tasks = TaskSet("test")
+        task = tasks.start(parking.begin(HERE, a_call(), work), "call")
+        await asyncio.sleep(0)  # it has a task of its own now, which has not begun
+        await parking.close()
+        await asyncio.wait([task])
+        assert task.cancelled() and not work.cancelled and len(parking) == 0
 
 
 async def test_what_ends_while_nobody_waits_is_kept_until_its_client_comes() -> None:

@@ -39,7 +39,7 @@ class Rounds:
         self._timer: asyncio.TimerHandle | None = None
         self._ripe = False
         self._attend(call)
-        self._work = tasks.start(_outcome(work(self)), call.method)
+        self._work = tasks.start(_outcome(work, self), call.method)
         self._work.add_done_callback(lambda _: self._news.set())
 
     # ---- what answers it sees
@@ -135,9 +135,9 @@ class Rounds:
         self._news.set()
 
 
-async def _outcome(work: Coroutine[Any, Any, Result]) -> tuple[Result | None, Exception | None]:
+async def _outcome(work: Work, call: Call) -> tuple[Result | None, Exception | None]:
     """An error is what the call comes to, and no crash of the task."""
     try:
-        return await work, None
+        return await work(call), None
     except Exception as error:
         return None, error
