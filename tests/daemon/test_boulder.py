@@ -75,6 +75,24 @@ async def test_a_switch_is_for_a_project_or_a_workspace_that_there_is() -> None:
             await ground.subject("workspace", str(Path.home()))
 
 
+async def test_what_is_asked_of_it_is_told_to_everybody_who_watches() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with a_gateway(None, app) as gateway:
+        await gateway.parts.plugins.start()
+        try:
+            asked = {"args": {"workspace": str(app), "checks": "todos"}}
+            status, told = await gateway.rest("POST", "/api/plugins/boulder/actions/on", asked)
+            assert status == 200 and told["result"]["sessions"] == {}
+            (event,) = gateway.events.of("boulder.on")
+            assert (event["who"], event["workspace"]) == ("owner", str(app)) and "todos" in event["why"]
+            _, listed = await gateway.rest("GET", "/api/plugins")
+            (shown,) = [one for one in listed if one["name"] == "boulder"]
+            assert {one["name"] for one in shown["actions"]} >= {"on", "off", "pause", "resume", "stop", "reset"}
+            assert {one["name"] for one in shown["actions"] if not one["ownerOnly"]} == {"status", "log"}
+        finally:
+            await gateway.parts.plugins.stop()
+
+
 def test_no_repository_gives_boulder_a_setting_or_switches_it_on() -> None:
     found = {key: known for key, known in known_settings().items() if key.startswith("boulder.")}
     assert found and not [key for key, known in found.items() if known.project]

@@ -24,6 +24,7 @@ from rookery.system.tasks import TaskSet
 from tests.support.clock import SetClock
 
 if TYPE_CHECKING:
+    from rookery.plugins.boulder.book import Line
     from rookery.sessions.service import Sessions
 
 WORKSPACE, ELSEWHERE = "/work/fix", "/work/other"
@@ -142,6 +143,8 @@ class Rolling:
     def __init__(self, house: House, boulder: Boulder, played: Played, files: Files, clock: SetClock) -> None:
         self.house, self.boulder, self.played, self.files, self.clock = house, boulder, played, files, clock
         self.plugin = boulder_plugin(boulder)
+        # The lines of the log, as they were written.
+        self.told: list[Line] = []
         played.tell = self._hear
 
     @property
@@ -243,7 +246,8 @@ async def rolling(
     files, tasks = Files(), TaskSet("boulder", lambda name, error: crashed.append(error))
     kept = Store(store)
     await kept.open()
-    boulder = Boulder(kept, files, limits or Limits(), checks, SetAlarms)
+    told: list[Line] = []
+    boulder = Boulder(kept, files, limits or Limits(), checks, told.append, SetAlarms)
     house = House(
         plugin="boulder",
         sessions=cast("Sessions", played),
@@ -254,6 +258,7 @@ async def rolling(
         log=logging.getLogger("rookery.plugins.boulder"),
     )
     made = Rolling(house, boulder, played, files, clock)
+    made.told = told
     try:
         assert made.plugin.starting is not None and made.plugin.stopping is not None
         await made.plugin.starting(house)

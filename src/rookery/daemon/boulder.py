@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
+import msgspec
+
 from rookery.daemon.boulder_settings import Boulder as BoulderSettings
 from rookery.daemon.files import FilesService
 from rookery.daemon.lookup import WorkspaceLookup
 from rookery.files.reading import read
 from rookery.files.recipes import Justfile
+from rookery.plugins.boulder.book import Line
 from rookery.plugins.boulder.gates import Limits
 from rookery.plugins.boulder.service import Boulder
 from rookery.plugins.boulder.switches import Level
+from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from rookery.workspaces.projects import Projects
@@ -17,12 +21,21 @@ from rookery.workspaces.record import as_text
 
 
 def boulder(
-    settings: BoulderSettings, store: Store, files: FilesService, lookup: WorkspaceLookup, projects: Projects
+    settings: BoulderSettings,
+    store: Store,
+    files: FilesService,
+    lookup: WorkspaceLookup,
+    projects: Projects,
+    events: Bus,
 ) -> Boulder:
     limits = Limits(
         settings.idle_seconds, settings.cooldown_seconds, settings.abort_seconds, settings.failures, settings.budget
     )
-    return Boulder(store, BoulderGround(files, lookup, projects), limits, settings.checks)
+
+    def told(line: Line) -> None:
+        events.publish(f"boulder.{line.what}", **msgspec.to_builtins(line))
+
+    return Boulder(store, BoulderGround(files, lookup, projects), limits, settings.checks, told)
 
 
 class BoulderGround:

@@ -85,7 +85,7 @@ class Composition:
         self.gateway.toolsets.append(self.files.toolset)
         self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        rolling = boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects)
+        rolling = boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects, events)
         # Plugins of our own.
         self.builtins = [boulder_plugin(rolling)]
         self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, rolling)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rookery.plugins.boulder.book import MOST_LINES, Line
@@ -89,6 +90,7 @@ async def test_every_enforcement_and_every_order_is_written_down_with_who_when_a
         assert lines[1]["at"] == enforced * 1000 and "not said that all is done" in lines[1]["why"]
         assert lines[0]["why"] == f"for the workspace {WORKSPACE}, checks: todos"
         assert [one["what"] for one in await it.act("log", sessionId=ONE, limit=1)] == ["stop"]
+        assert msgspec.to_builtins(it.told) == lines
 
 
 async def test_the_log_keeps_the_newest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What boulder keeps in the store: switches, what it knows of sessions, and a log of all that it did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -33,8 +33,10 @@ class _Db(Protocol):
 
 
 class Book:
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    """`told` is called with every line of the log, once it is kept."""
+
+    def __init__(self, store: Store, told: Callable[[Line], None]) -> None:
+        self._store, self._told = store, told
 
     async def switches(self) -> list[Switch]:
         sql = "SELECT level, subject, enabled, checks, at FROM boulder_switches ORDER BY at"
@@ -56,6 +58,7 @@ class Book:
             _log(db, line)
 
         await self._store.write(work)
+        self._told(line)
 
     async def keep(self, session: str, workspace: str, kept: Kept, at: float, line: Line | None = None) -> None:
         """With a line of the log it is kept for certain when this returns: what was spent is not spent again."""
@@ -72,6 +75,8 @@ class Book:
             )
 
         await self._store.write(work, durable=line is not None)
+        if line is not None:
+            self._told(line)
 
     async def lines(self, limit: int, session: str | None = None, workspace: str | None = None) -> list[Line]:
         """The newest, in the order in which they were written; of one session, or of one workspace's."""

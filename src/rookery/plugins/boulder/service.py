@@ -28,13 +28,22 @@ Told = Callable[[str, str], None]
 
 
 class Boulder:
-    """Heard and asked through its plugin, once that has started. `alarms` are for tests to set the time themselves."""
+    """Heard and asked through its plugin, once that has started. `told` is called with every line of its log.
+
+    `alarms` are for tests to set the time themselves.
+    """
 
     def __init__(
-        self, store: Store, ground: Ground, limits: Limits, checks: str, alarms: type[Alarms] = Alarms
+        self,
+        store: Store,
+        ground: Ground,
+        limits: Limits,
+        checks: str,
+        told: Callable[[Line], None],
+        alarms: type[Alarms] = Alarms,
     ) -> None:
         read_checks(checks)
-        self._book, self._ground, self._limits, self._checks = Book(store), ground, limits, checks
+        self._book, self._ground, self._limits, self._checks = Book(store, told), ground, limits, checks
         self._alarms = alarms
         self._listeners: dict[object, Told] = {}
         self._keeper: Keeper | None = None
