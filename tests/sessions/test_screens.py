@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rookery.sessions import terminals
+from rookery.sessions.interface import Interface
 from rookery.sessions.terminals import Terminals
 from rookery.system.errors import RookeryError
 from tests.support.agency import LIMIT
@@ -66,6 +68,14 @@ async def _is_rendered(stage: Driving, session: str) -> None:
     assert rendered.source == "rendering" and rendered.note is not None and "no terminal" in rendered.note
     assert (rendered.columns, rendered.rows) == (80, 20) and "Good morning." in rendered.text
     stage.sessions.terminals = with_terminals
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminals, "Interface", _ends_at_once)
+        rendered = await stage.sessions.screen(session)
+    assert rendered.source == "rendering" and rendered.note is not None and "does not show" in rendered.note
+
+
+def _ends_at_once(opencode: Path, url: str, password: str, user: dict[str, str]) -> Interface:
+    return Interface(Path("/bin/false"), url, password, user)
 
 
 async def _is_seen(stage: Driving, session: str) -> int:

@@ -160,6 +160,21 @@ async def test_one_that_ends_by_itself_is_started_again_by_the_next_who_wants_it
         assert await pool.pid("ses_1") != first
 
 
+async def test_one_that_was_ended_tells_so_whatever_is_asked_of_it(tmp_path: Path) -> None:
+    async with a_pool(tmp_path) as pool, pool.terminals.used(pool.life, "ses_1") as seat:
+        terminal = seat.terminal
+        waiting = asyncio.ensure_future(terminal.until(lambda: None, SECONDS))
+        await pool.terminals.end("ses_1")
+        assert await waiting is None and not terminal.alive
+        for ask in (lambda: terminal.text, lambda: terminal.title, terminal.now, lambda: terminal.write(b"x")):
+            with pytest.raises(RookeryError, match="has ended"):
+                ask()
+        for wait in (terminal.screen(), terminal.resize((80, 20), 1)):
+            with pytest.raises(RookeryError, match="has ended"):
+                await wait
+        await terminal.close()
+
+
 @requirement("term.close.killed")
 async def test_d18_whoever_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     """At any await of a start, of a use and of an end."""

@@ -31,9 +31,9 @@ class Cells:
 
     def __init__(self, ghostty: Ghostty, terminal: Any) -> None:
         self._lib, self._ffi, self._check, self._terminal = ghostty.lib, ghostty.ffi, ghostty.check, terminal
-        self._state = self._made("GhosttyRenderState", self._lib.ghostty_render_state_new)
-        self._rows = self._made("GhosttyRenderStateRowIterator", self._lib.ghostty_render_state_row_iterator_new)
-        self._cells = self._made("GhosttyRenderStateRowCells", self._lib.ghostty_render_state_row_cells_new)
+        self._state: Any = self._made("GhosttyRenderState", self._lib.ghostty_render_state_new)
+        self._rows: Any = self._made("GhosttyRenderStateRowIterator", self._lib.ghostty_render_state_row_iterator_new)
+        self._cells: Any = self._made("GhosttyRenderStateRowCells", self._lib.ghostty_render_state_row_cells_new)
         # Where the library puts its answers: making these takes longer than asking.
         new, sized = self._ffi.new, ghostty.core.init_sized
         self._colours, self._style = sized("GhosttyRenderStateColors"), sized("GhosttyStyle")
@@ -47,9 +47,13 @@ class Cells:
         self._kept = []
 
     def close(self) -> None:
+        """Whoever reads afterwards fails, and does not read what is no longer there."""
+        if self._state is None:
+            return
         self._lib.ghostty_render_state_row_cells_free(self._cells[0])
         self._lib.ghostty_render_state_row_iterator_free(self._rows[0])
         self._lib.ghostty_render_state_free(self._state[0])
+        self._state = self._rows = self._cells = None
 
     def read(self, count: int) -> list[tuple[Cell, ...]]:
         """All rows, from the top."""

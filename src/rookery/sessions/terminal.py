@@ -69,24 +69,23 @@ class Terminal:
 
     @property
     def size(self) -> Size:
-        return self._emulator.size
+        return self._shown.size
 
     @property
     def text(self) -> str:
-        return self._emulator.text
+        return self._shown.text
 
     @property
     def title(self) -> str:
-        return self._emulator.title
+        return self._shown.title
 
     def now(self) -> "Screen":
         """As it is, perhaps in the middle of a frame."""
-        self._require_open()
-        return self._emulator.screen()
+        return self._shown.screen()
 
     async def screen(self) -> "Screen":
         """A frame that is whole."""
-        await self.until(lambda: not self._emulator.drawing or None, _FRAME_SECONDS)
+        await self.until(lambda: not self._shown.drawing or None, _FRAME_SECONDS)
         return self.now()
 
     async def until(self, look: Callable[[], T | None], seconds: float) -> T | None:
@@ -116,7 +115,7 @@ class Terminal:
 
     @property
     def pastes(self) -> bool:
-        return self._emulator.pastes
+        return self._shown.pastes
 
     async def resize(self, size: Size, seconds: float) -> None:
         """Waits until it is drawn in its new size."""
@@ -124,7 +123,7 @@ class Terminal:
         if require_size(size) != self.size:
             self._emulator.resize(*size)
             self._pty.resize(*size)
-            await self.until(lambda: (not self._emulator.drawing and self._emulator.painted) or None, seconds)
+            await self.until(lambda: (not self._shown.drawing and self._shown.painted) or None, seconds)
 
     # ---- its end
 
@@ -148,6 +147,11 @@ class Terminal:
             self._pty.close()
             self._emulator.close()
             self._tell()
+
+    @property
+    def _shown(self) -> Emulator:
+        self._require_open()
+        return self._emulator
 
     def _require_open(self) -> None:
         if self._closed:
