@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.sessions.readiness import is_ready, last_words, shows_another
+from rookery.sessions.readiness import is_ready, last_words, may_be_ready, shows_another
 from rookery.sessions.records import MessageShown
 from rookery.sessions.regions import regions
 from rookery.sessions.screen import Cell, Cursor, Screen, Style
@@ -106,6 +106,7 @@ def test_a_screen_is_ready_when_the_conversation_stands_above_a_prompt() -> None
     assert words == {"Good", "morning"} and last_words(said[:1]) == {"hello"}
     assert is_ready(recorded("toast"), words)
     assert not is_ready(recorded("home"), words) and is_ready(recorded("home"), last_words([]))
+    assert may_be_ready(" Good evening ", words) and not may_be_ready("\n \n", frozenset())
     assert is_ready(recorded("permission"), last_words([MessageShown(id="1", role="user", content="ask", time=1)]))
     assert not is_ready(Screen(20, 1, [[Cell()] * 20], Cursor(0, 0)), frozenset())
 

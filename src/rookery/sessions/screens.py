@@ -11,7 +11,7 @@ from rookery.sessions.finding import Finding, Found
 from rookery.sessions.following import Following
 from rookery.sessions.interface import COLUMNS, ROWS, Size, require_size
 from rookery.sessions.keys import pasted, pressed, typed
-from rookery.sessions.readiness import is_ready, last_words, shows_another
+from rookery.sessions.readiness import is_ready, last_words, may_be_ready, shows_another
 from rookery.sessions.records import Progress, Waited
 from rookery.sessions.regions import regions
 from rookery.sessions.rendering import render
@@ -190,7 +190,10 @@ def _may_see(found: Found, window: str, scope: Path | None) -> bool:
 
 
 async def _shows(terminal: Terminal, words: frozenset[str], seconds: float) -> bool | None:
-    return await terminal.until(lambda: is_ready(terminal.now(), words) or None, seconds)
+    def look() -> bool | None:
+        return (may_be_ready(terminal.text, words) and is_ready(terminal.now(), words)) or None
+
+    return await terminal.until(look, seconds)
 
 
 def _squeezed(text: str) -> str:
