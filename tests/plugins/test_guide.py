@@ -40,7 +40,7 @@ async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tm
             assert (await registry.passed(call)).arguments == wanted
         assert await running.trigger(running.plugin.actions["reset"], {}, None) == {"forgotten": 3}
         shown = await registry.shown(Key("app-1", "turns"), None)
-        assert (shown.failures, shown.state) == (0, ("turns", "all"))
+        assert shown is not None and (shown.failures, shown.state) == (0, ("turns", "all"))
 
 
 def test_the_guide_names_every_hook_with_its_event() -> None:

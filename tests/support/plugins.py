@@ -39,7 +39,9 @@ async def a_registry(
 
 
 async def shown(registry: Registry, name: str) -> PluginShown:
-    return await registry.shown(Key(None, name), None)
+    found = await registry.shown(Key(None, name), None)
+    assert found is not None
+    return found
 
 
 def idle(session: str = "ses_1", project: str = "app-1", **more: Any) -> SessionEvent:

@@ -134,7 +134,10 @@ class Registry:
             if project is None or key.project in (None, project)
         }
 
-    async def shown(self, key: Key, scope: Path | None) -> PluginShown:
+    async def shown(self, key: Key, scope: Path | None) -> PluginShown | None:
+        """None where it has just ended."""
+        if key not in self._running:
+            return None
         running, origin = self._running[key]
         last = running.contained.last
         try:

@@ -53,11 +53,12 @@ class Plugins:
         notes, seen = await self._sources.notes(), await self._seen(scope)
         turn = asyncio.Semaphore(_AT_ONCE)
 
-        async def told(key: Key) -> PluginShown:
+        async def told(key: Key) -> PluginShown | None:
             async with turn:
-                return msgspec.structs.replace(await self._registry.shown(key, scope), note=notes.get(key))
+                found = await self._registry.shown(key, scope)
+                return msgspec.structs.replace(found, note=notes.get(key)) if found is not None else None
 
-        return [*await asyncio.gather(*map(told, seen)), *others]
+        return [*filter(None, await asyncio.gather(*map(told, seen))), *others]
 
     # ---- state
 
