@@ -114,6 +114,16 @@ async def test_a_check_that_cannot_be_made_spends_nothing_and_says_why(tmp_path:
         assert len(it.one.sent) == 1
 
 
+@pytest.mark.anyio
+async def test_checks_that_are_wrong_in_the_settings_spend_nothing_and_say_so(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db", checks="todo") as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn("Much is left.")
+        await it.pass_(1000)
+        state = await it.of()
+        assert not it.one.sent and state["checks"] == "todo" and "no check of boulder" in state["gates"][0]["reason"]
+
+
 @requirement("boulder.complete.checks")
 @pytest.mark.anyio
 async def test_where_nothing_is_declared_the_last_words_decide(tmp_path: Path) -> None:

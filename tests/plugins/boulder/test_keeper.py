@@ -221,6 +221,8 @@ async def test_sessions_of_old_times_do_not_begin_to_work_because_their_workspac
         await it.pass_(1000)
         sent = {id_: len(one.sent) for id_, one in it.played.sessions.items()}
         assert sent == {ONE: 1, TWO: 0, "ses_there": 0}
+        await it.act("on", workspace=WORKSPACE)
+        assert "untouched" not in await it.gates(ONE) and "untouched" in await it.gates(TWO)
         await it.act("off", sessionId=ONE)
         await it.turn(MORE)
         await it.pass_(1000)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rookery.plugins.boulder import kept as moves, words
 from rookery.plugins.boulder.alarms import Alarms
 from rookery.plugins.boulder.book import Book, Line, What
-from rookery.plugins.boulder.checks import Checks, read_checks
+from rookery.plugins.boulder.checks import read_checks
 from rookery.plugins.boulder.deciding import Enforce, Look, Wait
 from rookery.plugins.boulder.gates import Limits, Work, budget_of
 from rookery.plugins.boulder.kept import Kept
@@ -54,9 +54,10 @@ class Keeper:
     def switch_of(self, live: Live) -> Switch | None:
         return self.switches.of(live.project, live.path, live.id)
 
-    def checks_of(self, live: Live) -> Checks:
+    def checks_of(self, live: Live) -> str:
+        """As they are written, which may be wrong in the settings."""
         switch = self.switch_of(live)
-        return read_checks(switch.checks if switch is not None and switch.checks is not None else self.checks)
+        return switch.checks if switch is not None and switch.checks is not None else self.checks
 
     # ---- what changes
 
@@ -117,7 +118,8 @@ class Keeper:
         """What is left to do; None where nothing is to be done about it now."""
         before = live.kept
         try:
-            seen = await look(self._house.sessions, self._ground, live.id, live.path, self.checks_of(live))
+            checks = read_checks(self.checks_of(live))
+            seen = await look(self._house.sessions, self._ground, live.id, live.path, checks)
         except RookeryError as error:
             live.untold = Work(None, error.message)
             return None

@@ -42,7 +42,6 @@ class Boulder:
         told: Callable[[Line], None],
         alarms: type[Alarms] = Alarms,
     ) -> None:
-        read_checks(checks)
         self._book, self._ground, self._limits, self._checks = Book(store, told), ground, limits, checks
         self._alarms = alarms
         self._listeners: dict[object, Told] = {}
@@ -90,10 +89,13 @@ class Boulder:
             raise RookeryError("invalid-input", "a budget is that of one session", "name a session")
         _require_budget(budget)
         keeper = self.keeper
-        switch = Switch(level, subject, on, declared, keeper.now())
+        before = keeper.switches.get(level, subject)
+        # Who says it once more does not lose what it looks after already.
+        at = before.at if on and before is not None and before.enabled else keeper.now()
+        switch = Switch(level, subject, on, declared, at)
         path = live.path if live is not None else subject if level == "workspace" else ""
         told = f"for the {level} {subject}" + (f", checks: {declared or 'none'}" if declared is not None else "")
-        line = Line(round(switch.at * 1000, 3), "on" if on else "off", OWNER, live.id if live else "", path, 0, told)
+        line = Line(round(keeper.now() * 1000, 3), "on" if on else "off", OWNER, live.id if live else "", path, 0, told)
         await self._book.switch(switch, line)
         keeper.switches.set(switch)
         if live is not None and budget is not None:
@@ -149,7 +151,7 @@ class Boulder:
 
     def _shown(self, live: Live) -> StateShown:
         keeper = self.keeper
-        return live.shown(keeper.now(), keeper.switch_of(live), keeper.limits, str(keeper.checks_of(live)))
+        return live.shown(keeper.now(), keeper.switch_of(live), keeper.limits, keeper.checks_of(live))
 
     async def _of(self, session: str, scope: Path | None) -> Live:
         keeper, house = self.keeper, self._house

@@ -28,10 +28,10 @@ class Switches:
     def set(self, switch: Switch) -> None:
         self._all[switch.level, switch.subject] = switch
 
+    def get(self, level: Level, subject: str) -> Switch | None:
+        return self._all.get((level, subject))
+
     def of(self, project: str, workspace: str, session: str) -> Switch | None:
         subjects = {"session": session, "workspace": workspace, "project": project}
         found = (self._all.get((level, subjects[level])) for level in LEVELS)
         return next((one for one in found if one is not None), None)
-
-    def all(self) -> list[Switch]:
-        return list(self._all.values())
