@@ -148,6 +148,8 @@ class Caller:
             "list_plugins",
             "get_plugin_state",
             "trigger_plugin_action",
+            "get_tui_state",
+            "take_screenshot",
             "hub_find_tool",
         )
         return [one["name"] for one in await self.listed("tools") if not one["name"].startswith(ours)]
