@@ -2,10 +2,8 @@
 
 import logging
 
-from rookery.guard.terminal import require_person
+from rookery.api.plugins import require_outsider
 from rookery.system.errors import RookeryError
-from rookery.wire.gate import OWNER_LOCAL
-from rookery.wire.peers import calling_process, over_socket
 
 logger = logging.getLogger("rookery.daemon")
 
@@ -15,10 +13,8 @@ async def added_by_user() -> bool:
 
     An agent could otherwise forget a project, write what it likes into it, and add it again.
     """
-    if not over_socket():
-        return True
     try:
-        await require_person(OWNER_LOCAL, calling_process(), at_terminal=False)
+        await require_outsider()
     except RookeryError as error:
         logger.info("no plugin is approved by adding this project: %s", error.message)
         return False
