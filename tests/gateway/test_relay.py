@@ -136,12 +136,13 @@ async def asked(caller: Caller, server: Marionette, method: str, params: Message
 async def test_resources_prompts_and_completion_work_under_public_names(era: str) -> None:
     async with a_gateway(lambda theatre: {name: theatre.server(name, library()) for name in ("one", "two")}) as gateway:
         caller = await gateway.caller("/mcp", era)
-        uris = [resource["uri"] for resource in await caller.listed("resources")]
+        resources = await caller.listed_of_servers("resources")
+        uris = [resource["uri"] for resource in resources]
         assert uris == ["one+note://one", "one+note://two", "two+note://one", "two+note://two"]
-        assert (await caller.listed("resources"))[0]["x"] == 12345678901234567890
+        assert resources[0]["x"] == 12345678901234567890
         templates = [one["uriTemplate"] for one in await caller.listed("resourceTemplates")]
         assert templates[-2:] == ["one+note://{name}/text", "two+note://{name}/text"]
-        assert [one["name"] for one in await caller.listed("prompts")] == ["one__greet", "two__greet"]
+        assert [one["name"] for one in await caller.listed_of_servers("prompts")] == ["one__greet", "two__greet"]
         (two,) = gateway.theatre.of("two")
         for own in ("note://one", "note://ada/text", "note://never/listed"):
             content = {"uri": own, "text": "x", "y": 12345678901234567890}

@@ -159,6 +159,11 @@ class Caller:
         found = await self.ask(method)
         return found["result"][kind]
 
+    async def listed_of_servers(self, kind: str) -> list[Message]:
+        """All but those of our own toolsets."""
+        ours = ("boulder://", "test_boulder_")
+        return [one for one in await self.listed(kind) if not one.get("uri", one["name"]).startswith(ours)]
+
     async def post(self, message: Message) -> int:
         """Say something that gets no answer; the status."""
         async with self._posted(message) as answer:

@@ -138,7 +138,7 @@ async def test_lists_that_hang_do_not_add_up_and_do_not_hide_the_tools() -> None
         assert one.all("notifications/cancelled") == []
         assert "one__echo" in await listing
         assert await gateway.status("one") == "connected"
-        assert await caller.listed("prompts") == []
+        assert await caller.listed_of_servers("prompts") == []
 
 
 async def test_a_server_that_declares_logs_and_never_answers_about_them_is_not_waited_for() -> None:
@@ -156,7 +156,7 @@ async def test_a_server_that_offers_nothing_that_it_declared_is_of_use_all_the_s
     async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert "one__echo" in await caller.tools()
-        assert await caller.listed("resources") == []
+        assert await caller.listed_of_servers("resources") == []
         assert told(await caller.call("one__echo"))["server"] == "one"
 
 
