@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 from rookery.system.errors import RookeryError
+from rookery.system.priority import step_back
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.signin.callback import Callback, Place
 from rookery.upstreams.signin.messages import (
@@ -36,6 +37,8 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     errand = msgspec.json.decode(await reader.readline(), type=Errand)
+    if errand.mode in ("login", "look"):
+        step_back()  # a person is slower; who waits for a renewal is not
     tasks = TaskSet("sign-in")
     work = tasks.start(_do(errand, reader, tasks), errand.mode)
     try:
