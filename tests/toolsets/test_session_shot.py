@@ -66,6 +66,8 @@ async def test_a_session_is_pictured_on_every_face_and_saved_only_where_that_is_
         await _is_saved(colony, owner, path)
         await _is_refused(colony, owner, path)
         await _on_the_other_faces(colony, session, tmp_path)
+        # Whoever looks leaves nothing behind in the conversation.
+        assert [one.content for one in await session.messages()] == ["hello", "Good morning."]
         await session.close()
 
 
