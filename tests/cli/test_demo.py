@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rookery.system.lock import is_held
 from tests.support.driven import wait_for_line
 from tests.support.house import ROOKERY, SECONDS, alive
 from tests.support.requirements import requirement
@@ -57,10 +58,10 @@ def demo(temporary: Path, opencode: str | None, *words: str) -> subprocess.Compl
 
 
 @contextmanager
-def under_way(temporary: Path) -> Generator["subprocess.Popen[bytes]"]:
+def under_way(temporary: Path, *words: str) -> Generator["subprocess.Popen[bytes]"]:
     """A demo whose agents never come to listen, at the step that waits for them."""
     process = subprocess.Popen(
-        [ROOKERY, "demo"],
+        [ROOKERY, "demo", *words],
         env=environment(temporary, "exec sleep 1000"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -96,14 +97,16 @@ def test_a_step_that_fails_is_named_with_the_reason_and_the_logs_and_all_else_is
 
 
 def test_ctrl_c_in_the_middle_ends_it_all_also_where_two_run_at_once(temporary: Path) -> None:
-    with under_way(temporary) as one, under_way(temporary) as other:
+    with under_way(temporary) as one, under_way(temporary, "--keep") as other:
         assert len(list(temporary.iterdir())) == 2
         os.killpg(one.pid, signal.SIGINT)
         assert one.wait(SECONDS) == 130
-        assert len(list(temporary.iterdir())) == 1
+        (kept,) = temporary.iterdir()
         other.terminate()
         assert other.wait(SECONDS) == 143
-    assert list(temporary.iterdir()) == []
+    # No later demo takes it for one that was killed.
+    assert (kept / "greeter" / "greet.py").is_file() and not (kept / "demo.lock").exists()
+    assert not is_held(kept / "state" / "daemon.lock")
 
 
 def test_a_second_ctrl_c_forces_the_end(temporary: Path) -> None:
