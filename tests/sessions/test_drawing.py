@@ -90,6 +90,11 @@ def test_a_missing_glyph_is_a_box_as_wide_as_its_character() -> None:
     assert colours(made, 0) != colours(made, 4)
 
 
+def test_what_the_italic_font_lacks_is_drawn_in_the_plain_one() -> None:
+    made = image(screen([*cells_of("★"), *cells_of("★", Style(italic=True)), Cell("\U0001f600")]))
+    assert colours(made, 0) == colours(made, 1) != colours(made, 2)
+
+
 def test_what_combines_is_drawn_with_its_character() -> None:
     made = image(screen([*cells_of("e"), Cell("e\u0301"), Cell("e\ufe0f")]))
     assert colours(made, 1)[BACKGROUND] < colours(made, 0)[BACKGROUND]

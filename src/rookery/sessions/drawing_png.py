@@ -85,13 +85,13 @@ def _tile(text: str, look: Look, cells: int, scale: int) -> Image.Image:
     if text == " " and not (look.underline or look.strike):
         return image
     draw = ImageDraw.Draw(image)
-    font = _font(look.bold, look.italic, scale)
     shapes = glyphs.shapes(text, width, height)
-    if shapes is None and not _has(font, text[0]):
+    font = _font_with(text[0], look, scale)
+    if shapes is None and font is None:
         shapes = glyphs.missing(width, height)
     if shapes is not None:
         _shapes(image, shapes, look)
-    else:
+    elif font is not None:
         _letters(draw, text, font, look, width, scale)
     line = thickness(height)
     baseline = _font(False, False, scale).getmetrics()[0]
@@ -141,6 +141,12 @@ def _font(bold: bool, italic: bool, scale: int) -> ImageFont.FreeTypeFont:
     name = "DejaVuSansMono" + ("-Oblique" if italic else "-Bold" if bold else "") + ".ttf"
     with resources.as_file(resources.files("rookery.sessions") / "fonts" / name) as path:
         return ImageFont.truetype(path, FONT_SIZE * scale, layout_engine=ImageFont.Layout.BASIC)
+
+
+def _font_with(char: str, look: Look, scale: int) -> ImageFont.FreeTypeFont | None:
+    """The one of this look that has the character, or else the plain one, which has most."""
+    fonts = (_font(look.bold, look.italic, scale), _font(False, False, scale))
+    return next((font for font in fonts if _has(font, char)), None)
 
 
 @functools.lru_cache(maxsize=4096)
