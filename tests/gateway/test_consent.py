@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from mcp_types import methods
 
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
 from tests.support.gateway import a_gateway, write
@@ -57,6 +58,7 @@ async def test_the_user_is_asked_before_the_tool_is_called_and_only_a_yes_is_a_y
         assert told(await called(caller, YES, arguments=arguments))["arguments"] == arguments
         assert len(one.all("tools/call")) == 1
         question = caller.asked[-1]
+        methods.parse_server_request("elicitation/create", HANDSHAKE, question["params"])
         shown: str = question["params"]["message"]
         assert question["method"] == "elicitation/create" and 'one__echo of the MCP server "one"' in shown
         assert "/etc/" in shown and "\u202e" not in shown and "characters)" in shown and len(shown) < 3000

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from mcp_types import methods
 from msgspec import Raw
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
@@ -36,6 +37,7 @@ async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_cl
         ask(one, method=method)
         first = await running
         assert list(asked(first).values()) == [{"method": method, "params": question}]
+        methods.validate_server_result("tools/call", MODERN, first["result"])
         # Nobody hears this, and nothing comes of it.
         one.tell("notifications/progress", progressToken=token, progress=2)
         coming = go_on(caller, first, progressToken="second")
