@@ -79,8 +79,9 @@ def _ends_at_once(opencode: Path, url: str, password: str, user: dict[str, str])
 
 
 async def _is_seen(stage: Driving, session: str) -> int:
-    seen = await stage.sessions.screen()
+    seen = await stage.sessions.screen(progress=stage.progress)
     assert (seen.source, seen.session_id, seen.note) == ("terminal", session, None)
+    assert stage.told == ["OpenCode's interface starts"]
     assert "Good morning." in seen.text and "hello" in seen.text and seen.title.endswith("a session")
     assert (seen.columns, seen.rows, len(seen.lines)) == (120, 40, 40) and seen.runs is None
     prompt, status = seen.regions.prompt, seen.regions.status

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.sessions.asking import require_owner
@@ -11,12 +10,11 @@ from rookery.sessions.finding import Finding, Found
 from rookery.sessions.following import Following
 from rookery.sessions.interface import COLUMNS, ROWS, Size, require_size
 from rookery.sessions.keys import pasted, pressed, typed
-from rookery.sessions.readiness import is_ready, last_words, may_be_ready, shows_another
+from rookery.sessions.readiness import is_ready, last_words, may_be_ready
 from rookery.sessions.records import Progress, Waited
-from rookery.sessions.regions import regions
 from rookery.sessions.rendering import render
-from rookery.sessions.screen import Screen
-from rookery.sessions.screen_records import Regions, ScreenShown, Source, shown
+from rookery.sessions.screen_records import ScreenShown
+from rookery.sessions.seen import Seen, may_see, still
 from rookery.sessions.terminal import Terminal
 from rookery.sessions.terminals import Seat, Terminals
 from rookery.sessions.waits import Waits
@@ -30,20 +28,6 @@ _DRAW_SECONDS = 1.0
 _MESSAGES = 50
 # What a rendering would only hide.
 _NOT_RENDERED = ("invalid-input", "limit-reached", "session-not-found")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The screen of a session, as cells. `note` tells why it is a rendering, or what is not on it yet."""
-
-    found: Found
-    screen: Screen
-    source: Source
-    note: str | None = None
-
-    def told(self, *, colours: bool = False) -> ScreenShown:
-        parts = regions(self.screen) if self.source == "terminal" else Regions()
-        return shown(self.found.id, self.screen, self.source, parts, note=self.note, colours=colours)
 
 
 class Screens(Waits):
@@ -63,12 +47,20 @@ class Screens(Waits):
         size: Size | None = None,
         colours: bool = False,
         terminal: bool = True,
+        progress: Progress | None = None,
     ) -> ScreenShown:
         """What stands on a session's screen; without an id that of the session that was active last."""
-        return (await self.see(id_, scope, size=size, terminal=terminal)).told(colours=colours)
+        seen = await self.see(id_, scope, size=size, terminal=terminal, progress=progress)
+        return seen.told(colours=colours)
 
     async def see(
-        self, id_: str | None = None, scope: Path | None = None, *, size: Size | None = None, terminal: bool = True
+        self,
+        id_: str | None = None,
+        scope: Path | None = None,
+        *,
+        size: Size | None = None,
+        terminal: bool = True,
+        progress: Progress | None = None,
     ) -> Seen:
         """The same as cells. `size` is (columns, rows), None for what it is; without `terminal` it is a rendering."""
         found = await self.which(id_, scope)
@@ -76,8 +68,8 @@ class Screens(Waits):
         note = None
         if terminal:
             try:
-                async with self._terminal(found, size) as (seat, late):
-                    return _still(found, await seat.terminal.screen(), late, scope)
+                async with self._terminal(found, size, progress) as (seat, late):
+                    return still(found, await seat.terminal.screen(), late, scope)
             except RookeryError as error:
                 if error.code in _NOT_RENDERED:
                     raise
@@ -127,14 +119,14 @@ class Screens(Waits):
     ) -> Waited:
         """Until what stands on the terminal of the session fits, now or after any frame that it draws."""
         found, wanted = await self._finding.find(id_, scope), self._patterns.compile(pattern)
-        async with self._terminal(found, None) as (seat, _):
+        async with self._terminal(found, None, progress) as (seat, _):
             terminal, news = seat.terminal, asyncio.Event()
             last = [""]
 
             async def look() -> Waited | None:
                 if not terminal.alive:
                     return Waited(found=False, note="the terminal has ended")
-                last[0] = text = terminal.text if _may_see(found, terminal.title, scope) else ""
+                last[0] = text = terminal.text if may_see(found, terminal.title, scope) else ""
                 match = await wanted.search(text)
                 return Waited(found=True, match=match, screen=text) if match is not None else None
 
@@ -145,11 +137,15 @@ class Screens(Waits):
                 terminal.listeners.remove(news.set)
 
     @asynccontextmanager
-    async def _terminal(self, found: Found, size: Size | None) -> AsyncGenerator[tuple[Seat, str | None]]:
+    async def _terminal(
+        self, found: Found, size: Size | None, progress: Progress | None = None
+    ) -> AsyncGenerator[tuple[Seat, str | None]]:
         """That of a session once it shows the conversation, and what it does not show yet."""
         if size is not None:
             require_size(size)
         async with found.room.used() as life, self.terminals.used(life, found.id, size) as seat:
+            if progress is not None and not seat.ready:
+                await progress("OpenCode's interface starts")
             note = await self._ready(found, seat)
             if size is None:
                 yield seat, note
@@ -173,20 +169,6 @@ class Screens(Waits):
         # Whoever comes next does not wait once more for what may be drawn in a way that is not known.
         seat.ready = True
         return late
-
-
-def _still(found: Found, screen: Screen, late: str | None, scope: Path | None) -> Seen:
-    """What a terminal shows, and a note if that is no longer its session."""
-    message = "its terminal was led to something else with keys"
-    if not _may_see(found, screen.title, scope):
-        raise RookeryError("agent-unavailable", message)
-    another = shows_another(screen.title, found.session.title)
-    return Seen(found, screen, "terminal", message if another else late)
-
-
-def _may_see(found: Found, window: str, scope: Path | None) -> bool:
-    """What else the owner has led it to is for the owner's eyes only."""
-    return scope is None or not shows_another(window, found.session.title)
 
 
 async def _shows(terminal: Terminal, words: frozenset[str], seconds: float) -> bool | None:

@@ -7,7 +7,8 @@ import msgspec
 
 from rookery.sessions.drawing import Format, Picture, check_size, drawn
 from rookery.sessions.interface import COLUMNS, ROWS, Size
-from rookery.sessions.screens import Seen
+from rookery.sessions.records import Progress
+from rookery.sessions.seen import Seen
 from rookery.sessions.service import Sessions
 from rookery.sessions.shot_records import Screenshot, ScreenshotData
 from rookery.system.errors import RookeryError
@@ -47,11 +48,12 @@ async def shoot(
     size: Size | None = None,
     scale: int = 1,
     terminal: bool = True,
+    progress: Progress | None = None,
 ) -> Shot:
     """A picture of a session's screen; without an id of the session that was active last."""
     if size is not None:
         check_size(*size, scale)
-    seen = await sessions.see(id_, scope, size=size, terminal=terminal)
+    seen = await sessions.see(id_, scope, size=size, terminal=terminal, progress=progress)
     return Shot(seen, await drawn(seen.screen, format, scale))
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 from rookery.sessions.screen_records import ScreenShown
 from rookery.sessions.service import Sessions
 from rookery.sessions.shots import size_of
+from rookery.toolsets.session_calls import progress_of
 from rookery.toolsets.toolset import Tool
 from rookery.wire.provider import Call
 
@@ -42,4 +43,6 @@ class ScreenCalls:
 
     async def get(self, call: Call, given: GetTuiState) -> ScreenShown:
         size = size_of(given.columns, given.rows)
-        return await self._sessions.screen(given.sessionId, self._scope, size=size, colours=given.colours)
+        return await self._sessions.screen(
+            given.sessionId, self._scope, size=size, colours=given.colours, progress=progress_of(call)
+        )
