@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from rookery.demo import house as house_module
 from rookery.demo.house import House
 from rookery.system.lock import is_held
 from rookery.system.places import lock_file
@@ -20,6 +22,7 @@ async def test_it_is_started_told_of_and_ended(state: Path) -> None:
     await house.start(told.append)
     assert told[0] == "starting the daemon"
     assert is_held(lock_file(state))
+    assert house_of(state).port >= 24_000, "the usual ones are for the user's own"
     await house.stop()
     assert not is_held(lock_file(state))
     assert not (state / "daemon.json").exists()
@@ -51,3 +54,17 @@ async def test_one_that_was_killed_needs_no_ending(state: Path) -> None:
     await house.stop()
     assert not is_held(lock_file(state))
     assert os.environ["ROOKERY_HOME"] == str(state)
+
+
+async def test_a_port_that_is_taken_is_left_to_whoever_has_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        wanted = iter([port, house_module._PORTS[7]])
+        monkeypatch.setattr(house_module, "new_id", lambda: f"{next(wanted) - house_module._PORTS[0]:x}")
+        monkeypatch.setattr(house_module, "_PORTS", range(house_module._PORTS[0], 65_536))
+        house = House(state)
+        await house.start(lambda _: None)
+        assert house_of(state).port == house_module._PORTS[7]
+        await house.stop()

@@ -12,13 +12,29 @@ from rookery.cli.failure import Failure
 from rookery.cli.starting import start_daemon
 from rookery.system import processes
 from rookery.system.errors import RookeryError
+from rookery.system.ids import new_id
 from rookery.system.leftovers import Register, end_leftovers
 from rookery.system.lock import FileLock, is_held
 from rookery.system.places import lock_file
 
 _FORCED_SECONDS = 5.0
+# Not the usual ones, which the user's own daemon wants, and which clients have been told of.
+_PORTS, _TRIES = range(24_000, 25_000), 3
 # The second signal forces a daemon that is stopping.
 _ENDING = ((signal.SIGTERM, 60.0), (signal.SIGINT, _FORCED_SECONDS), (signal.SIGKILL, _FORCED_SECONDS))
+
+
+def _start(tell: Callable[[str], None]) -> None:
+    """On one of our ports; whether it is free is seen when it is bound."""
+    for left in reversed(range(_TRIES)):
+        port = _PORTS[int(new_id(), 16) % len(_PORTS)]
+        try:
+            start_daemon([f"--set=http.port={port}"], tell)
+        except Failure as failure:
+            if failure.code != "port-taken" or not left:
+                raise
+        else:
+            return
 
 
 class House:
@@ -35,7 +51,7 @@ class House:
         def told(text: str) -> None:
             loop.call_soon_threadsafe(tell, text)
 
-        self._starting = loop.run_in_executor(None, lambda: start_daemon(tell=told))
+        self._starting = loop.run_in_executor(None, _start, told)
         try:
             await asyncio.shield(self._starting)
         except Failure as failure:
