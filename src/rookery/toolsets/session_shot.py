@@ -17,6 +17,7 @@ from rookery.sessions.finding import Found
 from rookery.sessions.service import Sessions
 from rookery.sessions.shot_records import Screenshot
 from rookery.sessions.shots import Shot, format_of, shoot, size_of
+from rookery.toolsets.session_calls import progress_of
 from rookery.toolsets.toolset import Told, Tool
 from rookery.wire.provider import Call
 
@@ -69,14 +70,14 @@ class ShotCalls:
         found = await self._sessions.which(given.sessionId, self._scope)
         path = given.savePath
         if path is None:
-            return _told(await self._shot(found, given))
+            return _told(await self._shot(call, found, given))
         async with self._place(found, path) as root:
             # Before a terminal is started for nothing.
             require_place(root, path)
-            shot = await self._shot(found, given)
+            shot = await self._shot(call, found, given)
             return _told(shot, await asyncio.to_thread(save, root, path, shot.picture.data, is_ours))
 
-    async def _shot(self, found: Found, given: TakeScreenshot) -> Shot:
+    async def _shot(self, call: Call, found: Found, given: TakeScreenshot) -> Shot:
         return await shoot(
             self._sessions,
             found.id,
@@ -84,6 +85,7 @@ class ShotCalls:
             format=format_of(given.format, given.savePath),
             size=size_of(given.columns, given.rows),
             scale=int(given.scale),
+            progress=progress_of(call),
         )
 
     @asynccontextmanager
