@@ -1,6 +1,7 @@
 """A child on a terminal of ours."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -12,6 +13,7 @@ import pytest
 
 from rookery.system.child import Child
 from rookery.system.environment import allowed
+from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.pty import Pty
 from rookery.system.spawn import Spawner
@@ -111,6 +113,16 @@ async def test_it_is_hung_up_when_our_end_is_gone() -> None:
         pty.close()
         await asyncio.to_thread(wait_dead, child.pid)
         assert not alive(child.pid)
+
+
+async def test_where_the_system_has_no_terminal_left_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "openpty", none_left)
+    with pytest.raises(RookeryError, match="No space left") as caught:
+        Pty(80, 24, Drawn())
+    assert caught.value.code == "spawn-failed" and caught.value.remedy
 
 
 async def test_typing_blindly_into_a_child_that_never_reads_takes_no_memory_without_end() -> None:

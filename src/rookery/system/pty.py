@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rookery.system.child import Child
+from rookery.system.errors import RookeryError
 from rookery.system.pipes import Feed, PipeReader, PipeWriter
 from rookery.system.spawn import Spawner
 
@@ -21,7 +22,11 @@ class Pty:
     """`feed` is given what the child draws. Each end is closed once: by `close`."""
 
     def __init__(self, columns: int, rows: int, feed: Feed) -> None:
-        ours, self._theirs = os.openpty()
+        try:
+            ours, self._theirs = os.openpty()
+        except OSError as error:
+            message = f"the system gives no terminal: {error.strerror}"
+            raise RookeryError("spawn-failed", message, "close some, or raise how many files may be open") from error
         self._name = os.ttyname(self._theirs)
         # Kept open, so that what was drawn last is not lost with the child.
         self._ours = ours
