@@ -37,7 +37,10 @@ class Askers:
 
 
 async def played(times: list[int], said: list[bool]) -> tuple[Any, int]:
-    """The result, and how many questions there were, for a client that answers what it is asked where `said` has a yes, and tries every state a second time."""
+    """The result, and how many questions there were.
+
+    The client answers what it is asked where `said` has a yes, and tries every state a second time.
+    """
     parking, askers, turns = Parking(), Askers(times), iter(said)
     result: Any = await parking.begin(HERE, a_call(), askers)
     keys: set[str] = set()
