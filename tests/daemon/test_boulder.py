@@ -1,5 +1,6 @@
 """What boulder asks of workspaces: plans through the sandbox, and tasks of approved justfiles."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rookery.daemon.boulder import BoulderGround
 from rookery.daemon.known import known_settings
 from rookery.system.ids import project_id
+from tests.support.clients import LIMIT
 from tests.support.driving import refusal
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
@@ -19,7 +21,7 @@ JUSTFILE = "good:\n    @true\nbad:\n    @exit 3\nslow:\n    @sleep 600\n[confirm
 
 def ground_of(gateway: Gateway) -> BoulderGround:
     parts = gateway.parts
-    return BoulderGround(parts.files, parts.gateway.lookup, parts.projects)
+    return BoulderGround(parts.files, parts.gateway.lookup, parts.projects, gateway.events)
 
 
 @requirement("boulder.complete.checks")
@@ -89,6 +91,30 @@ async def test_what_is_asked_of_it_is_told_to_everybody_who_watches() -> None:
             (shown,) = [one for one in listed if one["name"] == "boulder"]
             assert {one["name"] for one in shown["actions"]} >= {"on", "off", "pause", "resume", "stop", "reset"}
             assert {one["name"] for one in shown["actions"] if not one["ownerOnly"]} == {"status", "log"}
+        finally:
+            await gateway.parts.plugins.stop()
+
+
+async def test_what_was_switched_on_is_not_on_for_another_one_in_its_place() -> None:
+    app = make_repository(Path.home() / "src" / "app")
+    async with a_gateway(None, app) as gateway:
+        await gateway.parts.plugins.start()
+        try:
+            made = (await gateway.rest("POST", "/api/workspaces", {"name": "fix", "wait": True}))[1]
+            for args in ({"workspace": made["path"]}, {"project": "app"}):
+                await gateway.rest("POST", "/api/plugins/boulder/actions/on", {"args": args})
+            place = f"/api/workspaces/{project_id(app)}/fix"
+            assert (await gateway.rest("DELETE", f"{place}?wait=true"))[0] in (200, 202)
+            assert (await gateway.rest("DELETE", f"/api/projects/{project_id(app)}"))[0] == 200
+            async with asyncio.timeout(LIMIT):
+                while len(gateway.events.of("boulder.off")) < 2:
+                    gateway.events.more.clear()
+                    await gateway.events.more.wait()
+            gone = {one["why"] for one in gateway.events.of("boulder.off")}
+            subjects = f"workspace {made['path']}", f"project {project_id(app)}"
+            assert gone == {f"for the {one}, which is gone" for one in subjects}
+            book = gateway.parts.sessions._boulder._book
+            assert await book.switches() == []
         finally:
             await gateway.parts.plugins.stop()
 

@@ -105,6 +105,9 @@ class Files:
     async def subject(self, level: Level, given: str) -> str:
         return given
 
+    async def watch(self, gone: Any) -> None:
+        """Told by the test."""
+
     async def read(self, workspace: str, path: str) -> str:
         if path not in self.plans:
             raise RookeryError("file-not-found", f"{path} does not exist")

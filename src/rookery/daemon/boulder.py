@@ -1,11 +1,13 @@
 """Boulder as the daemon has it: with its settings, and with what it may ask of workspaces."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from rookery.daemon.boulder_settings import Boulder as BoulderSettings
 from rookery.daemon.files import FilesService
+from rookery.daemon.follow import follow
 from rookery.daemon.lookup import WorkspaceLookup
 from rookery.files.reading import read
 from rookery.files.recipes import Justfile
@@ -13,7 +15,7 @@ from rookery.plugins.boulder.book import Line
 from rookery.plugins.boulder.gates import Limits
 from rookery.plugins.boulder.service import Boulder
 from rookery.plugins.boulder.switches import Level
-from rookery.system.bus import Bus
+from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from rookery.workspaces.projects import Projects
@@ -35,12 +37,12 @@ def boulder(
     def told(line: Line) -> None:
         events.publish(f"boulder.{line.what}", **msgspec.to_builtins(line))
 
-    return Boulder(store, BoulderGround(files, lookup, projects), limits, settings.checks, told)
+    return Boulder(store, BoulderGround(files, lookup, projects, events), limits, settings.checks, told)
 
 
 class BoulderGround:
-    def __init__(self, files: FilesService, lookup: WorkspaceLookup, projects: Projects) -> None:
-        self._files, self._lookup, self._projects = files, lookup, projects
+    def __init__(self, files: FilesService, lookup: WorkspaceLookup, projects: Projects, events: Bus) -> None:
+        self._files, self._lookup, self._projects, self._events = files, lookup, projects, events
 
     async def subject(self, level: Level, given: str) -> str:
         if level == "workspace":
@@ -52,6 +54,15 @@ class BoulderGround:
             why = f"several projects are called {given!r}" if named else f"there is no project {given!r}"
             raise RookeryError("project-not-found", why, f"those that there are: {there}")
         return named[0]
+
+    async def watch(self, gone: Callable[[Level, str], Awaitable[None]]) -> None:
+        async def heard(event: Event) -> None:
+            if event.type in ("workspace.deleted", "workspace.created"):
+                await gone("workspace", event.data["path"])
+            elif event.type == "project.removed":
+                await gone("project", event.data["project"]["id"])
+
+        await follow(self._events, heard)
 
     async def read(self, workspace: str, path: str) -> str:
         found = await read((await self._files.ground(Path(workspace))).root, path)

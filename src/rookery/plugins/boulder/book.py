@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from rookery.plugins.boulder.kept import Kept
-from rookery.plugins.boulder.switches import Switch
+from rookery.plugins.boulder.switches import Level, Switch
 from rookery.system.store import Store
 
 # The oldest go first.
@@ -55,6 +55,14 @@ class Book:
 
         def work(db: _Db) -> None:
             db.execute("INSERT OR REPLACE INTO boulder_switches VALUES (?, ?, ?, ?, ?)", row)
+            _log(db, line)
+
+        await self._store.write(work)
+        self._told(line)
+
+    async def drop(self, level: Level, subject: str, line: Line) -> None:
+        def work(db: _Db) -> None:
+            db.execute("DELETE FROM boulder_switches WHERE level = ? AND subject = ?", (level, subject))
             _log(db, line)
 
         await self._store.write(work)

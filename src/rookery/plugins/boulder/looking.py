@@ -1,6 +1,6 @@
 """Looks whether work is left in a session: asks those who can tell, and nobody else."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class Ground(Protocol):
 
     async def subject(self, level: Level, given: str) -> str:
         """The id of a project, or the folder of a workspace, of those that there are."""
+        ...
+
+    async def watch(self, gone: Callable[[Level, str], Awaitable[None]]) -> None:
+        """Tell of every project and workspace that is gone, until this is cancelled."""
         ...
 
     async def read(self, workspace: str, path: str) -> str:

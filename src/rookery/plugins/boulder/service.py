@@ -21,7 +21,7 @@ from rookery.system.store import Store
 if TYPE_CHECKING:
     from rookery.plugins.boulder.kept import Kept
 
-OWNER = "owner"
+OWNER, ITSELF = "owner", "boulder"
 MOST_BUDGET = 1000
 # Told that the state of a session has changed: its id, and the folder of its workspace.
 Told = Callable[[str, str], None]
@@ -53,6 +53,7 @@ class Boulder:
         await keeper.load()
         self._house, self._keeper = house, keeper
         self.hearing = Hearing(keeper)
+        house.tasks.start(self._ground.watch(self._forget), "places")
 
     def stop(self) -> None:
         if self._keeper is not None:
@@ -103,6 +104,15 @@ class Boulder:
         for one in [one for one in keeper.live.values() if keeper.switch_of(one) is switch]:
             keeper.consider(one)
         return await self.state(scope) if live is None else self._shown(live).as_dict()
+
+    async def _forget(self, level: Level, subject: str) -> None:
+        """Another one in the same place is not switched on by what was said of this one."""
+        keeper = self.keeper
+        if keeper.switches.get(level, subject) is None:
+            return
+        path, told = subject if level == "workspace" else "", f"for the {level} {subject}, which is gone"
+        await self._book.drop(level, subject, Line(round(keeper.now() * 1000, 3), "off", ITSELF, "", path, 0, told))
+        keeper.switches.drop(level, subject)
 
     async def order(self, scope: Path | None, session: str, what: What, budget: int | None = None) -> dict[str, Any]:
         """`pause`, `resume`, `stop`, `reset` or `budget`, which without a number is what it was at first."""

@@ -28,6 +28,9 @@ class Switches:
     def set(self, switch: Switch) -> None:
         self._all[switch.level, switch.subject] = switch
 
+    def drop(self, level: Level, subject: str) -> None:
+        self._all.pop((level, subject), None)
+
     def get(self, level: Level, subject: str) -> Switch | None:
         return self._all.get((level, subject))
 
