@@ -51,10 +51,23 @@ def approve(cwd: Path) -> str:
 
 def prepared(folder: Path) -> tuple[Path, Path, Path]:
     """A project with a justfile, a workspace that has the same, and one in which it was changed."""
-    checkout = an_app(folder, FILES)
+    checkout = make_repository(folder, FILES)
+    with at_a_terminal("project", "add", cwd=checkout) as person:
+        assert person.ends() == 0, person.text
     same, other = made("same", cwd=checkout), made("other", cwd=checkout)
     (other / "more.just").write_text("more:\n  @echo more; touch evil\n")
     return checkout, same, other
+
+
+@requirement("guard.approve.justfile")
+async def test_c23_who_was_started_by_rookery_approves_nothing_by_adding_a_project(
+    house: House, tmp_path: Path
+) -> None:
+    # Everything that tests start has the marker of what Rookery starts; a terminal of a person has not.
+    checkout = await asyncio.to_thread(an_app, tmp_path / "app", FILES)
+    assert failure(await ran(house, checkout)) == "needs-approval"
+    (one,) = await asyncio.to_thread(waiting)
+    assert (one["kind"], one["place"]) == ("justfile", str(checkout))
 
 
 @requirement("guard.approve.justfile")

@@ -1,4 +1,4 @@
-"""Who adds a project: plugins that it brings along are approved by that only if the user does it."""
+"""Who adds a project: what it brings along is approved by that only if the user does it."""
 
 import logging
 
@@ -16,6 +16,6 @@ async def added_by_user() -> bool:
     try:
         await require_outsider()
     except RookeryError as error:
-        logger.info("no plugin is approved by adding this project: %s", error.message)
+        logger.info("nothing is approved by adding this project: %s", error.message)
         return False
     return True

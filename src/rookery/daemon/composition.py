@@ -133,10 +133,10 @@ class Composition:
         ]
 
     async def _approve_with(self, project: Project) -> None:
-        """What a main checkout brings along is approved by adding its project."""
-        await self.configs.approve_with(project)
-        await self.justfiles.approve_with(project)
+        """What a main checkout brings along is approved by adding its project, if it is the user who does that."""
         if await added_by_user():
+            await self.configs.approve_with(project)
+            await self.justfiles.approve_with(project)
             await self.plugin_files.approve_with(project)
 
     async def _waiting(self) -> list[Subject]:
