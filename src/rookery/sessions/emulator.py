@@ -17,7 +17,6 @@ _PIXELS = 8, 16
 
 @functools.cache
 def load() -> Ghostty:
-    """Takes a third of a second the first time: to be called in a thread."""
     try:
         raw, core = importlib.import_module("pyghostty._ffi"), importlib.import_module("pyghostty.core")
     except (ImportError, OSError) as error:
@@ -25,6 +24,18 @@ def load() -> Ghostty:
             "agent-unavailable", f"there is no terminal emulator for this machine: {error}", "pip install pyghostty"
         ) from None
     return Ghostty(raw.ffi, raw.lib, core)
+
+
+@functools.cache
+def warm_up() -> None:
+    """Use all of it once, to be called in a thread: the library is taken in with its first use, which takes a while."""
+    made = Emulator(10, 2, lambda _: None)
+    made.feed("\x1b]0;x\x07\x1b[31;44me\u0301\x1b[0m\x1b[41m\x1b[K\x1b[c".encode())
+    made.resize(12, 3)
+    assert not (made.drawing or made.pastes or made.painted)
+    made.feed(b"x")
+    assert "x" in made.text and made.screen().columns == 12
+    made.close()
 
 
 class Emulator:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from rookery.sessions.emulator import Emulator, load
+from rookery.sessions.emulator import Emulator, warm_up
 from rookery.sessions.interface import FOLDER, Interface, Size, require_size
 from rookery.system.errors import RookeryError
 from rookery.system.pty import Pty
@@ -43,7 +43,7 @@ class Terminal:
     @staticmethod
     async def start(spawner: Spawner, interface: Interface, session: str, size: Size) -> "Terminal":
         """Once it has begun; what it shows comes later."""
-        await asyncio.to_thread(load)
+        await asyncio.to_thread(warm_up)
         made = Terminal(session, require_size(size))
         argv = [os.fspath(interface.opencode), "attach", interface.url, "--session", session]
         try:
