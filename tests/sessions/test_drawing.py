@@ -12,6 +12,7 @@ from PIL import Image
 
 from rookery.sessions.drawing import draw, drawn, is_ours
 from rookery.sessions.lettering import cells_of, screen_of
+from rookery.sessions.lookalikes import ALIKE
 from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Cursor, Screen, Style
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
@@ -88,6 +89,18 @@ def test_a_missing_glyph_is_a_box_as_wide_as_its_character() -> None:
     assert colours(made, 0, cells=2) == colours(made, 2, cells=2)
     assert colours(made, 0, cells=2)[FOREGROUND] > 20
     assert colours(made, 0) != colours(made, 4)
+
+
+def test_signs_that_the_font_lacks_are_drawn_as_others_that_look_alike() -> None:
+    made = image(
+        screen([Cell("✅", width=2), Cell("❌\ufe0f", width=2), Cell("😀", width=2), Cell("⏺"), *cells_of("●")])
+    )
+    assert "#3fb950" in colours(made, 0, cells=2)
+    assert "#f85149" in colours(made, 2, cells=2)
+    assert colours(made, 6) == colours(made, 7)
+    box = colours(made, 4, cells=2)
+    for char in ALIKE:
+        assert colours(image(screen([Cell(char, width=2)])), 0, cells=2) != box, char
 
 
 def test_what_the_italic_font_lacks_is_drawn_in_the_plain_one() -> None:

@@ -8,6 +8,7 @@ import functools
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 
 from PIL import Image, ImageDraw, ImageFont
@@ -23,6 +24,7 @@ from rookery.sessions.drawing import (
     blend,
     rows_of,
 )
+from rookery.sessions.lookalikes import ALIKE
 from rookery.sessions.screen import BACKGROUND, Screen
 from rookery.sessions.strokes import Box, Shapes, Stroke, thickness
 
@@ -88,6 +90,8 @@ def _tile(text: str, look: Look, cells: int, scale: int) -> Image.Image:
     shapes = glyphs.shapes(text, width, height)
     font = _font_with(text[0], look, scale)
     if shapes is None and font is None:
+        if (like := ALIKE.get(text[0])) is not None:
+            return _tile(like.char, replace(look, foreground=like.colour or look.foreground), cells, scale)
         shapes = glyphs.missing(width, height)
     if shapes is not None:
         _shapes(image, shapes, look)
