@@ -49,12 +49,13 @@ class SignInRoutes(McpRoutes):
         # What it asks for is known once it has been asked.
         await self._hub.connect(where, session, name)
         status = (await self._record(where, session, name))["status"]
-        if status == "connected" and self._hub.signins.signed_in(definition) is None:
+        signins = self._hub.signins
+        if status == "connected" and not signins.demanded(definition) and signins.signed_in(definition) is None:
             told = f'MCP server "{name}" is connected, and does not ask who you are'
             raise RookeryError("invalid-input", told, "nothing has to be done")
         if status in ("failed", "backoff"):
             raise (await self._hub.fleet(where, session)).server(name, session).failure()
-        found = await (await self._hub.signins.login(definition, asked.seconds)).asked()
+        found = await (await signins.login(definition, asked.seconds)).asked()
         return answer({"name": name, **msgspec.to_builtins(found), "seconds": asked.seconds}, status=202)
 
     async def wait(self, request: Request) -> Response:

@@ -147,7 +147,7 @@ class Server:
         """Its sign-in is another one now, or none, or more is known of it."""
         if self._lasting.connected is not None and not signed_in:
             await self._lasting.stop()
-        elif self._lasting.connected is not None or self._waits is None:
+        elif self.held or self._lasting.connected is not None or self._waits is None:
             return  # the next request has it
         self._lasting.retry_now()
         await self._lasting.reached()

@@ -12,7 +12,7 @@ import pytest
 from rookery.system import places
 from tests.support.callers import HANDSHAKE, MODERN, failure, told, words
 from tests.support.clients import Asked, Out, Scripted, soon
-from tests.support.gateway import Gateway, a_gateway, write
+from tests.support.gateway import OWNERS, Gateway, a_gateway, write
 from tests.support.marionettes import text
 from tests.support.requirements import requirement
 from tests.support.signin import Issuer, an_estate, browse, follow
@@ -36,7 +36,8 @@ async def login(gateway: Gateway, name: str = "far") -> tuple[int, Any]:
 @requirement("hub.signin.flow", "hub.signin.tokens")
 async def test_s2_s9_a_server_that_needs_auth_is_used_after_a_sign_in_and_no_more_after_signing_out() -> None:
     async with an_estate(Remote(MODERN)) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
-        caller = await gateway.caller()
+        own = {"Authorization": "Bearer the-callers-own", "Cookie": "a=the-callers-own"}
+        caller = await gateway.caller(headers=own)
         assert "far__echo" not in await caller.tools()
         assert "sign in: rookery mcp login far" in str(await gateway.becomes("far", "needs_auth"))
         assert "sign in: rookery mcp login far" in str(await caller.call("far__echo"))
@@ -53,6 +54,8 @@ async def test_s2_s9_a_server_that_needs_auth_is_used_after_a_sign_in_and_no_mor
         # What callers and logs see has no token in it.
         token = grant["tokens"]["access_token"]
         assert token not in json.dumps([event.data for event in gateway.events.all], default=str)
+        seen = {asked.headers.get("authorization") for asked in estate.at_server.asked}
+        assert seen == {None, f"Bearer {token}"} and "the-callers-own" not in str(estate.at_server.asked)
         # A token that is refused is renewed once, however many calls find out, and nobody sees anything of it.
         estate.issuer.tokens.clear()
         found = await asyncio.gather(*(caller.call("far__echo", {"n": n}) for n in range(5)))
@@ -105,12 +108,12 @@ async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in
     issuer = Issuer(said={"registration_endpoint": None})
     async with an_estate(Remote(HANDSHAKE), issuer) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
         await (await gateway.caller()).tools()
+        debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
+        assert "no client can be registered" in str(debugged["steps"])
         error = await gateway.becomes("far", "needs_client_registration")
         assert error is not None and '"oauth": {"clientId"' in error
         status, found = await gateway.rest("POST", "/api/mcp/far/login")
         assert (status, found["error"]["code"]) == (409, "needs-client-registration")
-        debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
-        assert "no client can be registered" in str(debugged["steps"])
         mine = {"url": estate.url, "oauth": {"clientId": "mine", "clientSecret": "{env:FAR_SECRET}"}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAR_SECRET", "not-in-any-file")
@@ -163,3 +166,18 @@ async def test_s9_a_sign_in_outlives_the_daemon_and_is_not_for_a_server_that_mov
             await gateway.rest("POST", "/api/mcp/far/connect")
             assert await gateway.status("far") == "needs_auth"
         assert {asked.headers.get("authorization") for asked in other.at_server.asked} == {None}
+
+
+async def test_s1_rookery_is_no_oauth_proxy_and_issues_nothing_to_anybody() -> None:
+    names = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
+    paths = [f"/.well-known/{name}" for name in names]
+    async with a_gateway(with_tokens=True) as gateway:
+        for path in (*paths, "/register", "/authorize", "/token", "/api/mcp/far/login"):
+            for method in ("GET", "POST"):
+                async with gateway.http.request(method, gateway.url(path), json={}) as answer:
+                    assert answer.status == 401, path
+                    assert "resource_metadata" not in answer.headers.get("WWW-Authenticate", "")
+        owner = {"Authorization": f"Bearer {OWNERS}"}
+        for path in paths:
+            async with gateway.http.get(gateway.url(path), headers=owner) as answer:
+                assert answer.status == 404, path

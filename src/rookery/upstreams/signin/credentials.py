@@ -70,6 +70,10 @@ class Credentials:
         self._grants.remove(self.subject)
         self._plan(None)
 
+    def look_again(self) -> None:
+        """Another one for the same server has signed in or out."""
+        self._plan(self.grant)
+
     async def close(self) -> None:
         await self._tasks.close()
 

@@ -12,7 +12,7 @@ from rookery.upstreams.signin.attempt import Attempt
 from rookery.upstreams.signin.credentials import Credentials, Demand
 from rookery.upstreams.signin.grants import Grants, Subject
 from rookery.upstreams.signin.helper import Heard, Helper
-from rookery.upstreams.signin.messages import Errand, Granted, Looked, Mode, Outcome
+from rookery.upstreams.signin.messages import Errand, Granted, Looked, Mode, Outcome, Terms
 from rookery.upstreams.signin.metadata import HOW_TO_GIVE_A_CLIENT
 from rookery.upstreams.signin.terms import terms_of
 from rookery.upstreams.waiting import NotYet, needs_client, needs_sign_in, needs_token
@@ -30,7 +30,7 @@ class SignIns:
         self.changed: Changed = lambda subject, signed_in: None
         self._folder, self._spawner = folder, spawner
         self._grants = Grants(folder / "sign-in")
-        self._known: dict[Subject, Credentials] = {}
+        self._known: dict[tuple[Subject, Terms], Credentials] = {}
         self._attempts: dict[Subject, Attempt] = {}
         self._tasks = TaskSet("sign-ins")
         self._looking = asyncio.Lock()
@@ -41,10 +41,14 @@ class SignIns:
         if terms is None:
             return None
         subject = Subject(definition.name, definition.url)
-        known = self._known.get(subject)
-        if known is None or known.terms != terms:
-            known = self._known[subject] = Credentials(subject, terms, self._grants, self._send)
+        if (known := self._known.get((subject, terms))) is None:
+            known = self._known[subject, terms] = Credentials(subject, terms, self._grants, self._send)
         return known
+
+    def demanded(self, definition: Definition) -> bool:
+        """Whether a server has asked for a sign-in, or for more than one has granted."""
+        known = self.credentials(definition)
+        return known is not None and known.demand is not None
 
     def refused(self, definition: Definition, error: RookeryError, challenge: str = "") -> NotYet:
         """What a server waits for that refused us, and what its user can do about it."""
@@ -78,7 +82,7 @@ class SignIns:
 
         def taken(outcome: Granted) -> None:
             known.take(outcome.grant)
-            self.changed(known.subject, True)
+            self._tell(known.subject, signed_in=True)
 
         errand = self._errand(known, "login", seconds)
         self._attempts[known.subject] = made = Attempt(Helper(self._spawner, self._folder), errand, taken)
@@ -106,7 +110,7 @@ class SignIns:
         errand = self._errand(known, "revoke")
         # First here: whatever becomes of the rest, the tokens are used no more.
         known.drop()
-        self.changed(known.subject, False)
+        self._tell(known.subject, signed_in=False)
         try:
             outcome = await self._send(errand)
         except RookeryError:
@@ -118,13 +122,19 @@ class SignIns:
         known = self._signable(definition)
         outcome = await self._send(self._errand(known, "look"), heard)
         assert isinstance(outcome, Looked)
-        known.registrable = outcome.registrable
+        self._learned(known, outcome)
         return outcome
 
     def signed_in(self, definition: Definition) -> str | None:
         """The issuer whose token is used for a server; None if there is none."""
         known = self.credentials(definition)
         return known.grant.issuer if known is not None and known.grant is not None else None
+
+    def _tell(self, subject: Subject, *, signed_in: bool) -> None:
+        for known in self._known.values():
+            if known.subject == subject:
+                known.look_again()
+        self.changed(subject, signed_in)
 
     # ---- errands
 
@@ -158,6 +168,10 @@ class SignIns:
                 outcome = await self._send(self._errand(known, "look"))
         except RookeryError:
             return
-        if isinstance(outcome, Looked) and known.registrable and not outcome.registrable:
-            known.registrable = False
-            self.changed(known.subject, False)
+        if isinstance(outcome, Looked):
+            self._learned(known, outcome)
+
+    def _learned(self, known: Credentials, found: Looked) -> None:
+        before, known.registrable = known.registrable, found.registrable
+        if before is not found.registrable and known.grant is None:
+            self._tell(known.subject, signed_in=False)
