@@ -49,7 +49,7 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 # What `api/doors` serves, which are no routes of the REST app.
 ENDPOINTS = {
     "/mcp": "Our [tools](tools.md), and all servers' under names like `<server>__<tool>`. `X-Workspace-Path` selects a "
-    "workspace.",
+    "workspace. `?mode=search` shows two tools to find and call all others instead.",
     "/w/{project}/{workspace}/mcp": "The same for one workspace; the main checkout is `@main`.",
     "/w/{project}/{workspace}/s/{server}/mcp": "One server of a workspace, under its own names.",
 }
