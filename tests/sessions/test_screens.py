@@ -41,11 +41,19 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         assert (await stage.sessions.screen(session, workspace.path)).source == "rendering"
         # Whoever waits for it when it is closed is told, and its process is gone by the answer.
         waiting = asyncio.ensure_future(stage.sessions.wait_for_screen(session, "never", LIMIT))
-        assert await stage.sessions.terminals._seats[session].terminal.until(lambda: True, LIMIT)
+        terminal = stage.sessions.terminals._seats[session].terminal
+        async with asyncio.timeout(LIMIT):
+            while not terminal.listeners:  # noqa: ASYNC110 - nothing tells when somebody begins to listen
+                await asyncio.sleep(0)
+        found = await stage.sessions._finding.find(session, None)
         await stage.sessions.close(session)
         assert not alive(pid) and stage.sessions.terminals.pids() == {}
         told = await asyncio.wait_for(waiting, LIMIT)
         assert not told.found and (told.closed or told.note == "the terminal has ended")
+        # Who has found it before that, and comes only now, starts none that would stay.
+        async with refusal("session-not-found"), stage.sessions._terminal(found, None):
+            pass
+        assert stage.sessions.terminals.pids() == {}
         async with refusal("session-not-found"):
             await stage.sessions.screen()
         # A second one, which goes with its agent.

@@ -11,7 +11,7 @@ from rookery.sessions.following import Following
 from rookery.sessions.interface import COLUMNS, ROWS, Size, require_size
 from rookery.sessions.keys import pasted, pressed, typed
 from rookery.sessions.readiness import is_ready, last_words, may_be_ready
-from rookery.sessions.records import Progress, Waited
+from rookery.sessions.records import Progress, Waited, not_found
 from rookery.sessions.rendering import render
 from rookery.sessions.screen_records import ScreenShown
 from rookery.sessions.seen import Seen, may_see, still
@@ -144,6 +144,10 @@ class Screens(Waits):
         if size is not None:
             require_size(size)
         async with found.room.used() as life, self.terminals.used(life, found.id, size) as seat:
+            if found.room.session(found.id) is None:
+                # Closed while its terminal was started, which nothing else would end then.
+                await self.terminals.end(found.id)
+                raise not_found(found.id)
             if progress is not None and not seat.ready:
                 await progress("OpenCode's interface starts")
             note = await self._ready(found, seat)
