@@ -46,6 +46,9 @@ def test_the_filesystem_server_is_added_listed_and_called_as_the_readme_says(npm
     outside = user("mcp", "call", "files", "read_text_file", "path=/etc/passwd")
     assert outside.returncode == 1
     assert "Access denied" in outside.stdout
+    checked = user("mcp", "check", "--json")
+    (judged,) = json.loads(checked.stdout)["servers"]
+    assert checked.returncode == 0 and (judged["status"], judged["tools"]) == ("reachable", 14)
 
 
 @pytest.mark.parametrize("way", ["local", "remote"])
