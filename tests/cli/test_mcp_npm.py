@@ -1,4 +1,4 @@
-"""The way of a new user with servers from npm: add, list, tools, call, with the words of the README."""
+"""The way of a new user with servers from npm: add, list, tools, call, with the words of the guide."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.support.npm_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
 from tests.support.user import user
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "mcp-servers.md"
 
 pytestmark = [requirement("hub.cli.add", "hub.cli.verbs"), pytest.mark.timeout(300)]
 
@@ -25,7 +25,7 @@ def npm_house() -> Iterator[House]:
     assert rookery("down").returncode == 0
 
 
-def test_the_filesystem_server_is_added_listed_and_called_as_the_readme_says(npm_house: House) -> None:
+def test_the_filesystem_server_is_added_listed_and_called_as_the_guide_says(npm_house: House) -> None:
     home = os.environ["HOME"]
     notes = Path(home) / "notes"
     notes.mkdir()
@@ -34,9 +34,10 @@ def test_the_filesystem_server_is_added_listed_and_called_as_the_readme_says(npm
     assert added.returncode == 0, added.stderr
     listed = user("mcp", "list")
     read = user("mcp", "call", "files", "read_text_file", f"path={notes}/todo.txt")
-    shown = [added.stdout, added.stderr, "$ rookery mcp list\n", listed.stdout]
-    shown += ["$ rookery mcp call files read_text_file path=/home/you/notes/todo.txt\n", read.stdout]
-    assert "".join(shown).replace(home, "/home/you") in README.read_text()
+    shown = [added.stdout + added.stderr, f"$ rookery mcp list\n{listed.stdout}"]
+    shown += [f"$ rookery mcp call files read_text_file path=/home/you/notes/todo.txt\n{read.stdout}"]
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert all(part.replace(home, "/home/you") in guide for part in shown), shown
     told = user("mcp", "tools", "files").stdout
     assert told.startswith("files: 14 tools, about ")
     assert "read_text_file" in told
