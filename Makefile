@@ -6,6 +6,16 @@ STAMP := $(VENV)/.installed
 # One more than there are cores, as many tests wait for something.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# Of all that pip says, how many packages there are so far: on a terminal in one line, elsewhere now and then.
+define SHOW_PIP
+function show(text) { printf(live ? "\r\033[K  %s" : "  %s\n", text) > "/dev/stderr" }
+/^Collecting / { count += 1; if (live || count % 20 == 0) show(count " packages fetched") }
+/^Installing / { show("installing " count " packages") }
+/^not done$$/ { failed = 1 }
+END { if (live) printf "\r\033[K" > "/dev/stderr"; exit failed }
+endef
+export SHOW_PIP
+
 .PHONY: help setup up test lint types unit conformance bench docs lock clean
 
 help: ## Show the targets
@@ -19,7 +29,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "Setting up $(VENV) ..." >&2
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@{ $(BIN)/python -u -m pip install --progress-bar off --disable-pip-version-check --require-hashes \
+	  -r requirements.lock || echo "not done"; } | awk -v live="$$(test -t 2 && echo 1)" "$$SHOW_PIP"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
