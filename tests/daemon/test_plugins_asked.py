@@ -63,13 +63,16 @@ async def test_states_in_files_of_workspaces_are_read_inside_them_only_and_what_
         (app.parent / "secret.json").write_text('{"secret": 1}')
         (app / ".sisyphus").mkdir()
         (app / ".sisyphus" / "boulder.json").symlink_to(app.parent / "secret.json")
+        (app / ".nexus" / "boulder").mkdir(parents=True)
+        (app / ".nexus" / "boulder" / "state.json").write_text("[" * 100_000)
         caller = await gateway.caller()
         asked = {"pluginName": "oh-my-opencode", "stateKey": "iteration"}
         assert words(await caller.call("get_plugin_state", asked)) == "4"
         every = {one["plugin"]: one for one in told(await caller.call("get_plugin_state", {}))}
-        assert {*every} == {"boulder", "oh-my-opencode", "sisyphus", "mine", "out", "big"}
+        assert {*every} == {"boulder", "oh-my-opencode", "sisyphus", "nexus", "mine", "out", "big"}
         assert every["oh-my-opencode"]["workspace"] == str(app)
         assert "is no JSON" in every["mine"]["error"] and "bytes" in every["big"]["error"]
+        assert "recursion" in every["nexus"]["error"]
         assert all(every[name]["error"] and every[name]["state"] is None for name in ("out", "sisyphus"))
         refused = await caller.call("get_plugin_state", {"pluginName": "mine"})
         assert failure(refused) == "plugin-failed" and "is no JSON" in words(refused)

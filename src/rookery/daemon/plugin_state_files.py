@@ -54,5 +54,5 @@ class StateFiles:
             return StateShown(**place, error=f"{path}: {content.cut}")
         try:
             return StateShown(**place, state=msgspec.json.decode(content.text))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return StateShown(**place, error=f"{path} is no JSON: {error}")
