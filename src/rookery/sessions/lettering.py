@@ -38,13 +38,12 @@ def cells_of(text: str, style: Style = PLAIN) -> Row:
 def wrapped(text: str, columns: int, style: Style = PLAIN) -> Iterator[Row]:
     """Lines of at most so many columns, broken at blanks where there are any."""
     for line in text.replace("\r\n", "\n").split("\n"):
-        row = cells_of(line.expandtabs(_TAB), style)
-        while taken(row) > columns:
-            end = _fitting(row, columns)
-            blank = next((at for at in range(min(end, len(row) - 1), 0, -1) if row[at].text == " "), 0)
-            yield row[: blank or end]
-            row = row[blank + 1 :] if blank else row[end:]
-        yield row
+        row, start = cells_of(line.expandtabs(_TAB), style), 0
+        while (end := _fitting(row, columns, start)) < len(row):
+            blank = next((at for at in range(end, start, -1) if row[at].text == " "), None)
+            yield row[start : end if blank is None else blank]
+            start = end if blank is None else blank + 1
+        yield row[start:]
 
 
 def taken(row: Sequence[Cell]) -> int:
@@ -65,11 +64,11 @@ def _filled(row: Sequence[Cell], columns: int) -> Row:
     return [*kept, *[blank] * (columns - taken(kept))]
 
 
-def _fitting(row: Sequence[Cell], columns: int) -> int:
-    """How many of its cells fit, at least one where there are any and one is no wider than all."""
+def _fitting(row: Sequence[Cell], columns: int, start: int = 0) -> int:
+    """Up to where its cells fit, from `start` on."""
     room = columns
-    for at, cell in enumerate(row):
-        room -= cell.width
+    for at in range(start, len(row)):
+        room -= row[at].width
         if room < 0:
             return at
     return len(row)

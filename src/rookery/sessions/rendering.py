@@ -42,14 +42,14 @@ def _message(message: MessageShown, columns: int, room: int) -> list[Row]:
     """All of its lines, or so many of the last ones that they fill the room."""
     user = message.role == "user"
     lines: list[Row] = []
+    # A cell takes a character at least, so no more than these can be seen.
+    most = columns * (room + 1)
     for run in message.parts:
-        lines += _indented(_run(run), columns, _STATUS.get(run.status, _FAINT))
+        lines += _indented(_run(run)[:most], columns, _STATUS.get(run.status, _FAINT))
     if message.content:
-        # A cell takes a character at least, so no more than these can be seen.
-        content = message.content[-columns * (room + 1) :]
-        lines += _indented(content, columns, _SAID, "┃ " if user else "  ", _USER)
+        lines += _indented(message.content[-most:], columns, _SAID, "┃ " if user else "  ", _USER)
     if message.error:
-        lines += _indented(f"failed: {message.error}", columns, _WRONG)
+        lines += _indented(f"failed: {message.error}"[:most], columns, _WRONG)
     return lines or [cells_of("  …", _FAINT)]
 
 
