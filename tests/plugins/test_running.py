@@ -11,6 +11,7 @@ import pytest
 from rookery.plugins import CallEvent, House, Plugin, SessionEvent
 from rookery.plugins.records import Limits
 from rookery.plugins.registry import Registry
+from rookery.system.errors import RookeryError
 from tests.support.plugins import Heard, a_call, a_registry, idle, shown
 from tests.support.requirements import requirement
 
@@ -134,3 +135,40 @@ async def test_what_a_hook_gives_that_is_no_object_is_its_failure_and_the_call_g
         assert (await registry.passed(a_call())).arguments == {"path": "a"}
         found = await shown(registry, "wrong")
         assert found.hooks[0].failures == 1 and "what tool.execute.before answers" in (found.error or "")
+
+
+@requirement("plugin.hook.registry")
+async def test_a_hook_hears_only_what_comes_while_it_is_wanted(tmp_path: Path) -> None:
+    plugin, heard, open_ = Plugin("choosy"), Heard(), [False]
+
+    @plugin.on("session.idle", when=lambda: open_[0])
+    async def _(event: SessionEvent, house: House) -> None:
+        heard.take(event.session_id)
+
+    async with a_registry(tmp_path, plugin) as registry:
+        assert not registry.wants("session.idle")
+        registry.tell(idle("ses_1"))
+        open_[0] = True
+        assert registry.wants("session.idle")
+        await told(registry, idle("ses_2"), heard)
+    assert heard == ["ses_2"]
+
+
+@requirement("plugin.hook.registry")
+async def test_a_hook_whose_condition_fails_is_switched_off_and_says_so(tmp_path: Path) -> None:
+    plugin = Plugin("undecided")
+
+    @plugin.on("session.idle", when=lambda: 1 // 0 == 0)
+    async def _(event: SessionEvent, house: House) -> None:
+        raise AssertionError("nobody knows whether it is wanted")
+
+    async with a_registry(tmp_path, plugin) as registry:
+        registry.tell(idle())
+        (hook,) = (await shown(registry, "undecided")).hooks
+    assert hook.calls == 0
+    assert hook.off == "whether it is wanted could not be told: ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_what_changes_calls_is_there_or_not() -> None:
+    with pytest.raises(RookeryError, match="has no `when`"):
+        Plugin("late").on("tool.execute.before", when=lambda: True)

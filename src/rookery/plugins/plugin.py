@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rookery.plugins.events import HOOKS
+from rookery.plugins.events import AFTER, BEFORE, HOOKS
 from rookery.system.errors import RookeryError
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
@@ -28,10 +28,14 @@ F = TypeVar("F", bound=Function)
 
 @dataclass(frozen=True)
 class Hook:
-    """`run(event, house)`. Of `tool.execute.*` it may answer a mapping: the arguments, or the result, to go on with."""
+    """`run(event, house)`. Of `tool.execute.*` it may answer a mapping: the arguments, or the result, to go on with.
+
+    With `when`, only events that come while that is true are told.
+    """
 
     name: str
     run: Function
+    when: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,12 @@ class Plugin:
         self.starting: Function | None = None
         self.stopping: Function | None = None
 
-    def on(self, hook: str) -> Callable[[F], F]:
-        """Call the function for every event of this name; several functions in the order in which they stand."""
+    def on(self, hook: str, *, when: Callable[[], bool] | None = None) -> Callable[[F], F]:
+        """Call the function for every event of this name; several functions in the order in which they stand.
+
+        `when` is asked often. Messages and tools, of which there are many, are not even looked at while nobody wants
+        them.
+        """
         if hook not in HOOKS:
             near = difflib.get_close_matches(hook, HOOKS, 1, 0.0)[0]
             raise RookeryError(
@@ -75,8 +83,12 @@ class Plugin:
                 tuple(HOOKS),
             )
 
+        if when is not None and hook in (BEFORE, AFTER):
+            message = f"plugin {self.name}: {hook} has no `when`: calls take another way only while nobody has it"
+            raise RookeryError("invalid-input", message, "leave `when` out, and answer nothing")
+
         def added(run: F) -> F:
-            self.hooks.append(Hook(hook, run))
+            self.hooks.append(Hook(hook, run, when))
             return run
 
         return added

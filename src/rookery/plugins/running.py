@@ -28,6 +28,15 @@ class Hooked:
     dropped: int = 0
     off: str | None = None
 
+    def wants(self, name: str) -> bool:
+        if self.hook.name != name or self.off is not None:
+            return False
+        try:
+            return self.hook.when is None or bool(self.hook.when())
+        except Exception as error:
+            self.off = f"whether it is wanted could not be told: {type(error).__name__}: {error}"
+            return False
+
     def shown(self) -> HookShown:
         return HookShown(
             name=self.hook.name, calls=self.calls, failures=self.failures, dropped=self.dropped, off=self.off
@@ -48,7 +57,7 @@ class RunningPlugin:
         self._rest.set()
 
     def wants(self, name: str) -> bool:
-        return any(one.hook.name == name and one.off is None for one in self.hooks)
+        return any(one.wants(name) for one in self.hooks)
 
     async def start(self) -> None:
         if self.plugin.starting is not None:
@@ -69,7 +78,7 @@ class RunningPlugin:
 
     def tell(self, event: Event) -> None:
         """Never waits: what is too much for it is dropped, and counted."""
-        wanting = [one for one in self.hooks if one.hook.name == event.hook and one.off is None]
+        wanting = [one for one in self.hooks if one.wants(event.hook)]
         if wanting and len(self._events) >= self._limits.queue:
             for one in wanting:
                 one.dropped += 1
@@ -88,7 +97,7 @@ class RunningPlugin:
             while self._events:
                 event = self._events.popleft()
                 for one in self.hooks:
-                    if one.hook.name == event.hook and one.off is None:
+                    if one.wants(event.hook):
                         await self._run(one, event, self._limits.event_seconds)
             self._news.clear()
             self._rest.set()
@@ -97,7 +106,7 @@ class RunningPlugin:
         """The call with what its hooks have made of the arguments, or of the result."""
         field = "arguments" if event.hook == BEFORE else "result"
         for one in self.hooks:
-            if one.hook.name == event.hook and one.off is None:
+            if one.wants(event.hook):
                 given = await self._run(one, event, self._limits.seconds)
                 event = msgspec.structs.replace(event, **{field: given}) if given is not None else event
         return event

@@ -87,12 +87,16 @@ def _hears(plugin: Plugin, boulder: Boulder) -> None:
     async def session(event: SessionEvent, house: House) -> None:
         await boulder.hearing.session(event)
 
-    @plugin.on("message.added")
+    # What is said and run in all sessions is much, and most have it off.
+    def is_on() -> bool:
+        return boulder.keeper.switches.any_on
+
+    @plugin.on("message.added", when=is_on)
     async def message(event: MessageEvent, house: House) -> None:
         await boulder.hearing.message(event)
 
-    @plugin.on("tool.started")
-    @plugin.on("tool.finished")
+    @plugin.on("tool.started", when=is_on)
+    @plugin.on("tool.finished", when=is_on)
     async def tool(event: ToolEvent, house: House) -> None:
         await boulder.hearing.tool(event)
 

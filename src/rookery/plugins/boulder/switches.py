@@ -31,6 +31,10 @@ class Switches:
     def drop(self, level: Level, subject: str) -> None:
         self._all.pop((level, subject), None)
 
+    @property
+    def any_on(self) -> bool:
+        return any(one.enabled for one in self._all.values())
+
     def get(self, level: Level, subject: str) -> Switch | None:
         return self._all.get((level, subject))
 
