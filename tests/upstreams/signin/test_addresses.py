@@ -28,6 +28,7 @@ KINDS = {
     "192.168.1.1": "private",
     "100.64.0.1": "private",
     "fd00:ec2::254": "private",
+    "fec0::1": "private",
     "::ffff:10.1.2.3": "private",
     "0.0.0.0": "reserved",
     "::": "reserved",
@@ -118,6 +119,16 @@ async def test_s3_a_name_that_leads_to_this_machine_opens_nothing_on_it(leads: s
     rules = await Rules.of("https://evil.example/mcp", names(evil_example=leads))
     with pytest.raises(AddressRefused):
         await rules.addresses("https://127.0.0.1:8080/admin")
+
+
+async def test_s3_a_name_that_leads_to_the_metadata_of_a_cloud_opens_nothing_there() -> None:
+    there = "http://169.254.169.254/latest"
+    rules = await Rules.of("http://evil.example/mcp", names(evil_example="169.254.169.254"))
+    for url in (there, "http://evil.example/x"):
+        with pytest.raises(AddressRefused, match="link-local"):
+            await rules.addresses(url)
+    # Whoever configures the number means it.
+    assert await (await Rules.of("http://169.254.10.10/mcp")).addresses(there) == ["169.254.169.254"]
 
 
 async def test_a_host_that_nobody_knows_is_told_of() -> None:

@@ -67,6 +67,10 @@ async def test_s3_a_certificate_has_to_be_that_of_the_name_and_not_of_the_number
             await soon(client.get(f"https://other.example:{server.port}/"))
         assert server.asked == []
         assert (await soon(client.get(f"https://127.0.0.1:{server.port}/"))).status_code == 200
+        # Who has proved to be one name has not proved to be all that lead to the same number.
+        with pytest.raises(RookeryError, match=r"(?i)certificate"):
+            await soon(client.get(f"https://other.example:{server.port}/"))
+        assert len(server.asked) == 1
 
 
 async def test_an_answer_without_measure_or_in_a_foreign_encoding_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

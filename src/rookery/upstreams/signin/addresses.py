@@ -41,6 +41,8 @@ def kind_of(address: str) -> Kind:
         return "link-local"
     if found.is_unspecified or found.is_multicast or found.is_reserved:
         return "reserved"
+    if isinstance(found, ipaddress.IPv6Address) and found.is_site_local:
+        return "private"  # what private networks had before fc00::/7, which the library takes for public
     return "public" if found.is_global else "private"
 
 
@@ -71,8 +73,9 @@ class Rules:
         kinds: set[Kind] = {kind_of(one) for one in found}
         allowed: set[Kind] = {"public"}
         local = _is_number(host) or host == "localhost" or host.endswith(".localhost")
-        # A name that leads to this machine, or now here and now there, is how a stranger reaches what is behind a wall.
-        if len(kinds) == 1 and (local or not kinds & {"loopback", "reserved"}):
+        # A name that leads to this machine or to its cloud's metadata, or now here and now there, is how a stranger
+        # reaches what is behind a wall.
+        if len(kinds) == 1 and (local or not kinds & {"loopback", "link-local", "reserved"}):
             allowed |= kinds
         return cls(frozenset(allowed), parts.scheme == "http", resolve)
 

@@ -31,7 +31,10 @@ class Guarded(httpx2.AsyncBaseTransport):
         self._refusals = [refusal]
         self._tell, self._before, self._after = tell, before, after
         # The certificates that the daemon trusts too, and no proxy, which would connect to wherever it likes.
-        self._inner = httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), trust_env=False)
+        # A connection is known by its number only: kept, it would carry what is for one name to whoever proved another.
+        self._inner = httpx2.AsyncHTTPTransport(
+            verify=ssl.create_default_context(), trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
+        )
         # What was found for a host counts to the end: it cannot become another one between the check and the use.
         self._found: dict[tuple[str, int | None], list[str]] = {}
 
@@ -79,10 +82,12 @@ class Guarded(httpx2.AsyncBaseTransport):
     async def _send_to(self, request: httpx2.Request, address: str) -> tuple[int, list[tuple[str, str]], bytes]:
         """To the very address that was checked; its certificate still has to be that of the host."""
         extensions: dict[str, Any] = {**request.extensions, "sni_hostname": request.url.host}
+        headers = request.headers.copy()
+        headers["Accept-Encoding"] = "identity"
         pinned = httpx2.Request(
             request.method,
             request.url.copy_with(host=address.partition("%")[0]),
-            headers=[*request.headers.multi_items(), ("Accept-Encoding", "identity")],
+            headers=headers,
             content=await request.aread(),
             extensions=extensions,
         )
