@@ -150,14 +150,20 @@ class Terminals:
 
     async def _watch(self, session: str, seat: Seat) -> None:
         """Until it has ended by itself, or was idle for long."""
-        while (left := seat.left(self._clock.monotonic(), self._idle_seconds)) > 0 and seat.terminal.alive:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await seat.terminal.ended()
-        async with self._turn:
-            # Somebody may want it by now.
-            if self._seats.get(session) is seat and not (seat.terminal.alive and seat.users):
-                await self._leave(session)
+        while self._seats.get(session) is seat:
+            if seat.terminal.alive and (left := self._left(seat)) > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await seat.terminal.ended()
+                continue
+            async with self._turn:
+                # Somebody may want it by now, or have used it meanwhile: then it is watched further.
+                wanted = seat.terminal.alive and self._left(seat) > 0
+                if self._seats.get(session) is seat and not wanted:
+                    await self._leave(session)
+
+    def _left(self, seat: Seat) -> float:
+        return seat.left(self._clock.monotonic(), self._idle_seconds)
 
     async def _end(self, session: str) -> None:
         async with self._turn:
