@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from rookery.system.errors import RookeryError
@@ -126,3 +127,50 @@ async def story(played: list[Step]) -> Judge:
 def test_nothing_is_ever_sent_through_a_closed_gate(played: list[Step]) -> None:
     judge = asyncio.run(story(played))
     assert judge.spent <= judge.tries
+
+
+class Interrupted(Played):
+    """Something happens while its toast is shown."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(Told(ONE))
+        self.step, self.it = step, list[Rolling]()
+
+    async def show_toast(self, id_: str, message: str, **more: Any) -> None:
+        await super().show_toast(id_, message, **more)
+        (it,) = self.it
+        # Nobody can wait here until all is done: this is what is to be done.
+        it.settle = _at_once
+        await play(it, self.step)
+        del it.settle
+
+
+async def _at_once() -> None:
+    return
+
+
+@requirement("boulder.gates.hold", "boulder.control.actions")
+@pytest.mark.parametrize(
+    "step",
+    [
+        ("session", "busy"),
+        ("tool", "started"),
+        ("ask", "opened"),
+        ("says", "user"),
+        ("aborted", None),
+        *(("act", what) for what in ("off", "pause", "stop", "reset")),
+        ("budget", 0),
+    ],
+)
+def test_a_gate_that_closes_while_the_toast_is_shown_holds_the_message_back(tmp_path: Path, step: Step) -> None:
+    async def work() -> None:
+        played = Interrupted(step)
+        async with rolling(tmp_path / "db", played=played) as it:
+            played.it.append(it)
+            for one in [("act", "on"), ("says", "user"), ("session", "busy"), ("session", "idle"), ("pass", 30.0)]:
+                await play(it, one)
+            assert len(it.one.toasts) == 1 and not it.one.sent
+            assert (await it.of())["iteration"] == 0
+            assert it.told[-1].what == "failed" and "called off" in it.told[-1].why
+
+    asyncio.run(work())

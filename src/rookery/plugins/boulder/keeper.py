@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rookery.plugins.boulder import kept as moves, words
 from rookery.plugins.boulder.alarms import Alarms
 from rookery.plugins.boulder.book import Book, Line, What
 from rookery.plugins.boulder.checks import read_checks
 from rookery.plugins.boulder.deciding import Enforce, Look, Wait
-from rookery.plugins.boulder.gates import Limits, Work, budget_of
+from rookery.plugins.boulder.gates import Limits, Work, budget_of, gates
 from rookery.plugins.boulder.kept import Kept
 from rookery.plugins.boulder.live import Live
 from rookery.plugins.boulder.looking import Ground, look
@@ -142,20 +144,29 @@ class Keeper:
         return seen.work
 
     async def _enforce(self, live: Live, why: str) -> None:
-        before, now = live.kept.last_enforcement, self.now()
-        sessions, budget = self._house.sessions, budget_of(live.kept, self.limits)
+        kept, sessions, budget = live.kept, self._house.sessions, budget_of(live.kept, self.limits)
         live.enforcing = True
-        await self.become(live, moves.enforced(live.kept, now), "enforced", why)
+        await self.become(live, moves.enforced(kept, self.now()), "enforced", why)
         number = live.kept.iteration
         self._changed(live)
         try:
-            if not self._is_on(live) or live.kept.paused or live.kept.stop_requested:
-                live.enforcing = False
-                await self.become(live, moves.taken_back(live.kept, before), "failed", "it was called off")
+            if await self._called_off(live, kept):
                 return
             toast = words.toast(number, budget, why)
             await sessions.show_toast(live.id, toast, title=_TITLE, variant="warning", duration=_TOAST_MILLISECONDS)
-            await sessions.send(live.id, words.message(number, budget, why), wait=False, timeout=_SEND_SECONDS)
+            if not await self._called_off(live, kept):
+                await sessions.send(live.id, words.message(number, budget, why), wait=False, timeout=_SEND_SECONDS)
         except RookeryError as error:
             live.enforcing = False
-            await self.become(live, moves.unsent(live.kept, before, self.now()), "failed", error.message)
+            await self.become(live, moves.unsent(live.kept, kept.last_enforcement, self.now()), "failed", error.message)
+
+    async def _called_off(self, live: Live, before: Kept) -> bool:
+        """Whether a gate has closed meanwhile, of which those that count what is sent are as they were before."""
+        taken_back = moves.taken_back(live.kept, before.last_enforcement)
+        as_before = replace(taken_back, attempted=before.attempted)
+        closed = next(gates(as_before, self.now(), live.facts(self.switch_of(live)), self.limits), None)
+        if closed is None:
+            return False
+        live.enforcing = False
+        await self.become(live, taken_back, "failed", f"it was called off: {closed.reason}")
+        return True
