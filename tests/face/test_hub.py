@@ -38,6 +38,7 @@ BROKEN = text("no such file") | {"isError": True}
 @asynccontextmanager
 async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, Theatre, House]]:
     tools = [tool("read", description="Reads.", inputSchema=SCHEMA), tool("show"), tool("break"), tool("hold")]
+    tools.append(tool("odd", description=None, inputSchema=[]))
     play = Play(tools, results={"show": SHOWN, "break": BROKEN})
     async with a_theatre() as theatre:
         write({"files": theatre.server("files", play), "other": theatre.server("other")})
@@ -61,6 +62,9 @@ async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() ->
         read = tools["files__read"]
         assert (read.description, read.schema, read.concurrency_safe) == ("Reads.", SCHEMA, False)
         assert read.for_openai()["function"]["parameters"] == read.for_anthropic()["input_schema"] == SCHEMA
+        assert (tools["files__odd"].description, tools["files__odd"].schema) == ("", {})
+        odd = (await r.hub.find("odd", ws))["files__odd"]
+        assert (odd.description, odd.schema) == ("", {"type": "object"})
 
         assert "path" in (await read.execute({"path": "a"})).text
         assert (await theatre.comes("files")).cwd == ws.path

@@ -83,6 +83,13 @@ def test_a_definition_that_says_nonsense_is_found_by_its_name(definition: dict[s
     assert Index([*SHELF, odd]).find("odd", 5) == ["s__odd"]
 
 
+@pytest.mark.parametrize("schema", [b'{"properties":{"a":{"maximum":1e999}}}', b'{"a":' * 5000 + b"1" + b"}" * 5000])
+def test_a_definition_that_cannot_be_read_keeps_nobody_from_finding_anything(schema: bytes) -> None:
+    odd = Listed("s__odd", "s", "odd", b'{"name":"odd","inputSchema":%b}' % schema)
+    assert Index([*SHELF, odd]).find("odd", 5) == ["s__odd"]
+    assert Index([*SHELF, odd]).find("issue", 1) == Index(SHELF).find("issue", 1)
+
+
 def test_names_are_taken_apart_and_endings_cut_off() -> None:
     apart = list(words("readTextFile get_HTTPRequest list-issues"))
     assert apart == list(words("read text file get http request list issue"))

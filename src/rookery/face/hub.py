@@ -5,10 +5,11 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Raw
 
 import rookery
 from rookery.face.line import LOGS, URL, Line
@@ -26,6 +27,8 @@ _TIMEOUTS = Timeouts(startup=60.0, catalog=120.0, execution=86_400.0)
 # The longest description that OpenAI's API takes.
 _LONGEST = 1024
 _FIND, _HUB = "hub_find_tool", "hub"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,22 @@ def _over_the_daemon() -> Generator[None]:
 
 
 class _Listed(msgspec.Struct, rename="camel"):
+    """What a server writes that is no text or no schema counts for nothing, and keeps nobody from the other tools."""
+
     name: str
-    description: str = ""
-    input_schema: dict[str, Any] = {}
+    description: Raw = Raw(b'""')
+    input_schema: Raw = Raw(b"{}")
+
+    def tool(self, client: Client) -> Tool:
+        described, schema = _read(self.description, str, ""), _read(self.input_schema, dict[str, Any], {})
+        return Tool(self.name, described, schema, client)
+
+
+def _read(said: Raw, kind: type[T], otherwise: T) -> T:
+    try:
+        return msgspec.json.decode(said, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return otherwise
 
 
 class Hub:
@@ -112,7 +128,7 @@ class Hub:
         with _over_the_daemon():
             told = await client.list_all("tools/list", "tools")
         listed = [msgspec.json.decode(one, type=_Listed) for one in told]
-        return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in listed}
+        return {one.name: one.tool(client) for one in listed}
 
     async def find(
         self, question: str, workspace: Workspace | Path | str | None = None, *, limit: int = 5
@@ -121,8 +137,8 @@ class Hub:
         client = await self._client(await self._path(workspace), _HUB)
         search = Tool(_FIND, "", {}, client)
         told = (await search.execute({"query": question, "limit": limit})).structured
-        found = [msgspec.convert(one, _Listed) for one in told["tools"] if one["server"] != _HUB]
-        return {one.name: Tool(one.name, one.description, one.input_schema, client) for one in found}
+        found = [one for one in told["tools"] if one["server"] != _HUB]
+        return {one["name"]: Tool(one["name"], one["description"], one["inputSchema"], client) for one in found}
 
     async def servers(self, workspace: Workspace | Path | str | None = None) -> dict[str, dict[str, Any]]:
         """All servers by name: `status`, `error`, `tools`, `source` and more of each."""

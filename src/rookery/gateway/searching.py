@@ -104,7 +104,10 @@ class _Definition(msgspec.Struct):
 @lru_cache(maxsize=8192)
 def _words_of(server: str, name: str, definition: bytes) -> Words:
     """How often each word stands in each place of a definition."""
-    told = msgspec.json.decode(definition, type=_Definition)
+    try:
+        told = msgspec.json.decode(definition, type=_Definition)
+    except (msgspec.DecodeError, RecursionError):
+        told = _Definition()  # one that cannot be read keeps nobody from finding the others, and has a name
     arguments = dict(_arguments(told.inputSchema))
     texts = {
         "name": [name],

@@ -17,8 +17,8 @@ logger = logging.getLogger("rookery.gateway")
 
 
 class _Schemas(msgspec.Struct):
-    inputSchema: Any = None
-    outputSchema: Any = None
+    inputSchema: Raw = Raw(b"null")
+    outputSchema: Raw = Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Target:
     @property
     def tells_errors(self) -> bool:
         """Whether its structured content may be an error of ours; those of other tools have a form of their own."""
-        return self.member.ours or msgspec.json.decode(self.entry.raw, type=_Schemas).outputSchema is None
+        return self.member.ours or bytes(msgspec.json.decode(self.entry.raw, type=_Schemas).outputSchema) == b"null"
 
 
 @dataclass
@@ -68,8 +68,7 @@ class Table:
             target = self.tools.get(tool)
             if target is None:
                 return None
-            found = msgspec.json.decode(target.entry.raw, type=_Schemas).inputSchema
-            self._schemas[tool] = found if isinstance(found, dict) else None
+            self._schemas[tool] = _read(msgspec.json.decode(target.entry.raw, type=_Schemas).inputSchema)
         return self._schemas[tool]
 
     def resource(self, uri: str) -> tuple[Member, str] | None:
@@ -96,6 +95,13 @@ class Table:
         if listed is not None or member.ours or self.style.bare or self.style.prefix != "always":
             return listed or uri
         return scheme_of(member.name) + uri
+
+
+def _read(schema: Raw) -> Mapping[str, Any] | None:
+    try:
+        return msgspec.json.decode(schema, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return None  # no object, or with a number in it that no client could read
 
 
 def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:

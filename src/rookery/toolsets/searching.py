@@ -38,7 +38,7 @@ class FoundTools(msgspec.Struct):
 
 
 class _Definition(msgspec.Struct):
-    description: str = ""
+    description: Raw = Raw(b'""')
     inputSchema: Raw = Raw(b'{"type":"object"}')
 
 
@@ -64,15 +64,11 @@ def search_toolset(find: Find) -> Toolset:
 
 
 def _told(target: Target) -> dict[str, Any]:
-    """The schema as its server wrote it."""
-    try:
-        said = msgspec.json.decode(target.entry.raw, type=_Definition)
-    except msgspec.DecodeError:
-        # A description that is no text is not told.
-        said = _Definition()
+    """The schema as its server wrote it. A description that is no text is not told, and no schema that is none."""
+    said, nothing = msgspec.json.decode(target.entry.raw, type=_Definition), _Definition()
     return {
         "name": target.public,
         "server": target.member.name,
-        "description": said.description,
-        "inputSchema": said.inputSchema,
+        "description": said.description if bytes(said.description).startswith(b'"') else nothing.description,
+        "inputSchema": said.inputSchema if bytes(said.inputSchema).startswith(b"{") else nothing.inputSchema,
     }

@@ -1,0 +1,38 @@
+"""What a view knows of one tool, whatever its server wrote."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec import Raw
+
+from rookery.gateway.catalog import Entry
+from rookery.gateway.member import Member
+from rookery.gateway.table import Table, Target
+
+THEIRS = cast(Member, SimpleNamespace(ours=False, name="s"))
+
+
+def target(members: bytes) -> Target:
+    return Target(THEIRS, Entry("do", Raw(b'{"name":"do"%b}' % members)), "s__do")
+
+
+@pytest.mark.parametrize(
+    ("members", "schema"),
+    [
+        (b',"inputSchema":{"type":"object"}', {"type": "object"}),
+        (b"", None),
+        (b',"inputSchema":null', None),
+        (b',"inputSchema":[]', None),
+        (b',"inputSchema":{"maximum":1e999}', None),
+    ],
+)
+def test_the_schema_of_a_tool_is_an_object_that_can_be_read_or_none(members: bytes, schema: Any) -> None:
+    assert Table(tools={"s__do": target(members)}).input_schema("s__do") == schema
+
+
+def test_only_a_tool_without_a_form_of_its_own_tells_errors_of_ours_as_data() -> None:
+    for members in (b"", b',"outputSchema":null', b',"inputSchema":{"maximum":1e999}'):
+        assert target(members).tells_errors
+    for members in (b',"outputSchema":{"type":"object"}', b',"outputSchema":{"maximum":1e999}'):
+        assert not target(members).tells_errors
