@@ -61,6 +61,9 @@ async def test_every_server_is_started_once_judged_and_ended_beside_those_that_r
         for one in (gateway.theatre.of("good")[1], gateway.theatre.of("bad")[-1]):
             await one.has_ended()
         assert running in gateway.theatre.alive("good")
+        # Whoever is named twice is one server, and clashes with nobody.
+        twice = await check(gateway, "good", "good")
+        assert len(twice["servers"]) == 1 and "name-clash" not in {one["rule"] for one in twice["findings"]}
 
 
 async def test_c25_a_toxic_flow_of_one_view_is_reported_and_a_filter_takes_it_away() -> None:

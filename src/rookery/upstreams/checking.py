@@ -49,7 +49,7 @@ class Check(msgspec.Struct):
 
 async def check(fleet: Fleet, pool: Pool, names: Collection[str], search_tokens: int) -> Check:
     """Of all servers of a directory, or of those with these names."""
-    slots = [fleet.find(name) for name in names] if names else list(fleet.slots())
+    slots = [fleet.find(name) for name in dict.fromkeys(names)] if names else list(fleet.slots())
     turns = asyncio.Semaphore(_AT_ONCE)
     tried = await asyncio.gather(*(_try(slot, fleet, pool, turns) for slot in slots))
     findings = [one for _, _, said in tried for one in said]

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
+from urllib.parse import unquote
 
 import msgspec
 
@@ -17,6 +18,7 @@ _MOST_NODES = 20_000
 _DEEPEST = 64
 _FIT = re.compile(r"[a-zA-Z0-9_-]+")
 _SHORT = 80
+_PLACE = re.compile(r"0|[1-9][0-9]{0,8}")
 # Where schemas lie inside of a schema as the members of an object that is none itself.
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 # What stands there is data, and may look like anything.
@@ -97,7 +99,8 @@ def _of_input(schema: Any) -> Iterator[tuple[Level, str, str]]:
         return
     named = cast(dict[str, Any], properties)
     required: Any = members.get("required", [])
-    unknown = [one for one in cast(list[Any], required) if one not in named] if isinstance(required, list) else []
+    listed = cast(list[Any], required) if isinstance(required, list) else []
+    unknown = [one for one in listed if not isinstance(one, str) or one not in named]
     if unknown and members.get("additionalProperties") is False:
         yield "error", "schema-required", f"it requires an argument that it does not take: {str(unknown[0])[:_SHORT]}"
 
@@ -156,11 +159,11 @@ def _walked(schema: Any) -> tuple[set[str], set[str], bool]:
 
 def _leads(schema: Any, reference: str) -> bool:
     found = schema
-    for part in reference.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
+    for part in unquote(reference).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and name in found:
             found = cast(Mapping[str, Any], found)[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast(list[Any], found)):
+        elif isinstance(found, list) and _PLACE.fullmatch(name) and int(name) < len(cast(list[Any], found)):
             found = cast(list[Any], found)[int(name)]
         else:
             return False
