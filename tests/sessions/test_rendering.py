@@ -59,7 +59,9 @@ def test_of_a_long_conversation_the_newest_lines_are_there_and_it_says_so() -> N
 def test_what_a_tool_or_a_model_says_when_it_fails_may_be_as_long_as_it_likes() -> None:
     """In a line of its own each, which took minutes of the loop's time."""
     run = ToolRun(id="1", session_id="ses_1", tool="bash", status="error", error="x" * 1_000_000)
-    require_whole(render([said("assistant", "y" * 1_000_000, run, error="z" * 1_000_000)], INFO, 400, 200))
+    screen = render([said("assistant", "y" * 1_000_000, run, error="z" * 1_000_000)], INFO, 400, 200)
+    require_whole(screen)
+    assert "z" * 300 in screen.text
 
 
 def test_lines_are_broken_at_blanks_and_long_words_in_the_middle() -> None:

@@ -51,7 +51,7 @@ def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json
 @click.argument("name")
 @common
 def logout(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Forget the sign-in to a server, and give its tokens back where that is possible."""
+    """Forget the sign-in to a server, and give its tokens back if it takes them."""
     told = Where(everywhere, no_start).ask_of(name, "logout")
     words = f"signed out of {visible(name)}"
     if not told["removed"]:
