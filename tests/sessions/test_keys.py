@@ -36,6 +36,7 @@ from tests.support.requirements import requirement
         ("+", b"+"),
         ("alt++", b"\x1b+"),
         ("ß", "ß".encode()),
+        ("ctrl+shift+İ", b"\x1b[105;6u"),
     ],
 )
 @requirement("term.real.tui")

@@ -125,6 +125,22 @@ async def test_where_the_system_has_no_terminal_left_that_is_said(monkeypatch: p
     assert caught.value.code == "spawn-failed" and caught.value.remedy
 
 
+async def test_one_that_is_made_half_way_only_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, dup = list[bool](), os.dup
+
+    def soon_too_many(handle: int) -> int:
+        if not left.pop():
+            return dup(handle)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "dup", soon_too_many)
+    for many in ([True], [True, False]):
+        left, before = many, len([*Path("/proc/self/fd").iterdir()])
+        with pytest.raises(RookeryError, match="Too many open files"):
+            Pty(80, 24, Drawn())
+        assert not left and len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 async def test_typing_blindly_into_a_child_that_never_reads_takes_no_memory_without_end() -> None:
     async with started("/bin/sh", "-c", "stty raw -echo; echo begun; exec sleep 600") as (pty, _, drawn):
         await drawn.until("begun")

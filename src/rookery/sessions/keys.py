@@ -82,8 +82,9 @@ def _common(key: str, held: int) -> str:
 
 def _character(key: str, held: int) -> str:
     shift, alt, ctrl = held & 1, held & 2, held & 4
-    if ctrl and (shift or not ("a" <= key.lower() <= "z" or key in "@[\\]^_")):
-        return f"{_ESCAPE}[{ord(key.lower())};{held + 1}u"
+    if ctrl and (shift or not ((key.isascii() and key.isalpha()) or key in "@[\\]^_")):
+        # A few letters are more than one when they are small.
+        return f"{_ESCAPE}[{ord(key.lower()[0])};{held + 1}u"
     text = chr(ord(key.upper()) & 0x1F) if ctrl else key.upper() if shift else key
     return f"{_ESCAPE}{text}" if alt else text
 

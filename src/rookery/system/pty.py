@@ -22,22 +22,22 @@ class Pty:
     """`feed` is given what the child draws. Each end is closed once: by `close`."""
 
     def __init__(self, columns: int, rows: int, feed: Feed) -> None:
-        try:
-            ours, self._theirs = os.openpty()
-        except OSError as error:
-            message = f"the system gives no terminal: {error.strerror}"
-            raise RookeryError("spawn-failed", message, "close some, or raise how many files may be open") from error
-        self._name = os.ttyname(self._theirs)
-        # Kept open, so that what was drawn last is not lost with the child.
-        self._ours = ours
-        try:
-            self.resize(columns, rows)
-            self._writer = PipeWriter(os.dup(ours))
-            self._reader = PipeReader(os.dup(ours), feed)
-        except BaseException:
-            os.close(self._theirs)
-            os.close(ours)
-            raise
+        with contextlib.ExitStack() as undo:
+            try:
+                # Theirs is kept open, so that what was drawn last is not lost with the child.
+                self._ours, self._theirs = os.openpty()
+                undo.callback(os.close, self._ours)
+                undo.callback(os.close, self._theirs)
+                self._name = os.ttyname(self._theirs)
+                self.resize(columns, rows)
+                self._writer = PipeWriter(os.dup(self._ours))
+                undo.callback(self._writer.abort)
+                self._reader = PipeReader(os.dup(self._ours), feed)
+            except OSError as error:
+                message = f"the system gives no terminal: {error.strerror}"
+                remedy = "close some, or raise how many files may be open"
+                raise RookeryError("spawn-failed", message, remedy) from error
+            undo.pop_all()
 
     async def start(
         self, spawner: Spawner, argv: Sequence[str], *, name: str, cwd: Path, env: Mapping[str, str]
