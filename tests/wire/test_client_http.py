@@ -37,7 +37,7 @@ def fails(met: Met, match: str) -> Awaitable[None]:
     async def run() -> None:
         with pytest.raises(RookeryError, match=match) as caught:
             await call(met)
-        assert caught.value.code == "upstream-failed"
+        assert caught.value.code == ("needs-auth" if "HTTP 401" in match else "upstream-failed")
 
     return run()
 
