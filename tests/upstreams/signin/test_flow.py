@@ -63,8 +63,8 @@ async def sign_in(errand: Errand, heard: Heard, rules: Rules | None = None) -> G
 
 def errand(estate: Estate, **more: Any) -> Errand:
     where = estate.url.removesuffix("/mcp") + RESOURCE
-    said: dict[str, Any] = {"mode": "login", "url": estate.url, "challenge": f'Bearer resource_metadata="{where}"'}
-    return Errand(**(said | more))
+    said: dict[str, Any] = {"mode": "login", "url": estate.url, "seconds": 30.0}
+    return Errand(**(said | {"challenge": f'Bearer resource_metadata="{where}"'} | more))
 
 
 async def granted(estate: Estate, **more: Any) -> Grant:
@@ -186,6 +186,11 @@ async def test_where_no_client_can_be_registered_it_is_said_how_to_give_one(regi
         with pytest.raises(RookeryError):
             await granted(estate, terms=Terms(client_id="mine", client_secret="s/e c"), grant=elsewhere)
         assert len(issuer.exchanged) == before
+        moved = Terms(client_id="mine", client_secret="s/e c", issuer=issuer.url)
+        assert (await granted(estate, terms=moved, grant=elsewhere)).client["issuer"] == issuer.url
+        with pytest.raises(RookeryError):
+            await granted(estate, terms=replace(moved, issuer="https://other.example"), grant=grant)
+        assert len(issuer.exchanged) == before + 1
 
 
 @requirement("hub.signin.flow")

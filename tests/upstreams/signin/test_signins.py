@@ -147,7 +147,12 @@ async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another
             status, found = await soon(waiting)
             assert (status, found["error"]["code"]) == (502, "sign-in-failed") and "another sign-in" in str(found)
             assert second["redirect"] != first["redirect"]
+            # Of those that begin at the same time one stays, and none is forgotten.
+            definition = (await gateway.hub.fleet(None, None)).server("far", None).definition
+            made = await asyncio.gather(*(gateway.hub.signins.login(definition) for _ in range(3)))
+            assert [one.running for one in made].count(True) == 1
             await gateway.rest("DELETE", "/api/mcp/far/login")
+            assert not any(one.running for one in made)
             for one in (first, second):
                 with pytest.raises(aiohttp.ClientConnectorError):
                     await gateway.http.get(one["redirect"])

@@ -19,7 +19,8 @@ class Shelf:
         if terms.client_id is not None:
             same = client if client.get("client_id") == terms.client_id else {}
             given = {"client_id": terms.client_id, "client_secret": terms.client_secret}
-            client = {"issuer": terms.issuer, **same, **given}
+            # Whoever says whose client it is knows better than what an earlier sign-in found.
+            client = {**same, **given, "issuer": terms.issuer or same.get("issuer")}
         self.client = OAuthClientInformationFull.model_validate(client) if client else None
         self.renewed = False
 

@@ -77,7 +77,7 @@ class SignIns:
     async def login(self, definition: Definition, seconds: float = LOGIN_SECONDS) -> Attempt:
         """Begin one, instead of one that runs already."""
         known = self._signable(definition)
-        if (before := self._attempts.pop(known.subject, None)) is not None:
+        while (before := self._attempts.pop(known.subject, None)) is not None:  # another may begin meanwhile
             await before.give_up("another sign-in to the same server was begun")
 
         def taken(outcome: Granted) -> None:
