@@ -63,8 +63,9 @@ async def sign_in(errand: Errand, heard: Heard, rules: Rules | None = None) -> G
 
 def errand(estate: Estate, **more: Any) -> Errand:
     where = estate.url.removesuffix("/mcp") + RESOURCE
-    said: dict[str, Any] = {"mode": "login", "url": estate.url, "seconds": 30.0}
-    return Errand(**(said | {"challenge": f'Bearer resource_metadata="{where}"'} | more))
+    challenge = f'Bearer resource_metadata="{where}"'
+    said: dict[str, Any] = {"mode": "login", "url": estate.url, "challenge": challenge, "seconds": 30.0}
+    return Errand(**(said | more))
 
 
 async def granted(estate: Estate, **more: Any) -> Grant:
