@@ -195,7 +195,7 @@ class Rolling:
 
     async def _hear(self, event: Event) -> None:
         for hook in self.plugin.hooks:
-            if hook.name == event.hook:
+            if hook.name == event.hook and (hook.when is None or hook.when()):
                 await hook.run(event, self.house)
 
     async def session(self, what: str, id_: str = ONE, **more: Any) -> None:

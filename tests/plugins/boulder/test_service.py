@@ -131,3 +131,18 @@ async def test_what_cannot_be_written_down_is_not_done(tmp_path: Path, monkeypat
             await it.pass_(1000)
         assert not it.one.sent and not it.one.toasts
         assert "the disk is full" in (await it.of())["gates"][-1]["reason"]
+
+
+@requirement("boulder.complete.checks")
+async def test_what_was_said_while_it_was_off_is_new_work_once_it_is_on_again(tmp_path: Path) -> None:
+    async with rolling(tmp_path / "db") as it:
+        await it.act("on", sessionId=ONE)
+        await it.turn("All is done.")
+        await it.pass_(30)
+        assert (await it.of())["status"] == "COMPLETE"
+        await it.act("off", sessionId=ONE)
+        await it.turn("More.", asked="There is one more thing.")
+        await it.act("on", sessionId=ONE)
+        assert (await it.of())["complete"] is None
+        await it.pass_(30)
+        assert len(it.one.sent) == 1

@@ -21,7 +21,9 @@ class Hearing:
         match event.hook:
             case "session.busy":
                 live.running, live.untold = True, None
-                await self._becomes(live, moves.works(live.kept, now))
+                # Off everywhere it does not hear what is said: then somebody else has begun this turn.
+                moved = moves.works if self._keeper.switches.any_on else moves.spoken_to
+                await self._becomes(live, moved(live.kept, now))
             case "session.idle":
                 live.running, live.enforcing, live.untold = False, False, None
                 live.tools.clear()
