@@ -19,6 +19,7 @@ from rookery.upstreams.signin.callback import Callback
 from rookery.upstreams.signin.messages import Asked, Errand, Grant, Looked, Step
 from rookery.upstreams.signin.shelf import Shelf, grant_of, recall
 from rookery.upstreams.signin.transport import REFUSED, Guarded
+from rookery.upstreams.signin.words import brief
 
 # The resource that a token is for is always named, which is so since this revision.
 _REVISION = {"MCP-Protocol-Version": "2025-11-25"}
@@ -99,11 +100,11 @@ class Flow:
             except OAuthRegistrationError as error:
                 raise RookeryError(
                     "needs-client-registration",
-                    f"no client could be registered: {_brief(error)}",
+                    f"no client could be registered: {brief(error)}",
                     metadata.HOW_TO_GIVE_A_CLIENT,
                 ) from None
             except (OAuthFlowError, OAuthTokenError) as error:
-                raise RookeryError("sign-in-failed", _brief(error), "rookery mcp debug tells each step") from None
+                raise RookeryError("sign-in-failed", brief(error), "rookery mcp debug tells each step") from None
             except ValidationError:
                 raise RookeryError("sign-in-failed", "the authorization server answered what does not fit") from None
 
@@ -181,8 +182,3 @@ class Flow:
 
     def _client_id(self) -> str:
         return self._context.client_info.client_id if self._context.client_info is not None else ""
-
-
-def _brief(error: Exception) -> str:
-    """The SDK's own words; what it was sent, which may have tokens in it, is not among them."""
-    return str(error).partition("\n")[0].split("input_value")[0][:300]
