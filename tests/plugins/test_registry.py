@@ -134,6 +134,10 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
         log = houses["notify"].state_folder / "audit.log"
         assert log.read_text() == "1970-01-01T00:00:00.000Z told the user\n"
         assert log.stat().st_mode & 0o777 == 0o600
+        (tmp_path / "projects" / "app-2").write_text("no folder")
+        with pytest.raises(RookeryError) as caught:
+            await registry.add(Plugin("notify-2"), Origin("a file", "app-2"))
+        assert caught.value.code == "state-unusable" and "app-2" in caught.value.message
 
 
 async def test_a_name_is_had_once_by_everybodys_and_once_by_each_project(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ class OpenCodePlugins:
                 specs = named(await life.client.config())
         except (RookeryError, TimeoutError):
             return [asleep(one, place) for one in files]
-        errors = load_errors(await self._agents.log_lines(workspace, _LINES), life.client.directory)
+        lines = await self._agents.log_lines(workspace, _LINES)
+        # Some two megabytes of them.
+        errors = await asyncio.to_thread(load_errors, lines, life.client.directory)
         off = [] if life.started.wired.project_config else [one for one in files if one not in specs]
         return [*(shown(one, place, errors) for one in specs), *(kept_off(one, place) for one in off)]
 

@@ -49,7 +49,11 @@ class Ground:
 
     def house(self, key: Key, contained: Containment) -> House:
         above = self.state / "projects" / key.project if key.project is not None else self.state
-        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{above} cannot be made: {error.strerror}"
+            raise RookeryError("state-unusable", message, "see that there is room, and that it is yours") from error
         folder = ensure_private_folder(ensure_private_folder(above / "plugins") / key.name)
         return House(
             plugin=key.name,
