@@ -146,3 +146,24 @@ async def test_what_was_said_while_it_was_off_is_new_work_once_it_is_on_again(tm
         assert (await it.of())["complete"] is None
         await it.pass_(30)
         assert len(it.one.sent) == 1
+
+
+async def test_a_workspace_that_is_gone_is_off_also_if_that_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*given: object) -> None:
+        raise RookeryError("store-failed", "no space left")
+
+    async with rolling(tmp_path / "db") as it:
+        await it.act("on", workspace=WORKSPACE)
+        await it.turn("More.")
+        monkeypatch.setattr(it.boulder._book, "drop", full)
+        await it.boulder._forget("workspace", WORKSPACE)
+        await it.pass_(100)
+        assert await it.gates() == ["off"] and not it.one.sent
+        # The same if its owner does not wait until it is kept, or it cannot be.
+        await it.act("on", workspace=WORKSPACE)
+        monkeypatch.setattr(it.boulder._book, "switch", full)
+        async with refusal("store-failed"):
+            await it.act("off", workspace=WORKSPACE)
+        assert "off" in await it.gates()

@@ -97,6 +97,9 @@ class Boulder:
         path = live.path if live is not None else subject if level == "workspace" else ""
         told = f"for the {level} {subject}" + (f", checks: {declared or 'none'}" if declared is not None else "")
         line = Line(round(keeper.now() * 1000, 3), "on" if on else "off", OWNER, live.id if live else "", path, 0, told)
+        if not on:
+            # Nothing is sent from here on, whatever comes of writing it down.
+            keeper.switches.set(switch)
         await self._book.switch(switch, line)
         keeper.switches.set(switch)
         if live is not None and budget is not None:
@@ -107,12 +110,17 @@ class Boulder:
 
     async def _forget(self, level: Level, subject: str) -> None:
         """Another one in the same place is not switched on by what was said of this one."""
-        keeper = self.keeper
-        if keeper.switches.get(level, subject) is None:
+        keeper, house = self.keeper, self._house
+        if keeper.switches.get(level, subject) is None or house is None:
             return
-        path, told = subject if level == "workspace" else "", f"for the {level} {subject}, which is gone"
-        await self._book.drop(level, subject, Line(round(keeper.now() * 1000, 3), "off", ITSELF, "", path, 0, told))
         keeper.switches.drop(level, subject)
+        path, told = subject if level == "workspace" else "", f"for the {level} {subject}, which is gone"
+        line = Line(round(keeper.now() * 1000, 3), "off", ITSELF, "", path, 0, told)
+        try:
+            await self._book.drop(level, subject, line)
+        except RookeryError as error:
+            # Whoever tells of the next one that is gone must not end with this.
+            house.log.error("that boulder is off %s could not be kept: %s", told, error.message)
 
     async def order(self, scope: Path | None, session: str, what: What, budget: int | None = None) -> dict[str, Any]:
         """`pause`, `resume`, `stop`, `reset` or `budget`, which without a number is what it was at first."""
