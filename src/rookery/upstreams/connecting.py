@@ -66,7 +66,7 @@ class Opening:
 
     def refused(self, error: RookeryError) -> NotYet:
         """What a server waits for that was connected and wants to know who asks."""
-        return self.connector.signins.refused(self.definition, error)
+        return self.connector.signins.refused(self.definition, error, connected=True)
 
     async def hear_logs(self, client: Client) -> None:
         """Every caller has a level of its own, so that the server is asked for everything. Nobody waits for that."""

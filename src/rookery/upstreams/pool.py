@@ -68,11 +68,11 @@ class Pool:
         await self._tasks.finish()
         await self.connector.signins.close()
 
-    def _signed(self, subject: Subject, signed_in: bool) -> None:
+    def _signed(self, subject: Subject, stays: bool) -> None:
         for held in self._held.values():
             one = held.server.definition
             if (one.name, one.url) == subject:
-                self._tasks.start(held.server.signed(signed_in), f"signed {one.name}")
+                self._tasks.start(held.server.signed(stays), f"signed {one.name}")
 
     async def _close(self, server: Server) -> None:
         try:

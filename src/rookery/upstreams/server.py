@@ -143,9 +143,9 @@ class Server:
         await self._tasks.close()
         await self._lasting.close()
 
-    async def signed(self, signed_in: bool) -> None:
-        """Its sign-in is another one now, or none, or more is known of it."""
-        if self._lasting.connected is not None and not signed_in:
+    async def signed(self, stays: bool) -> None:
+        """Its sign-in is another one now, or none, or more is known of it; whether a connection that it has `stays`."""
+        if self._lasting.connected is not None and not stays:
             await self._lasting.stop()
         elif self.held or self._lasting.connected is not None or self._waits is None:
             return  # the next request has it

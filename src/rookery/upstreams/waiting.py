@@ -32,12 +32,12 @@ def needs_token(message: str) -> NotYet:
     return NotYet("needs_auth", "needs-auth", message, remedy)
 
 
-def needs_sign_in(name: str, message: str, *, more: bool = False) -> NotYet:
+def needs_sign_in(name: str, message: str, *, more: bool = False, whole: bool = True) -> NotYet:
     """With `more` it is signed in to, and wants to be allowed more than it is."""
     what = "sign in again, and allow what it asks for" if more else "sign in"
     remedy = f"{what}: rookery mcp login {name}"
-    return NotYet("needs_auth", "needs-auth", f"{message} ({remedy})", remedy, whole=not more)
+    return NotYet("needs_auth", "needs-auth", f"{message} ({remedy})", remedy, whole=whole and not more)
 
 
-def needs_client(message: str, how: str) -> NotYet:
-    return NotYet("needs_client_registration", "needs-client-registration", f"{message} ({how})", how)
+def needs_client(message: str, how: str, *, whole: bool = True) -> NotYet:
+    return NotYet("needs_client_registration", "needs-client-registration", f"{message} ({how})", how, whole=whole)

@@ -104,6 +104,30 @@ async def test_s10_a_call_that_wants_more_than_was_granted_fails_alone_until_its
 
 
 @requirement("hub.signin.flow")
+async def test_a_server_that_asks_who_is_there_for_one_tool_goes_on_with_the_others() -> None:
+    remote, held, go = Remote(HANDSHAKE), asyncio.Event(), asyncio.Event()
+
+    async def answer(asked: Asked, out: Out) -> None:
+        if asked.message["params"]["name"] == "echo":
+            await out.answer(401, b"who are you?")
+        else:
+            held.set()
+            await go.wait()
+            await out.json(asked.result(text("done")))
+
+    remote.on_call = answer
+    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        caller, other = await gateway.caller(), await gateway.caller()
+        holding = asyncio.create_task(other.call("far__hold"))
+        await soon(held.wait())
+        refused = await caller.call("far__echo")
+        assert failure(refused) == "needs-auth" and "sign in: rookery mcp login far" in words(refused)
+        assert await gateway.status("far") == "connected"
+        go.set()
+        assert words(await soon(holding)) == "done"
+
+
+@requirement("hub.signin.flow")
 async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in() -> None:
     issuer = Issuer(said={"registration_endpoint": None})
     async with an_estate(Remote(HANDSHAKE), issuer) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:

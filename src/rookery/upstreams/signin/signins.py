@@ -19,7 +19,7 @@ from rookery.upstreams.waiting import NotYet, needs_client, needs_sign_in, needs
 
 LOGIN_SECONDS = 300.0
 
-# Told of a server whose sign-in is another one now, or of which more is known, and whether there is one.
+# Told of a server whose sign-in is another one now, or of which more is known, and whether its connections can stay.
 Changed = Callable[[Subject, bool], None]
 
 
@@ -27,7 +27,7 @@ class SignIns:
     """Nobody but the owner begins one, and no call waits for one."""
 
     def __init__(self, folder: Path, spawner: Spawner) -> None:
-        self.changed: Changed = lambda subject, signed_in: None
+        self.changed: Changed = lambda subject, stays: None
         self._folder, self._spawner = folder, spawner
         self._grants = Grants(folder / "sign-in")
         self._known: dict[tuple[Subject, Terms], Credentials] = {}
@@ -50,20 +50,24 @@ class SignIns:
         known = self.credentials(definition)
         return known is not None and known.demand is not None
 
-    def refused(self, definition: Definition, error: RookeryError, challenge: str = "") -> NotYet:
+    def refused(
+        self, definition: Definition, error: RookeryError, challenge: str = "", *, connected: bool = False
+    ) -> NotYet:
         """What a server waits for that refused us, and what its user can do about it."""
         known = self.credentials(definition)
         if known is None:
             return needs_token(error.message)
         if known.demand is None:
             known.demand = Demand(401, challenge)
+        # One that let us in without a sign-in wants one for what was asked only; others go on with the rest.
+        whole = not connected or known.grant is not None
         if known.registrable is False:
-            return needs_client(error.message, HOW_TO_GIVE_A_CLIENT)
+            return needs_client(error.message, HOW_TO_GIVE_A_CLIENT, whole=whole)
         if known.registrable is None and known.grant is None:
             known.registrable = True
             self._tasks.start(self._look_quietly(known), "look")
         more = known.grant is not None and known.demand.status == 403
-        return needs_sign_in(definition.name, error.message, more=more)
+        return needs_sign_in(definition.name, error.message, more=more, whole=whole)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -82,7 +86,7 @@ class SignIns:
 
         def taken(outcome: Granted) -> None:
             known.take(outcome.grant)
-            self._tell(known.subject, signed_in=True)
+            self._tell(known.subject, stays=True)
 
         errand = self._errand(known, "login", seconds)
         self._attempts[known.subject] = made = Attempt(Helper(self._spawner, self._folder), errand, taken)
@@ -110,7 +114,7 @@ class SignIns:
         errand = self._errand(known, "revoke")
         # First here: whatever becomes of the rest, the tokens are used no more.
         known.drop()
-        self._tell(known.subject, signed_in=False)
+        self._tell(known.subject, stays=False)
         try:
             outcome = await self._send(errand)
         except RookeryError:
@@ -130,11 +134,11 @@ class SignIns:
         known = self.credentials(definition)
         return known.grant.issuer if known is not None and known.grant is not None else None
 
-    def _tell(self, subject: Subject, *, signed_in: bool) -> None:
+    def _tell(self, subject: Subject, *, stays: bool) -> None:
         for known in self._known.values():
             if known.subject == subject:
                 known.look_again()
-        self.changed(subject, signed_in)
+        self.changed(subject, stays)
 
     # ---- errands
 
@@ -174,4 +178,4 @@ class SignIns:
     def _learned(self, known: Credentials, found: Looked) -> None:
         before, known.registrable = known.registrable, found.registrable
         if before is not found.registrable and known.grant is None:
-            self._tell(known.subject, signed_in=False)
+            self._tell(known.subject, stays=True)
