@@ -1,5 +1,6 @@
 """`rookery mcp login` and `logout`, as a person runs them."""
 
+import ast
 import asyncio
 import json
 import os
@@ -15,7 +16,7 @@ from rookery.system.processes import MARKER
 from tests.cli.test_mcp import define
 from tests.support.callers import HANDSHAKE
 from tests.support.clients import soon
-from tests.support.house import ROOKERY, SECONDS, House, rookery
+from tests.support.house import ROOKERY, SECONDS, House, rookery, wait_dead
 from tests.support.requirements import requirement
 from tests.support.signin import Issuer, an_estate, browse
 from tests.support.user import user, user_environment
@@ -99,14 +100,16 @@ def test_s7_only_addresses_of_the_web_are_opened_and_no_shell_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "told"
-    script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(repr(sys.argv[2:]))"
+    script = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(repr([os.getpid(), *sys.argv[2:]]))"
     monkeypatch.setenv("BROWSER", f'{sys.executable} -c "{script}" {told}')
     for url in ("file:///etc/passwd", "javascript:alert(1)", "data:text/html,x", "--help", ""):
         assert not open_browser(url)
     url = f"https://a.example/?$(touch {tmp_path}/shell)&`id`;x"
     os.mkfifo(told)
     assert open_browser(url)
-    assert told.read_text() == repr([url])
+    pid, *words = ast.literal_eval(told.read_text())
+    assert words == [url]
+    wait_dead(pid)
     assert not (tmp_path / "shell").exists()
     monkeypatch.setenv("BROWSER", "/nowhere/at-all")
     assert not open_browser(url)
