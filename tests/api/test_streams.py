@@ -86,7 +86,8 @@ class Stage:
 async def staged(*, history: int = 1000, queue: int = 1000, limits: Limits | None = None) -> AsyncGenerator[Stage]:
     events, logs = (Bus(name, history=history, queue=queue) for name in ("events", "logs"))
     rest = cast(Any, Mock())
-    others: dict[str, Any] = dict.fromkeys(("guard", "mcp", "agents", "endpoints", "sessions", "reload", "stop"), rest)
+    names = ("guard", "mcp", "agents", "endpoints", "sessions", "plugins", "reload", "stop")
+    others: dict[str, Any] = dict.fromkeys(names, rest)
     house = House("i", "v", rest, rest, rest, events, logs, **others)
     async with serving(build(house), limits) as site:
         yield Stage(site, events, logs)

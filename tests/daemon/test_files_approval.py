@@ -18,7 +18,7 @@ from tests.support.house import House, rookery
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.workspaces import commit, git, make_repository
-from tests.support.ws import app as an_app, made
+from tests.support.ws import app as an_app, made, trusted_app
 
 pytestmark = pytest.mark.anyio
 
@@ -51,9 +51,7 @@ def approve(cwd: Path) -> str:
 
 def prepared(folder: Path) -> tuple[Path, Path, Path]:
     """A project with a justfile, a workspace that has the same, and one in which it was changed."""
-    checkout = make_repository(folder, FILES)
-    with at_a_terminal("project", "add", cwd=checkout) as person:
-        assert person.ends() == 0, person.text
+    checkout = trusted_app(folder, FILES)
     same, other = made("same", cwd=checkout), made("other", cwd=checkout)
     (other / "more.just").write_text("more:\n  @echo more; touch evil\n")
     return checkout, same, other

@@ -15,7 +15,7 @@ from tests.daemon.test_identity import tokens
 from tests.support.house import House
 from tests.support.mcp_clients import MODERN
 from tests.support.requirements import requirement
-from tests.support.ws import app as an_app, made
+from tests.support.ws import made, trusted_app
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ def code(found: CallToolResult) -> str:
 async def test_a_workspace_is_read_asked_about_and_worked_in_by_the_official_client(
     house: House, tmp_path: Path, mode: str
 ) -> None:
-    checkout = await asyncio.to_thread(an_app, tmp_path / "app", FILES)
+    checkout = await asyncio.to_thread(trusted_app, tmp_path / "app", FILES)
     path = await asyncio.to_thread(lambda: made("fix", cwd=checkout))
     (path / "notes.log").write_text("ignored\n")
     (path / ".env").write_text("TOKEN=hunter2\n")

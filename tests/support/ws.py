@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.house import rookery
+from tests.support.person import at_a_terminal
 from tests.support.workspaces import make_repository
 
 
@@ -14,6 +15,14 @@ def app(folder: Path, files: Mapping[str, str] | None = None) -> Path:
     """A repository that Rookery knows."""
     made = make_repository(folder, files)
     assert rookery("project", "add", str(made)).returncode == 0
+    return made
+
+
+def trusted_app(folder: Path, files: Mapping[str, str]) -> Path:
+    """One that its user has added at a terminal, which approves what it brings along."""
+    made = make_repository(folder, files)
+    with at_a_terminal("project", "add", cwd=made) as person:
+        assert person.ends() == 0, person.text
     return made
 
 
