@@ -17,7 +17,7 @@ from tests.support.house import SECONDS, House, alive, kill, rookery, up, wait_d
 from tests.support.requirements import requirement
 
 # What may stay after an orderly stop; none of it hinders the next start.
-REMAINS = {"daemon.lock", "instances.json", "logs", "opencode", "rookery.db", "token"}
+REMAINS = {"daemon.lock", "instances.json", "logs", "opencode", "plugins", "rookery.db", "token"}
 
 
 def names(state: Path) -> set[str]:
