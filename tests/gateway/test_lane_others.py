@@ -59,12 +59,15 @@ async def test_a_tool_that_is_switched_off_or_gone_cannot_be_called_any_more(lan
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         habit = await a_habit(gateway, era)
         await habit.call()
+        # Each change is heard of before the next, so that no notice is taken for another one's.
+        await habit.caller.listen()
         await gateway.hub.switch(None, None, "one", tool="echo", level="app", enabled=False)
+        await habit.caller.hears("notifications/tools/list_changed")
         assert "there is no tool" in (await habit.call())["error"]["message"]
         await gateway.hub.switch(None, None, "one", tool="echo", level="app", enabled=True)
+        await habit.caller.hears("notifications/tools/list_changed")
         assert "result" in await habit.call()
         server = gateway.theatre.of("one")[0]
-        await habit.caller.listen()
         await server.change(tool("other"))
         await habit.caller.hears("notifications/tools/list_changed")
         assert "there is no tool" in (await habit.call())["error"]["message"]

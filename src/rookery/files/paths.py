@@ -1,5 +1,6 @@
 """What a path that somebody gave means: plain names beneath the root, taken literally, or an error that says why."""
 
+import functools
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])", re.IGNORECASE)
 
 
+# The same files are read again and again.
+@functools.lru_cache(maxsize=512)
 def parse(path: str, root: Path) -> tuple[str, ...]:
     """The names that `path` consists of, `..` among them; none for the root itself.
 

@@ -2,15 +2,20 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from rookery.system.errors import RookeryError
 from rookery.system.files import read_plain
 from rookery.system.git import Git
 
 _LONGEST = 64 * 1024
+# What git says of a worktree that another git is just making: the file is there, and empty for a moment.
+_HALF_MADE = re.compile(r"failed to read \S*commondir: Success")
+_TRIES = 10
 
 
 class Worktree(msgspec.Struct, frozen=True):
@@ -28,8 +33,14 @@ class Worktree(msgspec.Struct, frozen=True):
 
 async def list_worktrees(git: Git, checkout: Path) -> list[Worktree]:
     """All worktrees of the repository, the main one first. Nothing of the repository runs."""
-    listed = await git.told(checkout, "worktree", "list", "--porcelain", "-z")
-    return list(parse_worktrees(listed))
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            listed = await git.told(checkout, "worktree", "list", "--porcelain", "-z")
+            return list(parse_worktrees(listed))
+        except RookeryError as error:
+            if not (tries_left and _HALF_MADE.search(error.message)):
+                raise
+    raise AssertionError("the last try answers or raises")
 
 
 def parse_worktrees(listed: bytes) -> Iterator[Worktree]:
