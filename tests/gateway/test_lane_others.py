@@ -65,11 +65,11 @@ async def test_a_tool_that_is_switched_off_or_gone_cannot_be_called_any_more(lan
         await habit.caller.hears("notifications/tools/list_changed")
         assert "there is no tool" in (await habit.call())["error"]["message"]
         await gateway.hub.switch(None, None, "one", tool="echo", level="app", enabled=True)
-        await habit.caller.hears("notifications/tools/list_changed")
+        await habit.caller.hears("notifications/tools/list_changed", 2)
         assert "result" in await habit.call()
         server = gateway.theatre.of("one")[0]
         await server.change(tool("other"))
-        await habit.caller.hears("notifications/tools/list_changed")
+        await habit.caller.hears("notifications/tools/list_changed", 3)
         assert "there is no tool" in (await habit.call())["error"]["message"]
 
 
