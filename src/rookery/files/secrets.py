@@ -71,7 +71,8 @@ class Denied:
 
     def file(self, names: Sequence[str]) -> str:
         """Why a file at these names may not be read, or nothing."""
-        if not self.workspaces and not self._has_suspect("/".join(names)):
+        text = "/".join(names)
+        if not self.workspaces and (text in self._fine or self._is_fine(text)):
             return ""
         name = "/".join(_folded(names[-1:]))
         if self._files.fullmatch(name) and not self._allowed.fullmatch(name):
