@@ -34,9 +34,7 @@ README = "# The app\n"
 
 
 @asynccontextmanager
-async def a_driven_colony(
-    *names: str, script: Any = None, **settings: str
-) -> AsyncGenerator[tuple[Colony, list[Path]]]:
+async def a_driven_colony(*names: str, **settings: str) -> AsyncGenerator[tuple[Colony, list[Path]]]:
     """A daemon, and the folders of these workspaces of one project. Shell commands of agents ask first."""
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": README})
     before = {name: os.environ.get(name) for name in settings}

@@ -7,14 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rookery.api import outsiders
 from rookery.api.answers import answer, body_of
 from rookery.api.queries import ends_with_client, query
 from rookery.api.raw_route import RawRoute
-from rookery.guard.terminal import require_person
 from rookery.plugins.service import Plugins
-from rookery.system.errors import RookeryError
-from rookery.wire.gate import OWNER_LOCAL
-from rookery.wire.peers import calling_process, over_socket
 
 
 class Trigger(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,14 +54,5 @@ class PluginRoutes:
 
 
 async def require_outsider() -> None:
-    """What agents start must not do what is its user's. Whoever comes over a port has shown the owner's token."""
-    if not over_socket():
-        return
-    try:
-        await require_person(OWNER_LOCAL, calling_process(), at_terminal=False)
-    except RookeryError as error:
-        raise RookeryError(
-            "forbidden",
-            f"this action is for the user: {error.message}",
-            "do it yourself: rookery plugin action, in a terminal that Rookery did not open",
-        ) from None
+    """What agents start must not do what is its user's."""
+    await outsiders.require_outsider("this action is for the user", "do it yourself: rookery plugin action")

@@ -7,13 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rookery.api import outsiders
 from rookery.api.answers import answer, body_of
 from rookery.api.raw_route import RawRoute
-from rookery.guard.terminal import require_person
 from rookery.sessions.service import Sessions
-from rookery.system.errors import RookeryError
-from rookery.wire.gate import OWNER_LOCAL
-from rookery.wire.peers import calling_process, over_socket
 
 _ONE = "/api/sessions/{id}/asks"
 
@@ -55,14 +52,7 @@ class AskRoutes:
 
 
 async def require_outsider() -> None:
-    """An agent must not answer what it asks its user. Whoever comes over a port has shown the owner's token."""
-    if not over_socket():
-        return
-    try:
-        await require_person(OWNER_LOCAL, calling_process(), at_terminal=False)
-    except RookeryError as error:
-        raise RookeryError(
-            "forbidden",
-            f"what a session asks is answered by its user only: {error.message}",
-            "answer it yourself: rookery session answer, in a terminal that Rookery did not open",
-        ) from None
+    """An agent must not answer what it asks its user."""
+    await outsiders.require_outsider(
+        "what a session asks is answered by its user only", "answer it yourself: rookery session answer"
+    )

@@ -11,6 +11,7 @@ import click
 from rookery.cli import output
 from rookery.cli.failure import Failure
 from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common
+from rookery.cli.session_screen import size_of
 from rookery.cli.visible import visible
 
 _EPILOG = """\b
@@ -42,7 +43,7 @@ def screenshot(
     Of the session that was active last, if SESSION is left out. It is drawn as OpenCode's own terminal shows it, in its
     real colours; where there is no terminal, as a rendering of the conversation, which says so. Prints the file's name.
     """
-    columns, rows = _size(size)
+    columns, rows = size_of(size)
     format_ = format_ or ("svg" if file is not None and file.lower().endswith(".svg") else "png")
     sessions = Sessions(no_start)
     id_ = sessions.id_or_none(session)
@@ -68,15 +69,6 @@ def screenshot(
         output.answer_json(json.dumps(told).encode())
     else:
         output.answer(visible(told["savedTo"]))
-
-
-def _size(given: str | None) -> tuple[str | None, str | None]:
-    if given is None:
-        return None, None
-    columns, cross, rows = given.lower().partition("x")
-    if not (cross and columns.isdecimal() and rows.isdecimal()):
-        raise click.UsageError(f"{given!r} is no size; write columns and rows, such as 160x50")
-    return columns, rows
 
 
 def _write(path: Path, data: bytes) -> str:
