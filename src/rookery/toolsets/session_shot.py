@@ -33,7 +33,7 @@ class TakeScreenshot(msgspec.Struct):
     format: Annotated[Literal["png", "svg"] | None, Meta(description="Default: what savePath ends in, else png")] = None
     columns: Annotated[float | None, Meta(description="How wide the terminal is to be, in characters")] = None
     rows: Annotated[float | None, Meta(description="How high the terminal is to be, in lines")] = None
-    scale: Annotated[float, Meta(description="How much larger the picture is to be: 1, 2 or 3")] = 1
+    scale: Annotated[int, Meta(description="How much larger the picture is to be: 1, 2 or 3")] = 1
 
 
 class SavingPlaces(Protocol):
@@ -84,7 +84,7 @@ class ShotCalls:
             self._scope,
             format=format_of(given.format, given.savePath),
             size=size_of(given.columns, given.rows),
-            scale=int(given.scale),
+            scale=given.scale,
             progress=progress_of(call),
         )
 
