@@ -1,6 +1,5 @@
 """Listing a folder of a workspace: what git ignores is left out, what is secret is marked, long lists have pages."""
 
-import asyncio
 import base64
 import binascii
 import os
@@ -18,6 +17,7 @@ from rookery.files.walking import Names, Scope, Walk
 from rookery.system.beneath import Beneath
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
+from rookery.system.lending import lend
 
 PAGE = 1000
 LONGEST_PAGE = 10_000
@@ -107,7 +107,8 @@ async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bo
 
 async def _in_thread(root: Root, work: Callable[[Beneath], None]) -> None:
     try:
-        await asyncio.to_thread(work, root.held())
+        held = root.held()
+        await lend(partial(work, held), partial(os.close, held.folder))
     except OSError as error:
         raise RookeryError("file-unreadable", f"the folder cannot be listed: {error.strerror}") from error
 

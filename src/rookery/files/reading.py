@@ -1,8 +1,8 @@
 """Reading a file of a workspace: a range of lines and a cap on bytes, and what was cut is said."""
 
-import asyncio
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -10,6 +10,7 @@ from rookery.files.kinds import HEAD, Kind, is_utf8, kind_of
 from rookery.files.lines import Lines
 from rookery.files.sandbox import Handle, Root
 from rookery.system.errors import RookeryError
+from rookery.system.lending import lend
 
 # Read on the loop: a hop to a thread costs more than the reading.
 _INLINE = 64 * 1024
@@ -55,7 +56,7 @@ async def read(
             plan.fd = os.dup(handle.fd)
         except OSError as error:
             raise RookeryError("file-unreadable", f"{handle.path} cannot be read: {error.strerror}") from error
-    return await asyncio.to_thread(plan.read_and_close)
+    return await lend(plan.read_aside, partial(os.close, plan.fd))
 
 
 class _Plan:
@@ -64,13 +65,11 @@ class _Plan:
         self._path, self._size = handle.path, handle.found.st_size
         self._first, self._last, self._limit = first, last, limit
 
-    def read_and_close(self) -> Content:
+    def read_aside(self) -> Content:
         try:
             return self.read()
         except OSError as error:
             raise RookeryError("file-unreadable", f"{self._path} cannot be read: {error.strerror}") from error
-        finally:
-            os.close(self.fd)
 
     def read_small(self) -> Content | None:
         """All of a file that is text in UTF-8, as most are; None if it is anything else, or has just grown."""

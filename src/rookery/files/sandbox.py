@@ -4,6 +4,7 @@ There is no check of a path before an open that could come to lie: what was open
 is used from then on.
 """
 
+import copy
 import dataclasses
 import errno
 import os
@@ -96,8 +97,17 @@ class Root:
         return self._open(path, FOLDER, self.denied.folder)
 
     def held(self) -> Beneath:
-        """The way into this root for a thread, with a descriptor of its own, which the thread closes."""
+        """The way into this root for a thread, with a descriptor of its own, which is the caller's to close."""
+        if self._fd < 0:
+            raise _gone(self.path, "is closed")
         return dataclasses.replace(self._beneath, folder=os.dup(self._fd))
+
+    def twin(self) -> "Root":
+        """The same root for a thread: it stays open when this one is closed, until it is closed itself."""
+        made = copy.copy(self)
+        made._beneath, made.paging = self.held(), Paging()
+        made._fd = made._beneath.folder
+        return made
 
     def _open(self, path: str, flags: int, why: Callable[[Sequence[str]], str]) -> Handle:
         self._check_place()

@@ -4,12 +4,14 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rookery.files.paths import parse, shown
 from rookery.files.sandbox import Handle, Root
 from rookery.system.beneath import FILE, FOLDER
 from rookery.system.errors import RookeryError
+from rookery.system.lending import lend
 from rookery.system.placing import place
 
 # So much of a file tells whether it is ours.
@@ -36,6 +38,12 @@ def save(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -
         except OSError as error:
             raise _failed(path, error) from error
     return root.path.joinpath(*found)
+
+
+async def save_aside(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
+    """Save it in a thread, which is done with it although the root is closed meanwhile."""
+    twin = root.twin()
+    return await lend(partial(save, twin, path, data, is_ours), twin.close)
 
 
 def require_place(root: Root, path: str) -> Sequence[str]:

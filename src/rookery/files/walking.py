@@ -52,32 +52,25 @@ class Walk:
         return tuple(self._passed.split("/"))[len(self._scope.start) :] if self._passed else self._after
 
     def begin(self, beneath: Beneath) -> None:
-        """Closes the descriptor that it is given."""
-        try:
-            self._enter(beneath, None, "/".join(self._scope.start), self._after)
-        finally:
-            os.close(beneath.folder)
+        self._enter(beneath, None, "/".join(self._scope.start), self._after)
         self.cut = self._left <= 0
         self._passed = last_path(self.rows) if self.rows else ""
 
     def sift(self, ignored: Set[str], beneath: Beneath) -> None:
-        """Leave out what is ignored, and enter the folders that waited for it. Closes the descriptor too."""
+        """Leave out what is ignored, and enter the folders that waited for it."""
         found, waiting = self.rows, self._waiting
         self.rows, self.unknown, self._waiting, self._left = [], [], set(), self._most
-        try:
-            for row in found:
-                self._passed = last_path([row])
-                if self._passed in ignored and isinstance(row, Entry):
-                    continue
-                self._add(row)
-                if self._passed in waiting:
-                    self._enter(beneath, None, self._passed, ())
-                    self._passed = last_path(self.rows)
-                if self._left <= 0:
-                    self.cut = True
-                    break
-        finally:
-            os.close(beneath.folder)
+        for row in found:
+            self._passed = last_path([row])
+            if self._passed in ignored and isinstance(row, Entry):
+                continue
+            self._add(row)
+            if self._passed in waiting:
+                self._enter(beneath, None, self._passed, ())
+                self._passed = last_path(self.rows)
+            if self._left <= 0:
+                self.cut = True
+                break
 
     def _enter(self, beneath: Beneath, above: int | None, path: str, after: Names) -> None:
         """Take in what a folder holds. `above` is the folder that it lies in, if that is open."""

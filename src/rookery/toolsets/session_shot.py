@@ -1,6 +1,5 @@
 """`take_screenshot`: a picture of a session's screen, answered, and saved where that is allowed."""
 
-import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from rookery.files.sandbox import Root
-from rookery.files.saving import require_place, save
+from rookery.files.saving import require_place, save_aside
 from rookery.sessions.drawing import is_ours
 from rookery.sessions.finding import Found
 from rookery.sessions.service import Sessions
@@ -75,7 +74,7 @@ class ShotCalls:
             # Before a terminal is started for nothing.
             require_place(root, path)
             shot = await self._shot(call, found, given)
-            return _told(shot, await asyncio.to_thread(save, root, path, shot.picture.data, is_ours))
+            return _told(shot, await save_aside(root, path, shot.picture.data, is_ours))
 
     async def _shot(self, call: Call, found: Found, given: TakeScreenshot) -> Shot:
         return await shoot(

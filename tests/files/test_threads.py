@@ -1,0 +1,100 @@
+"""Reading, listing and saving in threads: none begins, or nobody waits any more, and nothing is left open."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rookery.files.listing import list_folder
+from rookery.files.reading import read
+from rookery.files.sandbox import Root
+from rookery.files.saving import save_aside
+from rookery.files.secrets import Denied
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from tests.support.trees import Tree, open_descriptors
+
+SECONDS = 30
+
+
+def given_up_before_it_began(work: Callable[[], Awaitable[object]]) -> None:
+    """Every thread has something else to do until nobody waits for `work` any more."""
+
+    async def give_up() -> None:
+        release = threading.Event()
+        with ThreadPoolExecutor(1) as only:
+            asyncio.get_running_loop().set_default_executor(only)
+            only.submit(release.wait, SECONDS)
+            waiting = asyncio.ensure_future(work())
+            # Its turn comes, and it waits for the thread.
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            release.set()
+
+    asyncio.run(give_up())
+
+
+def test_a_read_whose_thread_never_begins_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+    tree.write("large", b"line\n" * 20_000)
+    before = open_descriptors()
+    given_up_before_it_began(lambda: read(root, "large"))
+    assert open_descriptors() == before
+
+
+def test_a_listing_whose_thread_never_begins_leaves_no_descriptor(root: Root, tree: Tree, git: Git) -> None:
+    before = open_descriptors()
+    given_up_before_it_began(lambda: list_folder(root, git, "."))
+    assert open_descriptors() == before
+
+
+def test_a_file_whose_thread_never_begins_is_not_saved_and_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+    before = open_descriptors()
+    given_up_before_it_began(lambda: save_aside(root, "one.png", b"x", bool))
+    assert open_descriptors() == before
+    assert not (tree.root / "one.png").exists()
+
+
+@dataclass(frozen=True)
+class _Slow(Denied):
+    """Judges a file when it is let go on."""
+
+    began: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+
+    def file(self, names: Sequence[str]) -> str:
+        self.began.set()
+        self.release.wait(SECONDS)
+        return super().file(names)
+
+
+def test_a_file_is_saved_to_its_end_though_nobody_waits_and_the_root_is_closed(tree: Tree) -> None:
+    slow, before = _Slow(), open_descriptors()
+
+    async def give_up() -> None:
+        with Root(tree.root, slow) as root:
+            waiting = asyncio.ensure_future(save_aside(root, "a/one.png", b"x", bool))
+            assert await asyncio.to_thread(slow.began.wait, SECONDS)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        slow.release.set()
+
+    # It ends with the threads of its loop.
+    asyncio.run(give_up())
+    assert (tree.root / "a/one.png").read_bytes() == b"x"
+    assert open_descriptors() == before
+
+
+def test_nothing_is_begun_with_a_root_that_is_closed(tree: Tree, git: Git, tmp_path: Path) -> None:
+    root, before = Root(tree.root), open_descriptors()
+    root.close()
+    for work in (read(root, "README.md"), list_folder(root, git, "."), save_aside(root, "one.png", b"x", bool)):
+        with pytest.raises(RookeryError, match="is closed"):
+            asyncio.run(work)
+    assert open_descriptors() == before - 1
