@@ -1,5 +1,6 @@
 """What an agent prints: kept in a file that does not grow without end, with its last lines at hand."""
 
+import asyncio
 import logging
 import os
 import re
@@ -13,19 +14,25 @@ logger = logging.getLogger("rookery.agents")
 _LARGEST = 2_000_000
 _LAST_BYTES = 8_192
 _LONGEST_LINE = 65_536
+_APART_SECONDS = 0.1
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _GUARDED = b"rookery: the repository's own OpenCode config is kept off"
 _LISTENING = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
 
 
 class AgentLog:
-    """A sink. When the file is full it becomes the older one, `<name>.1`, of which there is one."""
+    """A sink. When the file is full it becomes the older one, `<name>.1`, of which there is one.
+
+    Agents print much, in little pieces: those that come right behind another are written together, a little later.
+    """
 
     def __init__(self, path: Path, largest: int = _LARGEST) -> None:
         self.path = path
         self._largest = largest
         self._last = Ring(_LAST_BYTES)
         self._broken = False
+        self._waiting: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def older(self) -> Path:
@@ -33,6 +40,26 @@ class AgentLog:
 
     def write(self, data: bytes) -> None:
         self._last.write(data)
+        self._waiting.append(data)
+        if self._timer is None:
+            self._write()
+
+    def flush(self) -> None:
+        """Nothing waits any longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._keep()
+
+    def _write(self) -> None:
+        self._timer = None
+        if self._waiting:
+            self._keep()
+            self._timer = asyncio.get_running_loop().call_later(_APART_SECONDS, self._write)
+
+    def _keep(self) -> None:
+        data = b"".join(self._waiting)
+        self._waiting.clear()
         try:
             size = self._size()
             if size and size + len(data) > self._largest:
@@ -47,7 +74,7 @@ class AgentLog:
             self._broken = True
 
     def _size(self) -> int:
-        """Agents print much, so that its folder is looked at only where the file is missing."""
+        """Its folder is looked at only where the file is missing."""
         try:
             return os.lstat(self.path).st_size
         except FileNotFoundError:

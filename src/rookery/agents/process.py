@@ -72,6 +72,7 @@ class AgentProcess:
         """Wait for its end; any number of callers may, at any time."""
         code = await self._child.wait()
         await self._child.drained(1.0)
+        self.log.flush()
         reason = "" if self._stopping else _why(code, self.log)
         return Ended(code, self._stopping, reason)
 
@@ -79,6 +80,7 @@ class AgentProcess:
         """End it and all that it started."""
         self._stopping = self._stopping or self.alive
         await self._child.stop()
+        self.log.flush()
 
 
 async def start_agent(spawner: Spawner, launch: Launch) -> AgentProcess:
@@ -128,6 +130,7 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
         await _check_password(agent)
     except BaseException:
         await child.stop()
+        log.flush()
         raise
     return agent
 

@@ -79,10 +79,10 @@ def _open(url: str) -> bool:
 
 def _listen(where: Where, name: str) -> None:
     """Take what is pasted while the browser is waited for: it may be on another machine, and end nowhere."""
-    if not sys.stdin or sys.stdin.closed:
+    # What is no terminal may be what a script reads from after us.
+    if not sys.stdin or sys.stdin.closed or not sys.stdin.isatty():
         return
-    if sys.stdin.isatty():
-        output.narrate("if the browser cannot come back here, paste the address that it ends at:")
+    output.narrate("if the browser cannot come back here, paste the address that it ends at:")
     import threading
 
     threading.Thread(target=_take_pasted, args=(where, name, sys.stdin.fileno()), daemon=True).start()

@@ -1,7 +1,7 @@
 """What happens in the sessions of one workspace, made of its agent's events. Touches nothing outside."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import msgspec
 
@@ -10,6 +10,7 @@ from rookery.agents.events import (
     Asked,
     DoingChanged,
     Event as AgentEvent,
+    OfMessages,
     Renewed,
     SessionGone,
     SessionSeen,
@@ -26,6 +27,7 @@ from rookery.sessions.toasts import ToastLog
 from rookery.workspaces.record import Workspace, as_text
 
 _RUNNING = ("busy", "retry", "asking")
+_OF_MESSAGES = get_args(OfMessages)
 
 
 class Known(Protocol):
@@ -57,6 +59,9 @@ class Happenings:
 
     def hear(self, event: AgentEvent, known: Known, now: float) -> list[Event]:
         """`known` is as it is after the event; `now` is in milliseconds."""
+        # Of messages there is so much that nothing at all is done where nobody wants it.
+        if isinstance(event, _OF_MESSAGES) and not self._wants("message.added", "tool.started", "tool.finished"):
+            return []
         return [msgspec.structs.replace(one, at=now, **self._place) for one in self._hear(event, known, now)]
 
     def as_they_are(self, now: float) -> list[Event]:
@@ -85,8 +90,7 @@ class Happenings:
             case ToastShown():
                 yield ToastEvent(hook="toast.shown", toast=self._toasts.add(event, now))
             case MessageSeen() | MessageGone() | PartSeen():
-                if self._wants("message.added", "tool.started", "tool.finished"):
-                    yield from self._said(event, known)
+                yield from self._said(event, known)
             case _:
                 pass
 

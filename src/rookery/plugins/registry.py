@@ -12,7 +12,7 @@ from rookery.plugins.events import CallEvent, Event
 from rookery.plugins.house import House
 from rookery.plugins.plugin import Plugin
 from rookery.plugins.records import Limits, PluginShown
-from rookery.plugins.running import RunningPlugin
+from rookery.plugins.running import Hooked, RunningPlugin
 from rookery.sessions.service import Sessions
 from rookery.system.clock import SYSTEM_CLOCK, Clock, iso
 from rookery.system.errors import RookeryError
@@ -74,6 +74,7 @@ class Registry:
         self.on_change: Callable[[], None] = lambda: None
         self._ground = ground
         self._running: dict[Key, tuple[RunningPlugin, Origin]] = {}
+        self._hooks: dict[str, list[Hooked]] = {}
         self._changing = asyncio.Lock()
 
     # ---- coming and going
@@ -108,12 +109,20 @@ class Registry:
             await self.remove(key)
 
     def _changed(self) -> None:
+        self._hooks = {}
+        for running, _ in self._running.values():
+            for one in running.hooks:
+                self._hooks.setdefault(one.hook.name, []).append(one)
         self.on_change()
 
     # ---- what is told
 
     def wants(self, *hooks: str) -> bool:
-        return any(running.wants(hook) for running, _ in self._running.values() for hook in hooks)
+        for hook in hooks:
+            for one in self._hooks.get(hook, ()):
+                if one.wants(hook):
+                    return True
+        return False
 
     def tell(self, event: Event, only: Key | None = None) -> None:
         """Tell everybody whom it concerns, or one of them."""

@@ -56,9 +56,6 @@ class RunningPlugin:
         self._news, self._rest = asyncio.Event(), asyncio.Event()
         self._rest.set()
 
-    def wants(self, name: str) -> bool:
-        return any(one.wants(name) for one in self.hooks)
-
     async def start(self) -> None:
         if self.plugin.starting is not None:
             await self._call("start", self.plugin.starting, self._house)

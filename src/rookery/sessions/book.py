@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import takewhile
 
 import msgspec
 
@@ -46,6 +46,10 @@ class Entry:
     shown: tuple[bool, int, MessageShown] | None = None
 
     @property
+    def order(self) -> tuple[float, str]:
+        return self.info.time.created, self.info.id
+
+    @property
     def size(self) -> int:
         return _OVERHEAD + sum(piece.size for piece in self.pieces.values())
 
@@ -63,6 +67,8 @@ class Book:
         # Kept while somebody waits for something of it.
         self.pins = 0
         self._entries: dict[str, Entry] = {}
+        # The same, in the order in which they changed last.
+        self._touched: dict[str, Entry] = {}
 
     def fill(self, messages: Sequence[Message]) -> None:
         """All that there is, in its order."""
@@ -77,13 +83,13 @@ class Book:
         """Events about messages that are not held say nothing here."""
         match event:
             case MessageSeen(_, info):
-                known = info.id in self._entries
+                last = next(reversed(self._entries.values()), None)
                 self._touch(self._entry(info))
-                if not known:
+                if last is not None and last.order > (info.time.created, info.id):
                     self._sort()
             case MessageGone(_, id_):
-                if (entry := self._entries.pop(id_, None)) is not None:
-                    self.size -= entry.size
+                if id_ in self._entries:
+                    self._drop(id_)
                     self.version += 1
             case PartSeen(_, raw):
                 part = _read_part.decode(raw)
@@ -122,9 +128,9 @@ class Book:
 
     def changed(self, version: int, *, running: bool) -> Iterator[MessageShown]:
         """Those that have changed since this version, the newest first."""
-        for entry in reversed(self._entries.values()):
-            if entry.version > version:
-                yield self._shown(entry, running)
+        newer = takewhile(lambda entry: entry.version > version, reversed(self._touched.values()))
+        for entry in sorted(newer, key=lambda entry: entry.order, reverse=True):
+            yield self._shown(entry, running)
 
     def after(self, id_: str, *, running: bool) -> tuple[MessageShown, ...]:
         """Those that were made after a message, which need not be here."""
@@ -141,7 +147,7 @@ class Book:
     def _entry(self, info: MessageInfo) -> Entry:
         entry = self._entries.get(info.id)
         if entry is None:
-            entry = self._entries[info.id] = Entry(info)
+            entry = self._entries[info.id] = self._touched[info.id] = Entry(info)
             self.size += entry.size
         entry.info = info
         return entry
@@ -172,16 +178,18 @@ class Book:
     def _touch(self, entry: Entry) -> None:
         self.version += 1
         entry.version = self.version
+        self._touched[entry.info.id] = self._touched.pop(entry.info.id)
+
+    def _drop(self, id_: str) -> None:
+        self.size -= self._entries.pop(id_).size
+        del self._touched[id_]
 
     def _sort(self) -> None:
-        order = [(one.info.time.created, one.info.id) for one in self._entries.values()]
-        if any(early > late for early, late in pairwise(order)):
-            self._entries = {id_: self._entries[id_] for _, id_ in sorted(order)}
+        self._entries = dict(sorted(self._entries.items(), key=lambda one: one[1].order))
 
     def _trim(self) -> None:
         while self.size > self.limit and len(self._entries) > 1:
-            oldest = next(iter(self._entries))
-            self.size -= self._entries.pop(oldest).size
+            self._drop(next(iter(self._entries)))
             self.left_out += 1
 
     def _shown(self, entry: Entry, running: bool) -> MessageShown:

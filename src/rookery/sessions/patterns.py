@@ -36,11 +36,12 @@ class Pattern:
     def __init__(self, pattern: str, slow: asyncio.Semaphore, clock: Clock) -> None:
         self.pattern = pattern
         self._compiled = _compiled(pattern)
+        self._size: int = self._compiled.programsize
         self._slow, self._clock, self._spent = slow, clock, 0.0
 
     async def search(self, text: str) -> str | None:
         """The first text that fits."""
-        steps = self._compiled.programsize * (len(text) + 1)
+        steps = self._size * (len(text) + 1)
         if steps <= _AT_ONCE:
             return self._search(text)
         if steps > _MOST or self._spent > _SECONDS:
@@ -55,8 +56,8 @@ class Pattern:
 
     def _search(self, text: str) -> str | None:
         # A character that is none could not be encoded.
-        found = self._compiled.search(text.encode("utf-8", "replace").decode())
-        return found.group() if found is not None else None
+        found = self._compiled.search(text.encode("utf-8", "replace"))
+        return found.group().decode("utf-8", "replace") if found is not None else None
 
 
 def _compiled(pattern: str) -> Any:
@@ -64,7 +65,8 @@ def _compiled(pattern: str) -> Any:
         raise RookeryError("invalid-input", f"a pattern has 1 to {LONGEST} characters", "shorten it")
     re2, options = _engine()
     try:
-        return re2.compile(pattern, options)
+        # Of bytes: in a str each place would be counted out, in Python.
+        return re2.compile(pattern.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
         said = error.args[0].decode("utf-8", "replace") if isinstance(error, re2.error) else str(error)
         remedy = "patterns are those of RE2: without look-around and back references"

@@ -24,16 +24,19 @@ class Switches:
 
     def __init__(self, given: Iterable[Switch] = ()) -> None:
         self._all = {(one.level, one.subject): one for one in given}
+        self._changed()
 
     def set(self, switch: Switch) -> None:
         self._all[switch.level, switch.subject] = switch
+        self._changed()
 
     def drop(self, level: Level, subject: str) -> None:
         self._all.pop((level, subject), None)
+        self._changed()
 
-    @property
-    def any_on(self) -> bool:
-        return any(one.enabled for one in self._all.values())
+    def _changed(self) -> None:
+        # Asked for with every event of every agent.
+        self.any_on = any(one.enabled for one in self._all.values())
 
     def get(self, level: Level, subject: str) -> Switch | None:
         return self._all.get((level, subject))

@@ -37,7 +37,10 @@ def check(body: bytes, rules: Rules) -> None:
         if isinstance(one, str):
             rules.check(one)
     methods = said.get("code_challenge_methods_supported")
-    if isinstance(methods, list) and "S256" not in methods:
+    # Whoever does not say that it can is taken not to, since 2025-11-25: it would pass over the challenge in silence.
+    if "authorization_endpoint" in said and not (isinstance(methods, list) and "S256" in methods):
         raise RookeryError(
-            "sign-in-failed", "the authorization server cannot do PKCE with S256, without which codes can be stolen"
+            "sign-in-failed",
+            "the authorization server does not say that it can do PKCE with S256, without which codes can be stolen",
+            "ask whoever runs it to name S256 in code_challenge_methods_supported of its metadata",
         )

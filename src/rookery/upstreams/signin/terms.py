@@ -50,6 +50,8 @@ def read_terms(said: Mapping[str, Any]) -> Terms:
         raise _unfit("scope", "names with one space between them")
     if terms.client_secret is not None and terms.client_id is None:
         raise _unfit("clientSecret", "with a clientId")
+    if terms.issuer is not None and terms.client_id is None:
+        raise _unfit("issuer", "with the clientId that is known there, or left out")
     if terms.redirect is not None:
         Place.of(terms.redirect)
     if terms.document is not None and not _is_document(terms.document):
