@@ -4,8 +4,8 @@ import ast
 import asyncio
 import json
 import os
+import subprocess
 import sys
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import aiohttp
@@ -15,8 +15,8 @@ from rookery.system.browser import open_browser
 from rookery.system.processes import MARKER
 from tests.cli.test_mcp import define
 from tests.support.callers import HANDSHAKE
-from tests.support.clients import soon
 from tests.support.house import ROOKERY, SECONDS, House, rookery, wait_dead
+from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.signin import Issuer, an_estate, browse
 from tests.support.user import user, user_environment
@@ -72,28 +72,34 @@ async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_th
         assert done.returncode == 124 and "nobody signed in within 1 s" in done.stderr
         with pytest.raises(aiohttp.ClientConnectorError):
             await http.get(estate.issuer.registered[0]["redirect_uris"][0])
-        process = await asyncio.create_subprocess_exec(
-            ROOKERY,
-            *("mcp", "login", "far", "--no-browser"),
-            env=user_environment(),
+        with at_a_terminal("mcp", "login", "far", "--no-browser") as person:
+            asked = await asyncio.to_thread(person.reads, "paste the address that it ends at:")
+            back = await browse(http, next(line.strip() for line in asked.splitlines() if "/authorize?" in line))
+            person.types("http://127.0.0.1:1/callback?code=x&state=y\n")
+            await asyncio.to_thread(person.reads, "of no use")
+            person.types(f"{back}\n")
+            assert await asyncio.to_thread(person.ends) == 0
+            assert "signed in to far" in person.text
+
+
+async def test_what_a_script_reads_is_not_taken_for_an_address_that_was_pasted(house: House, tmp_path: Path) -> None:
+    (tmp_path / "browser.py").write_text(BROWSER)
+    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
+        define(far={"url": estate.url})
+        done = await asyncio.to_thread(
+            subprocess.run,
+            ["sh", "-c", '"$0" mcp login far && cat', str(ROOKERY)],
+            env=user_environment({"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}"}),
             cwd=os.environ["HOME"],
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
+            input="the script's own\n",
             start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
         )
-        assert process.stdin is not None and process.stderr is not None
-        line = b""
-        while b"/authorize?" not in line:
-            line = await soon(process.stderr.readline(), SECONDS)
-            assert line, "it ended"
-        back = await browse(http, line.decode().strip())
-        process.stdin.write(b"http://127.0.0.1:1/callback?code=x&state=y\n")
-        while b"of no use" not in line:
-            line = await soon(process.stderr.readline(), SECONDS)
-        process.stdin.write(f"{back}\n".encode())
-        out, _ = await soon(process.communicate(), SECONDS)
-        assert process.returncode == 0 and out.startswith(b"signed in to far")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[1:] == ["the script's own"]
+        assert "of no use" not in done.stderr and "paste" not in done.stderr
 
 
 def test_s7_only_addresses_of_the_web_are_opened_and_no_shell_reads_them(

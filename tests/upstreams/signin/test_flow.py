@@ -147,6 +147,8 @@ async def test_s3_a_public_server_is_followed_to_nothing_on_this_machine() -> No
         ({}, {"iss": None}, "missing iss"),
         ({"issuer": "http://127.0.0.1:1"}, {}, "issuer mismatch"),
         ({"code_challenge_methods_supported": ["plain"]}, {}, "PKCE"),
+        ({"code_challenge_methods_supported": "S256"}, {}, "PKCE"),
+        ({"code_challenge_methods_supported": None}, {}, "PKCE"),
     ],
 )
 async def test_s9_an_answer_from_another_issuer_is_refused_and_so_is_one_without_pkce(
@@ -156,6 +158,7 @@ async def test_s9_an_answer_from_another_issuer_is_refused_and_so_is_one_without
         with pytest.raises(RookeryError, match=why):
             await sign_in(errand(estate), Heard())
         assert estate.issuer.exchanged == []
+        assert estate.issuer.asked == [] or returned
 
 
 async def test_s2_a_resource_that_is_another_servers_is_refused() -> None:

@@ -34,6 +34,8 @@ def test_the_words_of_every_dialect_are_understood() -> None:
         {"clientId": ""},
         {"clientId": "a", "client_id": "b"},
         {"clientSecret": "alone"},
+        {"issuer": "https://i.example"},
+        {"issuer": "https://i.example", "clientMetadataUrl": "https://a.example/c.json"},
         {"callbackPort": 0},
         {"callbackPort": 70_000},
         {"callbackPort": "80"},
