@@ -8,6 +8,7 @@ import pytest
 from rookery.gateway.ways import CALLS
 from rookery.system.tasks import TaskSet
 from tests.support.callers import ERAS, failure, words
+from tests.support.clock import let_pass
 from tests.support.gateway import a_gateway, checkout
 from tests.support.habits import Noted, again, holding
 from tests.support.marionettes import text
@@ -48,11 +49,12 @@ async def test_a_result_that_is_no_object_is_answered_as_ever(lane: Noted, era: 
 
 @BOTH
 async def test_a_call_that_takes_too_long_fails_and_its_server_is_told(lane: Noted, era: str) -> None:
-    limits = {"timeouts": {"execution": 0.3}}
+    limits = {"timeouts": {"execution": 5}}
     async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         request = await habit.held(server)
+        let_pass(5)
         assert failure(await habit.answer()) == "timeout"
         assert (await server.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
         assert lane.count() == (1, 1)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, words
+from tests.support.clock import let_pass
 from tests.support.gateway import a_gateway
 from tests.support.habits import Noted, again, holding
 from tests.support.marionettes import Message, Play, text
@@ -96,14 +97,15 @@ async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane:
 
 
 async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane: Noted) -> None:
-    limits = {"timeouts": {"execution": 0.6}}
+    limits = {"timeouts": {"execution": 5}}
     async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
         habit, server = await holding(gateway)
         lane.clear()
         request = await habit.held(server)
         for number in range(4):
-            await asyncio.sleep(0.3)  # what is tested is that time passes
+            let_pass(2)
             server.tell("notifications/progress", progressToken=request["id"], progress=number)
+            await habit.caller.call("one__echo")  # whose answer comes after the progress
         server.answer(request, text("at last"))
         assert words(await habit.answer()) == "at last"
         assert lane.count() == (1, 0)

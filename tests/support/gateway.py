@@ -152,15 +152,15 @@ async def a_gateway(
 ) -> AsyncGenerator[Gateway]:
     """`servers` are written to the user's file, with what else is to stand there. At the end no task is left.
 
-    A list waits for all servers, however slow this machine is just now, unless a test is about those that are. Without
-    tokens everybody is taken for the owner.
+    A list waits for all servers, however slow this machine is just now, unless a test is about those that are. One that
+    failed is left alone for the whole test, unless it is connected. Without tokens everybody is taken for the owner.
     """
     before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr("rookery.wire.lasting.pause", _an_hour)
         if patient:
-            patch = pytest.MonkeyPatch()
             patch.setattr("rookery.gateway.waiting._LEAST_SECONDS", LIMIT)
-            stack.callback(patch.undo)
         theatre = await stack.enter_async_context(a_theatre())
         write((servers(theatre) if callable(servers) else servers) or {}, **top)
         state = places.ensure_private_folder(places.state_folder())
@@ -190,6 +190,10 @@ async def a_gateway(
         for caller in gateway.callers:
             await caller.close()
     assert asyncio.all_tasks() <= before
+
+
+def _an_hour(failures: int) -> float:
+    return 3_600.0
 
 
 async def _nothing() -> dict[str, Any]:

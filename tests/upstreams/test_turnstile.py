@@ -9,6 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.upstreams.turnstile import Turnstile
 from tests.support.callers import ERAS, failure, told, words
+from tests.support.clock import let_pass
 from tests.support.gateway import a_gateway
 from tests.support.marionettes import Message, all_of, text
 from tests.support.requirements import requirement
@@ -170,11 +171,14 @@ async def test_an_exclusive_server_works_for_one_client_at_a_time() -> None:
 
 
 async def test_calls_that_time_out_fail_or_are_left_give_their_place_back() -> None:
-    limits = {"calls": 1, "queue": 0, "timeouts": {"execution": 0.3}}
+    limits = {"calls": 1, "queue": 0, "timeouts": {"execution": 5}}
     async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
         caller = await gateway.caller()
-        assert failure(await caller.call("one__hold")) == "timeout"
+        running = caller.begin("one__hold")
         one = await gateway.theatre.comes("one")
+        await one.called("hold")
+        let_pass(5)
+        assert failure(await running) == "timeout"
         running = caller.begin("one__hold")
         one.refuse(await one.called("hold", 2), -1, "no")
         assert "error" in await running
