@@ -83,7 +83,8 @@ def rm(
     known = Known(no_start, project)
     narration = Narration(silent=as_json)
     chosen = _merged(known, yes, as_json) if merged else _named(known, names, yes)
-    home = _leave(known, chosen)
+    stood_in = around(chosen, current_folder())
+    home = _leave(known, stood_in)
     done: list[Record] = []
     failures: list[Failure] = []
     with Watch(start=not no_start) as watch:
@@ -103,7 +104,7 @@ def rm(
                     narration.remark(f"{one['name']}: {failure.message.partition(chr(10))[0]}")
     if as_json:
         output.answer(json.dumps({"deleted": done}))
-    elif home:
+    elif home and any(_same(one, stood_in) for one in done):
         narration.remark(f"the folder that you are in has moved to the trash; go on with: cd {shlex.quote(home)}")
     if failures:
         raise failures[0]
@@ -153,14 +154,17 @@ def _must_agree(question: str, otherwise: str) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _leave(known: Known, chosen: list[Record]) -> str | None:
+def _leave(known: Known, one: Record | None) -> str | None:
     """Do not stand in what is to be deleted; answers where to go if the user stands there."""
-    folder = current_folder()
-    if (one := around(chosen, folder)) is None:
+    if one is None:
         return None
     os.chdir("/")
     mains = [main for main in known.all() if main["main"] and main["project"] == one["project"]]
     return mains[0]["path"] if mains else None
+
+
+def _same(one: Record, other: Record | None) -> bool:
+    return other is not None and (one["project"], one["name"]) == (other["project"], other["name"])
 
 
 def _flag(value: bool) -> str | None:
