@@ -203,6 +203,16 @@ def test_a_reader_that_goes_away_is_no_error(house: House) -> None:
     assert done.stdout.startswith("SETTING")
 
 
+@requirement("house.cli.exit")
+@pytest.mark.parametrize("words", [["--help"], ["completion", "bash"], ["config", "show"], ["status", "--json"]])
+def test_what_nobody_reads_ends_with_141(words: list[str], house: House) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([ROOKERY, *words], stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @requirement("house.cli.helpers")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_knows_the_commands(shell: str) -> None:
@@ -213,6 +223,21 @@ def test_the_completion_script_knows_the_commands(shell: str) -> None:
     words["COMP_CWORD"] = "st" if shell == "fish" else "1"
     completed = rookery(env=words)
     assert "status" in completed.stdout
+
+
+def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(house: House, tmp_path: Path) -> None:
+    app, bare = tmp_path / "app", tmp_path / "bare"
+    bare.mkdir()
+    subprocess.run(["git", "init", "-q", str(app)], check=True, timeout=30)
+    registered = rookery("up", "-d", cwd=app)
+    (project,) = json.loads(rookery("project", "list", "--json").stdout)
+    assert (registered.returncode, registered.stderr) == (0, f"{app} is the project {project['id']}\n")
+    assert json.loads(rookery("up", "-d", "--json", cwd=app).stdout)["project"] == project["id"]
+    none = rookery("up", "-d", cwd=bare)
+    assert none.returncode == 0 and none.stderr.startswith(f"no project: {bare} ")
+    assert "rookery up -d PATH" in none.stderr
+    quiet = rookery("up", "-d", "--json", cwd=bare)
+    assert (json.loads(quiet.stdout)["project"], quiet.stderr) == (None, "")
 
 
 def test_status_for_people_names_daemon_endpoint_and_projects(house: House, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def main() -> None:
     """The `rookery` command: errors as one line with a remedy, exit codes as documented."""
     from rookery.cli.failure import Failure, report
 
+    stdout = sys.stdout
     try:
         code = cli.main(prog_name="rookery", standalone_mode=False)
     except Failure as failure:
@@ -62,8 +63,11 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; flushing at exit would only say so again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:
+        # Where whoever read our output has gone, click changes the stream and ends with 1.
+        if sys.stdout is stdout:
+            raise
+        # Flushing at exit would only fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         sys.exit(141)
     sys.exit(code if isinstance(code, int) else 0)

@@ -54,33 +54,44 @@ def up(
         sys.stdout.flush()
         command = daemon_command("serve", "--foreground", *words)
         os.execv(command[0], command)  # noqa: S606 - the same interpreter
+    import json
+
+    ready: dict[str, Any] | None = None
     running = link.connect()
     if running is not None:
         running.close()
-    elif ready := start_daemon(words):
-        _tell_up(ready["pid"], str(ready["url"]), as_json, started=True)
-        return
-    if pairs:
+    else:
+        ready = start_daemon(words)
+    if ready is None and pairs:
         output.narrate("a daemon is running already; its settings stay as they are until `rookery down`")
-    try:
-        link.call("POST", "/api/projects", {"path": folder}, start=False)
-    except Failure:
-        if path:
-            raise
-    import json
-
-    daemon = json.loads(link.call("GET", "/api/status", start=False))["daemon"]
-    _tell_up(daemon["pid"], daemon["url"], as_json, started=False)
-
-
-def _tell_up(pid: object, url: str, as_json: bool, *, started: bool) -> None:
+    project = _registered(folder, required=path is not None, silent=as_json)
+    daemon = ready or json.loads(link.call("GET", "/api/status", start=False))["daemon"]
+    pid, url, started = daemon["pid"], daemon["url"], ready is not None
     if as_json:
-        import json
-
-        told: dict[str, Any] = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started}
+        told = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
         output.answer(json.dumps(told))
     else:
         output.answer(f"rookery is up at {url} (pid {pid}{'' if started else ', running already'})")
+
+
+def _registered(folder: str, *, required: bool, silent: bool) -> str | None:
+    """The id of the folder's project. Which it is, or why there is none, is told."""
+    import json
+
+    from rookery.cli.visible import visible
+
+    try:
+        project = json.loads(link.call("POST", "/api/projects", {"path": folder}, start=False))
+    except Failure as failure:
+        if required:
+            raise
+        if not silent:
+            remedy = "go to a repository, or name it: rookery up -d PATH"
+            output.narrate(f"no project: {visible(failure.message)} ({remedy})")
+        return None
+    if not silent:
+        output.narrate(f"{visible(project['path'])} is the project {visible(project['id'])}")
+    return project["id"]
 
 
 DOWN_EPILOG = """\b
