@@ -31,15 +31,20 @@ async def test_it_is_served_from_when_it_is_wanted_to_those_with_a_key_each_with
 
             calls = {f"ses_{number}": Play("bash", {"number": number}) for number in range(20)}
             for session, play in calls.items():
-                stack.enter_context(plays.playing(session, play))
+                stack.enter_context(plays.playing(session, play, "one"))
             answers = await asyncio.gather(*map(ask, calls))
             for play, (status, answer) in zip(calls.values(), answers, strict=True):
                 assert (status, answer["choices"][0]["message"]["tool_calls"][0]["id"]) == (200, play.id)
             for wrong in ("Bearer three", "Basic one", "one"):
                 assert (await ask("ses_1", wrong))[0] == 401
-            assert (await ask("ses_1", "Bearer two"))[0] == 200
-            status, answer = await ask("ses_other")
-            assert status == 400 and "choose another model" in answer["error"]["message"]
+            # Nor is what one is to do told to another, or to whoever has nothing to do.
+            mine = Play("bash", {})
+            stack.enter_context(plays.playing("ses_mine", mine, "one"))
+            for session, who in (("ses_mine", "Bearer two"), ("ses_other", "Bearer one")):
+                status, answer = await ask(session, who)
+                assert status == 400 and "choose another model" in answer["error"]["message"]
+            assert not mine.offered.done()
+            assert (await ask("ses_mine"))[0] == 200 and mine.offered.done()
             headers = {"authorization": "Bearer one"}
             async with http.get(f"http://127.0.0.1:{port}/requests", headers=headers) as kept:
                 assert (await kept.json())["requests"] == []

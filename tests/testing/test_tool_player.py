@@ -1,26 +1,34 @@
 """Single tool calls, played to whoever asks in the right session."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from rookery.sessions.executing_plays import Play, Plays
 from rookery.system.errors import RookeryError
+from rookery.testing.asked import Asked
 from rookery.testing.chunks import Framed
 from rookery.testing.place import Unforeseen
 from rookery.testing.tool_player import ToolPlayer
-from tests.support.completions import asked, called, result, said, user
+from tests.support.completions import Message, asked as plain, called, result, said, user
 
 pytestmark = pytest.mark.anyio
 
 # A call of before, as it is sent along with the next one.
 EARLIER = [user("Run read."), called("read"), result("something"), said("")]
+KEY = "mine"
+
+
+def asked(messages: Sequence[Message], session: str | None = "ses_1", key: str | None = KEY) -> Asked:
+    return replace(plain(messages, session), key=key)
 
 
 async def test_the_call_is_made_once_and_its_result_ends_the_turn() -> None:
     plays, play = Plays(), Play("bash", {"command": "ls", "n": 2**70})
     player = ToolPlayer(plays)
-    with plays.playing("ses_1", play):
+    with plays.playing("ses_1", play, KEY):
         for _ in range(2):  # OpenCode asks again where an answer did not reach it
             request = asked([*EARLIER, user("Run bash.")])
             whole = json.loads(Framed(player.answer(request), request, 0).whole())
@@ -40,19 +48,19 @@ async def test_a_tool_that_is_not_offered_is_not_called() -> None:
     plays, play, only_looking = Plays(), Play("levitate", {}), Play(None, {})
     player = ToolPlayer(plays)
     for child, one in (("ses_1", play), ("ses_2", only_looking)):
-        with plays.playing(child, one):
+        with plays.playing(child, one, KEY):
             assert player.answer(asked([user("Run it.")], child)).calls == ()
             assert one.offered.result() == {"bash", "read"}
 
 
-async def test_nothing_is_played_in_a_session_that_has_nothing_to_play() -> None:
+async def test_nothing_is_played_in_a_session_that_has_nothing_to_play_or_to_whoever_is_not_its_agent() -> None:
     plays, play = Plays(), Play("bash", {})
     player = ToolPlayer(plays)
-    with plays.playing("ses_1", play):
-        for session in ("ses_2", None):
+    with plays.playing("ses_1", play, KEY):
+        for session, key in (("ses_2", KEY), (None, KEY), ("ses_1", "another's"), ("ses_1", ""), ("ses_1", None)):
             with pytest.raises(Unforeseen, match="choose another model"):
-                player.answer(asked([user("Hello")], session))
-        with pytest.raises(RookeryError), plays.playing("ses_1", Play("read", {})):
+                player.answer(asked([user("Hello")], session, key))
+        with pytest.raises(RookeryError), plays.playing("ses_1", Play("read", {}), KEY):
             raise AssertionError("that must not be reached")
     with pytest.raises(Unforeseen):
         player.answer(asked([user("Run bash.")]))
@@ -61,4 +69,4 @@ async def test_nothing_is_played_in_a_session_that_has_nothing_to_play() -> None
 
 async def test_what_opencode_asks_on_its_own_account_is_answered() -> None:
     title = [{"role": "system", "content": "You are a title generator."}, user("Run bash.")]
-    assert ToolPlayer(Plays()).answer(asked(title, tools=())).text == "Run bash."
+    assert ToolPlayer(Plays()).answer(plain(title, tools=())).text == "Run bash."

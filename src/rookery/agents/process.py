@@ -60,6 +60,8 @@ class AgentProcess:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.password = launch.password
+        # By which it is known to us.
+        self.token = launch.environment.get("ROOKERY_TOKEN", "")
         self.log = log
         self._child = child
         self._stopping = False

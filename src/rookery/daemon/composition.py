@@ -98,7 +98,7 @@ class Composition:
         self.gateway.scoped.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
         self.tokens = Tokens()
-        self.agents.admits = lambda key: self.tokens.find(key) is not None
+        self.agents.admits = lambda key: (found := self.tokens.find(key)) is not None and found.kind == "workspace"
         given = self.workspaces.workspaces.tokens
         given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
         given.void = lambda token, own: self.tokens.remove(token)

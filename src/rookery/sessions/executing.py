@@ -108,7 +108,7 @@ class Executor:
     async def _ended(self, running: Running, until: float, progress: Progress | None) -> ToolRun | RookeryError:
         running.life.listeners.append(running.hear)
         try:
-            with self._plays.playing(running.child.id, running.play):
+            with self._plays.playing(running.child.id, running.play, running.life.process.token):
                 async with asyncio.timeout_at(until):
                     return await running.ended(progress, self._tell_seconds)
         except TimeoutError:

@@ -1,6 +1,7 @@
 """Tool calls that are to be played in children of a session, until the model's side has played them."""
 
 import asyncio
+import hmac
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -38,17 +39,21 @@ class Plays:
     """At most one in each child; a child without one has nothing to play, whatever it asks."""
 
     def __init__(self) -> None:
-        self._by_child: dict[str, Play] = {}
+        self._by_child: dict[str, tuple[Play, bytes]] = {}
 
-    def of(self, child: str | None) -> Play | None:
-        return self._by_child.get(child) if child is not None else None
+    def of(self, child: str | None, key: str | None) -> Play | None:
+        """That of a child, for the agent that has the child: whoever else knows its id is told nothing."""
+        found = self._by_child.get(child) if child is not None else None
+        if found is None or not key or not hmac.compare_digest(key.encode(), found[1]):
+            return None
+        return found[0]
 
     @contextmanager
-    def playing(self, child: str, play: Play) -> Generator[None]:
-        """To be played until the end of the block."""
+    def playing(self, child: str, play: Play, key: str) -> Generator[None]:
+        """To be played until the end of the block, by the agent that carries this key."""
         if child in self._by_child:
             raise RookeryError("internal-error", f"{child} plays something else already")
-        self._by_child[child] = play
+        self._by_child[child] = play, key.encode()
         try:
             yield
         finally:

@@ -56,17 +56,19 @@ class Completion(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: what it says, and the session that its header names."""
+    """A request: what it says, the session that its header names, and the key that it came with."""
 
     body: Completion
     raw: Raw
     session_header: str | None = None
+    key: str | None = None
 
     @staticmethod
     def of(data: bytes, headers: Mapping[str, str]) -> "Asked":
         """ValueError if it is no request for a completion."""
         body = msgspec.json.decode(data, type=Completion)
-        return Asked(body, Raw(data), headers.get("x-session-id"))
+        key = headers.get("authorization", "").removeprefix("Bearer ") or None
+        return Asked(body, Raw(data), headers.get("x-session-id"), key)
 
     @property
     def messages(self) -> Sequence[Message]:

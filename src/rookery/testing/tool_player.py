@@ -19,10 +19,10 @@ class ToolPlayer:
         self._plays = plays
 
     def answer(self, asked: Asked) -> Reply:
-        """The reply to a request; `Unforeseen` if there is nothing to play in its session."""
+        """The reply to a request; `Unforeseen` if there is nothing to play in its session for who asks."""
         if kind := asked.housekeeping:
             return housekeeping(kind, asked)
-        play = self._plays.of(asked.session_header)
+        play = self._plays.of(asked.session_header, asked.key)
         if play is None:
             raise Unforeseen(_NOTHING)
         if asked.replies:
