@@ -18,6 +18,8 @@ class Looked:
         book = await found.room.ledger.book(found.session)
         if book is not self._book:
             self._book, self._version = book, -1
+        elif book.version == self._version:
+            return []
         changed = list(book.changed(self._version, running=found.running))
         self._version = book.version
         return changed

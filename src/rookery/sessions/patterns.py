@@ -9,6 +9,7 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 
 LONGEST = 1000
+_META = frozenset(r"\.+*?()|[]{}^$")
 # What a compiled pattern may take. With more, compiling alone would take too long.
 _BYTES = 128 * 1024
 # A search takes at most (size of the pattern) x (bytes of the text) steps, of which a core does about 10**8 a second.
@@ -35,12 +36,16 @@ class Pattern:
 
     def __init__(self, pattern: str, slow: asyncio.Semaphore, clock: Clock) -> None:
         self.pattern = pattern
+        # Most are some words as they are, which Python finds many times faster.
+        self._plain = _META.isdisjoint(pattern)
         self._compiled = _compiled(pattern)
         self._size: int = self._compiled.programsize
         self._slow, self._clock, self._spent = slow, clock, 0.0
 
     async def search(self, text: str) -> str | None:
         """The first text that fits."""
+        if self._plain:
+            return self.pattern if self.pattern in text else None
         steps = self._size * (len(text) + 1)
         if steps <= _AT_ONCE:
             return self._search(text)
