@@ -20,7 +20,8 @@ class Gateway(msgspec.Struct, frozen=True):
         Annotated[float, Meta(gt=0, le=86400)],
         Meta(
             description="How long a call waits for the answer to a question of its server, or to one of yours "
-            '(`"ask"`), before it is given up.'
+            '(`"ask"`), before it is given up. Over HTTP this is also how long a client keeps its place that never '
+            "comes back: it may do so on any connection, and none that ends tells."
         ),
     ] = SECONDS
     parked_calls: Annotated[
