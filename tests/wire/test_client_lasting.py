@@ -181,6 +181,32 @@ async def test_a_call_that_may_have_run_is_not_repeated() -> None:
         assert told == ["initialize", "notifications/initialized", "tools/call"]
 
 
+async def test_calls_that_find_no_room_any_more_at_one_that_has_ended_are_told_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = odd()
+    async with held(lambda: channel) as one:
+        client = await soon(one.lasting.client())
+        assert channel._child is not None
+        drained, go = channel._child.drained, asyncio.Event()
+
+        async def slowly(seconds: float) -> bool:
+            await go.wait()
+            return await drained(seconds)
+
+        monkeypatch.setattr(channel._child, "drained", slowly)
+        dying = asyncio.create_task(one.die())
+        await soon(channel._child.wait())
+        calls = [asyncio.create_task(client.call_tool("hang", {})) for _ in range(3)]
+        await asyncio.wait(calls, timeout=0)
+        assert not any(call.done() for call in calls)
+        go.set()
+        for call in calls:
+            with pytest.raises(RookeryError, match="ended with code 4"):
+                await soon(call)
+        await dying
+
+
 async def test_a_stream_of_the_older_kind_that_ends_is_a_connection_lost() -> None:
     old = OldServer()
     async with HttpClient() as http, Scripted(old) as server:
@@ -217,7 +243,7 @@ async def test_one_that_was_stopped_is_connected_again_by_the_next_use() -> None
     async with held() as one:
         pid = await one.pid()
         await soon(one.lasting.stop())
-        wait_dead(pid, 1.0)
+        wait_dead(pid)
         assert (one.states[-1], one.lasting.connected) == (("stopped", None), None)
         assert await one.pid() != pid
         assert one.lasting.failures == 0
@@ -238,7 +264,7 @@ async def test_one_that_was_closed_is_not_connected_again() -> None:
     async with held() as one:
         pid = await one.pid()
         await soon(one.lasting.close())
-        wait_dead(pid, 1.0)
+        wait_dead(pid)
         await one.fails("closed")
         assert len(one.known) == 1
 
@@ -270,7 +296,7 @@ async def test_one_that_is_of_no_use_is_ended_and_counts_as_failed() -> None:
         pid = await one.pid()
         client = await soon(one.lasting.client())
         await soon(one.lasting.fail(client, RookeryError("timeout", "no list came", "look at it")))
-        wait_dead(pid, 1.0)
+        wait_dead(pid)
         assert one.states[-1] == ("backoff", "no list came")
         await one.fails("no list came; tried again in 1 s")
 

@@ -24,7 +24,8 @@ class Outbox:
         self._waiting: list[bytes] = []
         self._size = 0
         self._draining = self._closed = self._soon = False
-        self._room: asyncio.Future[None] | None = None
+        # Each has a future of its own, so that at the end they go on before anybody takes their time away.
+        self._room: dict[asyncio.Future[None], None] = {}
         pipe.on_room = self._drained
 
     def post(self, data: bytes, *, at_once: bool = False) -> bool:
@@ -43,9 +44,12 @@ class Outbox:
 
     async def room(self) -> None:
         """Returns when there may be some."""
-        if self._room is None:
-            self._room = self._loop.create_future()
-        await asyncio.shield(self._room)
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._room[waiting] = None
+        try:
+            await waiting
+        finally:
+            self._room.pop(waiting, None)
 
     def close(self) -> None:
         """Nothing is written any more."""
@@ -93,6 +97,7 @@ class Outbox:
         self._on_gone()
 
     def _give_room(self) -> None:
-        if self._room is not None and (self._closed or not self._draining):
-            self._room.set_result(None)
-            self._room = None
+        if self._closed or not self._draining:
+            for waiting in self._room:
+                if not waiting.done():
+                    waiting.set_result(None)
