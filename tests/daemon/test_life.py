@@ -33,7 +33,7 @@ def test_up_serves_in_the_background_and_down_leaves_nothing_that_hinders(state:
     assert house.http("GET", "/api/health", token=None).status == 200
     assert names(state) >= REMAINS | {"daemon.json", "rookery.sock"}
     assert rookery("down").stdout == "rookery is down\n"
-    wait_dead(house.pid, 1)
+    wait_dead(house.pid)
     assert names(state) == REMAINS
     again = up()
     assert again.token == house.token

@@ -112,7 +112,7 @@ def quiet_port() -> int:
     raise AssertionError("no free port")
 
 
-def wait_dead(pid: int, seconds: float = SECONDS) -> None:
+def wait_dead(pid: int) -> None:
     """Until the process has ended; a zombie has."""
     try:
         handle = os.pidfd_open(pid)
@@ -121,8 +121,8 @@ def wait_dead(pid: int, seconds: float = SECONDS) -> None:
     import select
 
     try:
-        ready, _, _ = select.select([handle], [], [], seconds)
-        assert ready, f"process {pid} is still alive after {seconds} s"
+        ready, _, _ = select.select([handle], [], [], SECONDS)
+        assert ready, f"process {pid} is still alive after {SECONDS} s"
     finally:
         os.close(handle)
 

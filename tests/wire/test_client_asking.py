@@ -205,13 +205,18 @@ async def never(method: str, params: Params) -> dict[str, Any]:
 
 @requirement("wire.client.timeouts")
 async def test_a_question_that_nobody_answers_is_given_up_and_the_time_of_its_call_goes_on() -> None:
-    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.2, question=0.05)
+    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
     async with meeting(odd(), known="handshake", timeouts=limits) as met:
         (answer,) = await ask(met, Ear(answerer=never), ROOTS)
         assert answer["error"]["message"] == "roots/list was not answered within 0.05 s"
         calling = asyncio.create_task(met.client.call_tool("hang", {}, Ear(answerer=never)))
         await met.heard.wait_for("notifications/begun")
         await say(met, ROOTS)
+        (running,) = met.client.in_flight.running.values()
+        async with asyncio.timeout(LIMIT):
+            while running.due == math.inf:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+        running.allow(0)
         with pytest.raises(RookeryError, match="execution time-out"):
             await soon(calling)
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client import Timeouts
 from rookery.wire.client_http import HttpChannel
 from rookery.wire.http_client import HttpClient
 from rookery.wire.jsonrpc import WireError
-from tests.support.clients import LIMIT, Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
+from tests.support.clients import Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -147,11 +146,12 @@ async def test_a_call_that_timed_out_is_not_repeated_because_its_cancellation_fi
 
     async def on_call(asked: Asked, out: Out) -> None:
         handler.forget()
+        (running,) = met.client.in_flight.running.values()
+        running.allow(0)
         await out.left()
 
     handler.on_call = on_call
-    limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.2)
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
+    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
         with pytest.raises(RookeryError, match="execution time-out"):
             await call(met)
         await server.wait_for("notifications/cancelled")

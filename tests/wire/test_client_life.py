@@ -73,7 +73,7 @@ async def test_what_a_server_started_is_gone_after_close() -> None:
         pids = await call(met, "grandchildren")
     assert len(pids) == 2
     for pid in pids:
-        wait_dead(pid, 1.0)
+        wait_dead(pid)
 
 
 async def test_closing_ends_the_calls_that_run_and_later_ones_are_refused() -> None:

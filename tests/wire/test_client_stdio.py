@@ -84,9 +84,11 @@ async def test_a_server_that_ends_at_the_modern_question_is_started_again_and_gr
 
 
 @requirement("wire.client.era")
-async def test_a_server_that_keeps_silent_at_the_modern_question_is_greeted_all_the_same() -> None:
-    limits = Timeouts(startup=2.0, catalog=LIMIT, execution=LIMIT)
-    async with meeting(odd("--discover", "silent"), timeouts=limits) as met:
+async def test_a_server_that_keeps_silent_at_the_modern_question_is_greeted_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rookery.wire.connect._PROBE_SECONDS", 0.5)
+    async with meeting(odd("--discover", "silent")) as met:
         assert met.era == "handshake"
         assert await call(met, "echo", a=1) == {"a": 1}
 
@@ -407,10 +409,11 @@ async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pil
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.1)
     channel = odd()
     async with meeting(channel, known="handshake", timeouts=limits) as met:
-        pid = await call(met, "pid")
+        # A call would have to be answered within the time that is to run out below.
+        assert channel._child is not None and channel._child.stdin is not None
+        pid = channel._child.pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            assert channel._child is not None and channel._child.stdin is not None
             write, written = channel._child.stdin.write, list[int]()
 
             def counted(data: bytes) -> None:

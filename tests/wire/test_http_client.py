@@ -233,12 +233,13 @@ async def test_an_answer_that_trickles_is_waited_for_as_long_as_the_caller_wants
     async def handler(asked: Asked, out: Out) -> None:
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n":
             await out.raw(bytes([byte]))
+        limit.reschedule(asyncio.get_running_loop().time())
         await out.left()
         left.set()
 
     async with Peer(handler) as server:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(None) as limit:
                 await told(http, server)
         await soon(left.wait())
 

@@ -188,7 +188,7 @@ async def test_a_goodbye_of_the_client_is_answered() -> None:
 
 async def test_a13_a_client_that_answers_no_ping_is_cut_off_and_one_that_does_is_kept() -> None:
     provider = Busy()
-    app = WebSocket(Service(provider), ping_seconds=0.05)
+    app = WebSocket(Service(provider), ping_seconds=1.0)
     async with serving(app) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None) as alive:
         client = await raw_socket(site)
         assert await soon(client.reader.readexactly(2)) == b"\x89\x00"
