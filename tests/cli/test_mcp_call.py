@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,7 +143,8 @@ def test_c19_nothing_that_a_server_says_does_anything_to_a_terminal(showy: House
         ["debug", "showy"],
     ]
     for words in commands:
-        with at_a_terminal("mcp", *words) as person:
+        # On a dumb one no line of ours moves, so that what moves is a server's.
+        with at_a_terminal("mcp", *words, env={"TERM": "dumb"}) as person:
             person.ends()
         assert len(person.text) > 10, words
         assert not [char for char in HOSTILE if char in person.text], (words, person.text)
@@ -165,6 +167,18 @@ def test_inside_a_project_the_call_goes_to_the_server_of_that_workspace(showy: H
     assert (Path(os.environ["HOME"]) / "was-here").exists()
     found = json.loads(user("mcp", "list", "--json", cwd=app).stdout)
     assert found["showy"]["workspace"] == str(app)
+
+
+def test_a_person_sees_that_a_server_takes_long_to_start(house: House, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    define(showy={"command": ["sh", "-c", f"read -r go < {gate}; exec {shlex.join(SHOWY)}"]})
+    with at_a_terminal("mcp", "call", "showy", "kinds", "text=x", env={"TERM": "xterm"}) as person:
+        person.reads("\r\x1b[Kasking showy for its tools ... 1 s")
+        gate.write_text("go\n")
+        assert person.ends() == 0
+    # The line is taken away before the answer.
+    assert person.text.endswith('\r\x1b[K{"text": "x"}\n')
 
 
 def test_ctrl_c_cancels_the_call(showy: House) -> None:

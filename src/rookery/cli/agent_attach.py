@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rookery.cli import output
 from rookery.cli.agent_telling import PATIENT, telling
 from rookery.cli.failure import Failure
 from rookery.cli.ws_names import NAME, Known
@@ -49,6 +50,8 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
     one = known.one(name)
     with telling(known, one):
         told: dict[str, Any] = json.loads(known.ask_of(one, "agent", "attach", session=session))
+    # It takes seconds until it draws something, and it does not say how to leave.
+    output.narrate("OpenCode's interface starts ... leave it with Ctrl-C, and the agent goes on")
     words = ["--session", told["session"]] if told["session"] and not new else []
     _become([told["opencode"], "attach", told["url"], *words], _environment(told["password"]))
 

@@ -20,6 +20,9 @@ def telling(known: Known, one: Record | None = None, *, silent: bool = False) ->
         yield
         return
     narration = Narration()
+    # One that is on its way already may say nothing new for long.
+    if one is not None and (text := progress(one)):
+        narration.tell(text, text)
     with Watch(start=known.start) as watch:
         listener = threading.Thread(target=_listen, args=(watch, one, narration), daemon=True)
         listener.start()

@@ -13,6 +13,7 @@ from rookery.cli.mcp_login import login, logout
 from rookery.cli.mcp_show import details, listing, steps, tools_table
 from rookery.cli.mcp_where import Where, broken, common
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 EPILOG = """\b
 Examples:
@@ -110,8 +111,8 @@ def disable(name: str, tool: str | None, level: str | None, everywhere: bool, as
 def connect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Connect a server now, whatever failed before."""
     where = Where(everywhere, no_start)
-    output.narrate(f"connecting {visible(name)} ...")
-    record = where.ask_of(name, "connect")
+    with waiting(f"connecting {name}", at_once=True):
+        record = where.ask_of(name, "connect")
     if failure := broken(record):
         raise failure
     told = f"{visible(name)} is {record['status']} ({record['era']}), {record['tools']} tools"
@@ -136,8 +137,8 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     One that runs already is left alone: this is another one beside it. Exits with 1 if it does not connect.
     """
     where = Where(everywhere, no_start)
-    output.narrate(f"trying {visible(name)} ...")
-    found = where.ask_of(name, "debug")
+    with waiting(f"trying {name}", at_once=True):
+        found = where.ask_of(name, "debug")
     output.answer(json.dumps(found) if as_json else steps(found))
     if not found["connected"] and (failure := broken({"name": name, "status": "failed", "error": found["error"]})):
         failure.remedy = found["remedy"] or "the steps above tell where"
@@ -154,7 +155,8 @@ def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> 
     four bytes. In search mode clients read two tools instead, which find and call all others.
     """
     where = Where(everywhere, no_start)
-    data = where.ask("GET", "/api/tools", **({"server": name} if name else {}))
+    with waiting(f"asking {name or 'the servers'} for tools", silent=as_json):
+        data = where.ask("GET", "/api/tools", **({"server": name} if name else {}))
     if as_json:
         output.answer_json(data)
     else:

@@ -13,6 +13,7 @@ from rookery.cli.failure import Failure
 from rookery.cli.mcp_asking import ask_name, ask_server, pairs, wrong_name, wrong_url
 from rookery.cli.mcp_where import Where, broken, common
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,8 +179,8 @@ def _check(where: Where, name: str, told: dict[str, Any]) -> Failure | None:
         failure = broken(record)
         output.narrate(f"not tried: {visible(failure.message)} ({visible(failure.remedy)})" if failure else "")
         return None
-    output.narrate(f"connecting {visible(name)} ...")
-    record = told["record"] = where.ask_of(name, "connect")
+    with waiting(f"connecting {name}", at_once=True):
+        record = told["record"] = where.ask_of(name, "connect")
     if failure := broken(record):
         return failure
     output.narrate(f"connected: it speaks {record['era']} and offers {record['tools']} tools")

@@ -12,6 +12,7 @@ from rookery.cli.failure import Failure
 from rookery.cli.mcp_arguments import arguments_of, encoded, headers_of
 from rookery.cli.mcp_results import as_object, narrate, print_result
 from rookery.cli.mcp_where import Where, common
+from rookery.cli.waiting import waiting
 
 _REVISION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -45,14 +46,15 @@ def call(
     failed. With --json the result is printed as it came.
     """
     where = Where(everywhere, no_start)
-    offered = {one["tool"]: one for one in json.loads(where.ask("GET", "/api/tools", server=name))}
+    with waiting(f"asking {name} for its tools", silent=as_json):
+        offered = {one["tool"]: one for one in json.loads(where.ask("GET", "/api/tools", server=name))}
     if tool not in offered:
         raise Failure("tool-not-found", f'MCP server "{name}" has no tool {tool!r}', _near(name, tool, list(offered)))
     schema = as_object(offered[tool]["definition"].get("inputSchema"))
     given = arguments_of(arguments, schema)
     endpoint = where.endpoint(name)
     public = tool if endpoint else offered[tool]["name"]
-    answer = _call(where, endpoint or "/mcp", public, given, headers_of(given, schema))
+    answer = _call(where, endpoint or "/mcp", public, given, headers_of(given, schema), silent=as_json)
     result = _result(json.loads(answer))
     if not as_json:
         print_result(result, save)
@@ -71,7 +73,7 @@ def _near(name: str, tool: str, offered: list[str]) -> str:
     return f"did you mean {found[0]}?" if found else f"see: rookery mcp tools {name}"
 
 
-def _call(where: Where, path: str, tool: str, arguments: Any, mirrored: dict[str, str]) -> bytes:
+def _call(where: Where, path: str, tool: str, arguments: Any, mirrored: dict[str, str], *, silent: bool) -> bytes:
     """The answer to the call. To close the connection, as everything does that ends this, is to cancel it."""
     meta = {
         f"{_META}protocolVersion": _REVISION,
@@ -91,7 +93,8 @@ def _call(where: Where, path: str, tool: str, arguments: Any, mirrored: dict[str
     }
     connected = where.reach()
     try:
-        connected.request("POST", path, message, seconds=None, headers=headers)
+        with waiting(f"{tool} runs", silent=silent):
+            connected.request("POST", path, message, seconds=None, headers=headers)
         for data in _messages(connected):
             found = json.loads(data)
             if "method" not in found:

@@ -8,6 +8,7 @@ import click
 from rookery.cli import output
 from rookery.cli.mcp_where import Where, common
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _EPILOG = """\b
 Examples:
@@ -30,8 +31,8 @@ def check(names: tuple[str, ...], everywhere: bool, as_json: bool, no_start: boo
     Exits with 1 if there is a finding of the level error.
     """
     where = Where(everywhere, no_start)
-    output.narrate("starting each server once ...")
-    data = where.ask("POST", "/api/check", {"servers": list(names)})
+    with waiting("starting each server once", at_once=True):
+        data = where.ask("POST", "/api/check", {"servers": list(names)})
     found = json.loads(data)
     if as_json:
         output.answer_json(data)

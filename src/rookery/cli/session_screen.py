@@ -10,6 +10,7 @@ from rookery.cli import output
 from rookery.cli.failure import FAILED, TIMED_OUT
 from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common, timeout as timeout_option
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _EPILOG = """\b
 KEYS are names such as enter, esc, tab, up, f1, ctrl+p and shift+tab, or single characters, with blanks between them.
@@ -49,16 +50,22 @@ def screen(
     data = b""
     if id_ is None and (any(typed.values()) or pattern is not None):
         raise click.UsageError("say which session: its id, or a dot for that of the current folder's workspace")
-    if any(typed.values()):
-        size = {name: int(value) for name, value in (("columns", columns), ("rows", rows)) if value is not None}
-        data = sessions.ask_of(id_ or "", "/keys", method="POST", body={**typed, **size})
-    if pattern is not None:
-        _wait(sessions, id_ or "", pattern, timeout)
-    if not data or pattern is not None:
-        colours = "true" if given["colours"] else None
-        place = "/screen" if id_ else ""
-        data = sessions.ask_of(id_ or "screen", place, columns=columns, rows=rows, colours=colours)
-    _show(data, as_json)
+    with waiting("its screen is drawn" if pattern is None else "waiting", silent=as_json):
+        if any(typed.values()):
+            size = {name: int(value) for name, value in (("columns", columns), ("rows", rows)) if value is not None}
+            data = sessions.ask_of(id_ or "", "/keys", method="POST", body={**typed, **size})
+        missed = None if pattern is None else _missed(sessions, id_ or "", pattern, timeout)
+        if missed is None and (not data or pattern is not None):
+            colours = "true" if given["colours"] else None
+            place = "/screen" if id_ else ""
+            data = sessions.ask_of(id_ or "screen", place, columns=columns, rows=rows, colours=colours)
+    if missed is None:
+        _show(data, as_json)
+        return
+    output.narrate(f"rookery: it did not come; seen last:\n{output.foreign(missed['seen'] or '', sys.stderr)}")
+    if missed["note"]:
+        output.narrate(visible(missed["note"]))
+    sys.exit(FAILED if missed["closed"] else TIMED_OUT)
 
 
 def size_of(given: str | None) -> tuple[str | None, str | None]:
@@ -71,14 +78,11 @@ def size_of(given: str | None) -> tuple[str | None, str | None]:
     return columns, rows
 
 
-def _wait(sessions: Sessions, id_: str, pattern: str, timeout: float) -> None:
+def _missed(sessions: Sessions, id_: str, pattern: str, timeout: float) -> Record | None:
+    """What there was instead, if the pattern does not come."""
     body = {"for": "screen", "pattern": pattern, "timeout": timeout * 1000}
     told: Record = json.loads(sessions.ask_of(id_, "/wait", method="POST", body=body))
-    if not told["found"]:
-        output.narrate(f"rookery: it did not come; seen last:\n{output.foreign(told['seen'] or '', sys.stderr)}")
-        if told["note"]:
-            output.narrate(visible(told["note"]))
-        sys.exit(FAILED if told["closed"] else TIMED_OUT)
+    return None if told["found"] else told
 
 
 def _show(data: bytes, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from rookery.cli.failure import FAILED, TIMED_OUT
 from rookery.cli.session_names import SESSION, Record, Sessions, common, timeout as timeout_option
 from rookery.cli.session_tool import run_line
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _EPILOG = """\b
 Examples:
@@ -46,7 +47,8 @@ def send(
     sessions = Sessions(no_start, timeout)
     asked = {"content": content, "wait": wait, "timeout": timeout * 1000, "agent": agent, "model": model}
     body = {key: value for key, value in asked.items() if value is not None}
-    data = sessions.ask_of(sessions.id_of(session), "/messages", method="POST", body=body)
+    with waiting("its turn runs" if wait else "its agent takes the message", silent=as_json):
+        data = sessions.ask_of(sessions.id_of(session), "/messages", method="POST", body=body)
     turn: Record = json.loads(data)
     if as_json:
         output.answer_json(data)

@@ -13,6 +13,7 @@ from rookery.cli.failure import Failure
 from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common
 from rookery.cli.session_screen import size_of
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _EPILOG = """\b
 Examples:
@@ -45,17 +46,21 @@ def screenshot(
     """
     columns, rows = size_of(size)
     format_ = format_ or ("svg" if file is not None and file.lower().endswith(".svg") else "png")
+    if file and not Path(file).parent.is_dir():
+        # Said before the picture is made, which may take long.
+        raise _unwritable(Path(file), "there is no such folder")
     sessions = Sessions(no_start)
     id_ = sessions.id_or_none(session)
-    data = sessions.ask_of(
-        id_ or "screenshot",
-        "/screenshot" if id_ else "",
-        format=format_,
-        columns=columns,
-        rows=rows,
-        scale=str(scale),
-        json="true",
-    )
+    with waiting("its screen is drawn", silent=as_json):
+        data = sessions.ask_of(
+            id_ or "screenshot",
+            "/screenshot" if id_ else "",
+            format=format_,
+            columns=columns,
+            rows=rows,
+            scale=str(scale),
+            json="true",
+        )
     told: Record = json.loads(data)
     picture = base64.b64decode(told.pop("data"))
     if told["note"] and not as_json:
@@ -77,5 +82,9 @@ def _write(path: Path, data: bytes) -> str:
     try:
         write_atomic(path, data)
     except OSError as error:
-        raise Failure("file-unwritable", f"{path} cannot be written: {error.strerror}", "choose another -o") from None
+        raise _unwritable(path, error.strerror) from None
     return os.fspath(path)
+
+
+def _unwritable(path: Path, why: str | None) -> Failure:
+    return Failure("file-unwritable", f"{path} cannot be written: {why}", "choose another -o")

@@ -11,6 +11,7 @@ from rookery.cli.mcp_arguments import arguments_of
 from rookery.cli.session_names import ANY_SESSION, SESSION, Record, Sessions, common, timeout as timeout_option
 from rookery.cli.session_times import clock, lasted
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _TOOL = """\b
 Examples:
@@ -44,7 +45,8 @@ def tool(
     given = arguments_of(arguments, {})
     sessions = Sessions(no_start, timeout)
     body = {"tool": name, "args": given, "wait": wait, "timeout": timeout * 1000}
-    data = sessions.ask_of(sessions.id_of(session), "/tools", method="POST", body=body)
+    with waiting(f"{name} runs", silent=as_json):
+        data = sessions.ask_of(sessions.id_of(session), "/tools", method="POST", body=body)
     run: Record = json.loads(data)
     if as_json:
         output.answer_json(data)

@@ -12,6 +12,7 @@ from rookery.cli.session_names import SESSION, Record, Sessions, common, timeout
 from rookery.cli.session_times import since as since_option
 from rookery.cli.session_tool import run_line
 from rookery.cli.visible import visible
+from rookery.cli.waiting import waiting
 
 _EPILOG = """\b
 Examples:
@@ -45,7 +46,8 @@ def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: A
     """
     sessions = Sessions(no_start, timeout)
     body = {**_asked(given), "timeout": timeout * 1000}
-    data = sessions.ask_of(sessions.id_of(session), "/wait", method="POST", body=body)
+    with waiting("waiting", silent=as_json):
+        data = sessions.ask_of(sessions.id_of(session), "/wait", method="POST", body=body)
     told: Record = json.loads(data)
     if as_json:
         output.answer_json(data)

@@ -74,14 +74,14 @@ class Narration:
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent = silent
-        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._phase = ""
         self._shown = False
 
     def tell(self, phase: str, text: str) -> None:
         if self.silent:
             return
-        if self._live:
+        if self.live:
             width = output.columns(sys.stderr) or 80
             sys.stderr.write(f"\r\x1b[K{visible(text)[: width - 1]}")
             self._shown = True
