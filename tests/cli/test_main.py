@@ -76,6 +76,9 @@ def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...],
     done = rookery(*path, "--help")
     assert done.returncode == 0
     assert command.help is not None and command.help.partition("\n")[0] in done.stdout
+    # Nothing is cut, and prose fits a terminal; an example stays in one line.
+    assert not [line for line in done.stdout.partition("Commands:")[2].splitlines() if line.endswith("...")]
+    assert not [line for line in done.stdout.splitlines() if len(line) > 80 and not line.startswith("    ")]
     if isinstance(command, click.Group) or not path:
         return
     if path[0] not in ("project", "config"):

@@ -18,7 +18,7 @@ COMMANDS = {
     "login": ("rookery.cli.agent_install", "Sign in to a model provider, for all agents."),
 }
 
-EPILOG = """\b
+EPILOG = """\
 NAME is the current folder's workspace if it is left out. Where projects have workspaces of the same name it is
 project/name. The main checkout is the workspace @main.
 

@@ -13,7 +13,7 @@ from rookery.cli.agent_telling import PATIENT, telling
 from rookery.cli.failure import Failure
 from rookery.cli.ws_names import NAME, Known
 
-_EPILOG = """\b
+_EPILOG = """\
 Leave it with Ctrl-C or /exit; the agent goes on.
 
 \b

@@ -19,7 +19,7 @@ Examples:
   rookery boulder on --workspace fix-login         all its sessions, from now on
   rookery boulder on --project app
 """
-_EPILOG = """\b
+_EPILOG = """\
 SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
 workspace is a dot.
 

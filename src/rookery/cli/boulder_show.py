@@ -19,7 +19,10 @@ _STYLES = {"ENFORCING": "green", "EXHAUSTED": "yellow", "STOPPED": "dim", "OFF":
 @ANY_SESSION
 @common
 def status(session: str | None, as_json: bool, no_start: bool) -> None:
-    """Show how boulder stands to a session, or to all that it looks after."""
+    """Show how boulder stands to a session.
+
+    Or to all that it looks after, if SESSION is left out.
+    """
     asked = Boulder(no_start)
     id_ = asked.sessions.id_or_none(session)
     data = asked.act("status", sessionId=id_) if id_ is not None else asked.state()
@@ -41,7 +44,10 @@ def status(session: str | None, as_json: bool, no_start: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many.")
 @common
 def log(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
-    """Show what boulder did, and what was asked of it: who, when, and why."""
+    """Show what boulder did, and what was asked of it.
+
+    Who did it, when, and why.
+    """
     asked = Boulder(no_start)
     data = asked.act("log", sessionId=asked.sessions.id_or_none(session), limit=limit)
     rows: list[Record] = json.loads(data)

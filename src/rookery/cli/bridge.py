@@ -5,7 +5,7 @@ import click
 from rookery.cli.handover import hand_over
 from rookery.cli.ws_names import complete
 
-_EPILOG = """\b
+_EPILOG = """\
 Nothing but messages goes to stdout. The daemon is started if none runs; if it is restarted, the bridge signs in to it
 again by itself, and what was under way is answered with an error. Config for a client: rookery client print CLIENT
 

@@ -32,7 +32,7 @@ def doctor(as_json: bool) -> None:
     hand_over("doctor", *(["--json"] if as_json else []))
 
 
-CONFIG_EPILOG = """\b
+CONFIG_EPILOG = """\
 Settings come from defaults, then ~/.config/rookery/config.toml, then .rookery/config.toml of the project, then
 ROOKERY_* variables, then flags; the last one that gives a value wins.
 

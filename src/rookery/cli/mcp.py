@@ -53,7 +53,10 @@ def list_(all_: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name")
 @common
 def get(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Show one server: its definition without secrets, and how it is."""
+    """Show one server.
+
+    Its definition, without secrets, and how it is.
+    """
     where = Where(everywhere, no_start)
     found = where.ask_of(name, method="GET")
     output.answer(json.dumps(found) if as_json else details(found, where.workspace))
@@ -63,7 +66,10 @@ def get(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name")
 @common
 def remove(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Take a server out of the file that defines it, comments kept, and stop it."""
+    """Take a server out of its file, and stop it.
+
+    The comments in the file stay.
+    """
     done = Where(everywhere, no_start).ask_of(name, method="DELETE")
     output.answer(json.dumps(done) if as_json else f"removed {visible(name)} ({visible(done['source'])})")
 
@@ -149,10 +155,11 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name", required=False)
 @common
 def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """List the tools of servers, and what each costs a model to read.
+    """List the tools of servers, and what each costs.
 
-    Of all servers, or of NAME. Starts the servers that are not running. The number is an estimate: a token for every
-    four bytes. In search mode clients read two tools instead, which find and call all others.
+    Of all servers, or of NAME. Starts the servers that are not running. The number is what a model has to read, and an
+    estimate: a token for every four bytes. In search mode clients read two tools instead, which find and call all
+    others.
     """
     where = Where(everywhere, no_start)
     with waiting(f"asking {name or 'the servers'} for tools", silent=as_json):

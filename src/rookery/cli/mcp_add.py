@@ -24,7 +24,6 @@ Examples:
   rookery mcp add docs --url https://example.com/mcp --header 'Authorization=Bearer {env:DOCS_TOKEN}'
   rookery mcp add files --scope project --client opencode -- npx -y @modelcontextprotocol/server-filesystem .
 
-\b
 A secret is best left in a variable: {env:NAME} is filled in when the server is started, and never shown.
 """
 JSON_EPILOG = """\b
@@ -86,10 +85,11 @@ def add(
     transport: str | None,
     **chosen: Any,
 ) -> None:
-    """Add a server: a COMMAND to run, or the --url of one that runs elsewhere.
+    """Add a server, local or remote.
 
-    Asks for what is left out, if it is run on a terminal. The server is written to a file, comments kept, and then
-    connected, to see whether that works. If it does not, the exit code is 1, and the entry stays in the file.
+    That is a COMMAND to run, or the --url of one that runs elsewhere. Asks for what is left out, if it is run on a
+    terminal. The server is written to a file, comments kept, and then connected, to see whether that works. If it does
+    not, the exit code is 1, and the entry stays in the file.
     """
     if command and url:
         raise click.UsageError("a server is either local, with a command, or remote, with --url")

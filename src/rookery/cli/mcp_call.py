@@ -26,7 +26,6 @@ Examples:
   rookery mcp call github search - < query.json
   rookery mcp call camera snap --save pictures/
 
-\b
 Values of key=value become numbers, booleans or lists where the tool wants them. Ctrl-C cancels the call.
 """
 

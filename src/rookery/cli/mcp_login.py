@@ -16,7 +16,6 @@ Examples:
   rookery mcp login github
   rookery mcp login github --no-browser     over ssh: open the address elsewhere, and paste where it ends
 
-\b
 The address is opened in $BROWSER, or in what the system uses. Tokens stay in the state folder, for you only.
 """
 
@@ -27,9 +26,9 @@ The address is opened in $BROWSER, or in what the system uses. Tokens stay in th
 @click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
 @common
 def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Sign in to a server that wants to know who you are, with OAuth.
+    """Sign in to a server that wants to know who you are.
 
-    Prints an address, opens it in the browser, and waits until you have signed in there.
+    That is done with OAuth. Prints an address, opens it in the browser, and waits until you have signed in there.
     """
     where = Where(everywhere, no_start)
     output.narrate(f"asking {visible(name)} where to sign in ...")
@@ -51,7 +50,10 @@ def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json
 @click.argument("name")
 @common
 def logout(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Forget the sign-in to a server, and give its tokens back if it takes them."""
+    """Forget the sign-in to a server.
+
+    Its tokens are given back, if it takes them.
+    """
     told = Where(everywhere, no_start).ask_of(name, "logout")
     words = f"signed out of {visible(name)}"
     if not told["removed"]:

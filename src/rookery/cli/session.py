@@ -23,7 +23,7 @@ COMMANDS = {
     "close": ("rookery.cli.session_life", "Close a session."),
 }
 
-EPILOG = """\b
+EPILOG = """\
 SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
 workspace is a dot.
 

@@ -12,7 +12,7 @@ from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common, tim
 from rookery.cli.visible import visible
 from rookery.cli.waiting import waiting
 
-_EPILOG = """\b
+_EPILOG = """\
 KEYS are names such as enter, esc, tab, up, f1, ctrl+p and shift+tab, or single characters, with blanks between them.
 Text is typed first, then what is to be pasted is pasted, then keys are pressed.
 

@@ -19,7 +19,6 @@ Examples:
   rookery session tool . bash '{"command": "make test", "description": "Runs the tests"}' --timeout 600
   rookery session tool . write - < arguments.json
 
-\b
 Values of key=value become numbers, booleans or lists where they look so; JSON says it exactly.
 """
 _HEADS = ["BEGAN", "TOOL", "STATUS", "TOOK", "WHAT"]

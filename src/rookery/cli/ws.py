@@ -22,7 +22,7 @@ COMMANDS = {
     "trash": ("rookery.cli.ws_trash", "What was deleted and can be brought back."),
 }
 
-EPILOG = """\b
+EPILOG = """\
 NAME is the current folder's workspace if it is left out. Where projects have workspaces of the same name it is
 project/name. The main checkout is the workspace @main.
 

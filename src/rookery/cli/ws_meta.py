@@ -11,7 +11,7 @@ from rookery.cli.lazy import ListByDefault
 from rookery.cli.visible import visible
 from rookery.cli.ws_names import NAME, Known, common, complete
 
-_EPILOG = """\b
+_EPILOG = """\
 A key begins with a letter, and has letters, digits and hyphens. `base` is always there: what the workspace is
 compared with.
 
