@@ -72,6 +72,14 @@ def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_
     assert user("mcp", "add", "untried", "--no-check", "--", "/nowhere/at-all").returncode == 0
 
 
+@requirement("hub.cli.add-check", "hub.cli.failed")
+def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_first_time(house: House) -> None:
+    entry = {"command": ["sleep", "600"], "timeouts": {"startup": 0.2}}
+    done = user("mcp", "add-json", "my files", json.dumps(entry))
+    assert done.returncode == 1 and "not connected within the start-up time-out of 0.2 s" in done.stderr
+    assert "fetch the server; try again: rookery mcp connect 'my files'" in done.stderr
+
+
 @requirement("hub.cli.add-check", "house.cli.exit")
 @pytest.mark.parametrize(
     ("words", "said"),

@@ -92,6 +92,8 @@ async def test_exit_codes_tell_what_went_wrong() -> None:
         done = await run(colony, path, "wait", id_, "--message", "At last", "--timeout", "1", code=124)
         assert done.stdout == "" and "seen last" in done.stderr
         assert (await told(colony, path, "wait", id_, "--idle", "--timeout", "1", code=124))["found"] is False
+        (line,) = (await run(colony, path, "wait", id_, "--idle", "--timeout", "1", code=124)).stderr.splitlines()
+        assert line.startswith("rookery: it did not come; seen last: ")
         assert (await run(colony, path, "abort", id_)).stdout.startswith(id_)
         await run(colony, path, "wait", id_, "--idle", "--timeout", "120")
         done = await run(colony, path, "send", id_, "hello", "--no-wait")

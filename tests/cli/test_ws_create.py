@@ -197,6 +197,7 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(house: House, tmp
     with on_a_terminal("ws", "create", "fix", "--project", "app") as (pid, ours):
         wait_for_line(ours, b"setting up: cat")
         os.write(ours, b"\x03")
+        wait_for_line(ours, b"what was begun goes on; see it: rookery ws show fix")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
     gate.write_text("go")

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ async def test_without_a_daemon_connecting_fails_with_a_remedy_and_with_start_it
         async with rookery.connect():
             pass
     assert caught.value.code == "daemon-unreachable" and "start=True" in caught.value.remedy
+    assert traceback.format_exception_only(caught.value)[-1] == f"{caught.value.remedy}\n"
     try:
         # Of two that start at once one does, and both are connected to it.
         async with rookery.connect(start=True) as one, rookery.connect(start=True) as other:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PATIENT = 600.0
 
 _TOKEN = "it wants to know who you are: give it a token with --header when you add it"
+_TOO_LONG = "start-up time-out"
 _WANTS = {
     "needs_auth": "wants you to sign in",
     "needs_client_registration": "wants a client that is registered with it",
@@ -94,11 +96,12 @@ def _checkout() -> str | None:
 def broken(record: dict[str, Any]) -> Failure | None:
     """What is wrong with a server, and what to do about it; None if it can be used."""
     name, status, error = record["name"], record["status"], record["error"] or record["status"]
+    word = shlex.quote(name)
     if status == "needs_approval":
         told = f'MCP server "{name}" is defined inside a repository and waits for approval'
-        return Failure("needs-approval", told, f"look at it and approve it: rookery guard approve {name}")
+        return Failure("needs-approval", told, f"look at it and approve it: rookery guard approve {word}")
     if status == "disabled":
-        return Failure("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
+        return Failure("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {word}")
     if status not in ("failed", "backoff", "needs_auth", "needs_client_registration"):
         return None
     if status.startswith("needs"):
@@ -106,5 +109,7 @@ def broken(record: dict[str, Any]) -> Failure | None:
         said, _, what = error.removesuffix(")").rpartition(" (") if error.endswith(")") else (error, "", _TOKEN)
         return Failure(status.replace("_", "-"), f'MCP server "{name}" {_WANTS[status]}: {said}', what)
     unsigned = "HTTP 401" in error or "HTTP 403" in error
-    remedy = _TOKEN if unsigned else f"see what happens: rookery mcp debug {name}"
+    remedy = _TOKEN if unsigned else f"see what happens: rookery mcp debug {word}"
+    if _TOO_LONG in error:
+        remedy = f"the first start may have to fetch the server; try again: rookery mcp connect {word}"
     return Failure("upstream-failed", f'MCP server "{name}" failed: {error}', remedy)

@@ -55,7 +55,8 @@ def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: A
         output.answer(_found(told))
     else:
         output.narrate("rookery: it did not come" + (f"; seen last: {visible(told['seen'])}" if told["seen"] else ""))
-    if told["note"] and not as_json:
+    # It may only say again what was seen last.
+    if told["note"] and not as_json and not (told["seen"] and told["seen"] in told["note"]):
         output.narrate(visible(told["note"]))
     if not told["found"]:
         sys.exit(FAILED if told["closed"] else TIMED_OUT)

@@ -74,6 +74,9 @@ def create(
             if prompt is not None and failure.code == "setup-failed":
                 failure.remedy += "; its agent gets the prompt all the same, with the end of that log"
             raise
+        except KeyboardInterrupt:
+            narration.remark(f"what was begun goes on; see it: rookery ws show {shlex.quote(name)}")
+            raise
         finally:
             narration.end()
     _answer(known, made, as_json)

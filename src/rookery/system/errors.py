@@ -16,6 +16,8 @@ class RookeryError(Exception):
         self.message = message
         self.remedy = remedy
         self.details = tuple(details)
+        if remedy:
+            self.add_note(remedy)  # so that whoever reads a traceback is told, too
 
     def as_dict(self) -> dict[str, Any]:
         """The object that every face answers."""
