@@ -1,5 +1,6 @@
 """The client and the real OpenCode understand each other."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from rookery.agents.client import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.testing.model import scripted_model
 from rookery.wire.http_client import HttpClient
+from tests.support.clock import let_pass
 from tests.support.opencode_shared import SharedOpenCode
 from tests.support.watched import LIMIT, a_client, steps, watching
 
@@ -90,8 +92,13 @@ async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(
         assert (state.status, state.output) == ("completed", "ran\n")
         assert await client.messages(session, newest=2) == found[-2:]
 
+        sending = asyncio.create_task(client.send(session, "hold", seconds=10))
+        async with asyncio.timeout(LIMIT):
+            while session not in await client.statuses():
+                pass
+        let_pass(10)
         with pytest.raises(RookeryError) as caught:
-            await client.send(session, "hold", seconds=0.3)
+            await sending
         assert caught.value.code == "timeout"
         assert (await client.statuses())[session].type == "busy"
         await client.abort(session)

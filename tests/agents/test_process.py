@@ -15,6 +15,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.spawn import Spawner
 from tests.support.agents import Bench, make_bench
+from tests.support.clock import let_pass
 from tests.support.house import quiet_port
 from tests.support.opencode import installed
 from tests.support.opencode_home import OpenCodeHome
@@ -119,10 +120,16 @@ async def test_d15_a_second_early_exit_is_an_error_with_the_last_words(state: Pa
 
 
 async def test_d15_an_opencode_that_hangs_before_it_listens_is_given_up_and_ended(state: Path, tmp_path: Path) -> None:
-    hangs = f"echo $$ >> {tmp_path}/pids; kill -STOP $$"
+    os.mkfifo(tmp_path / "begun")
+    hangs = f"echo $$ >> {tmp_path}/pids; echo > {tmp_path}/begun; kill -STOP $$"
     bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", hangs))
-    with pytest.raises(RookeryError, match=r"OpenCode does not listen after 0\.5 s"):
-        await start_agent(bench.spawner, bench.launch(make_repository(tmp_path / "app"), seconds=0.5))
+    launch = bench.launch(make_repository(tmp_path / "app"), seconds=10)
+    start = asyncio.create_task(start_agent(bench.spawner, launch))
+    for _ in range(2):
+        await asyncio.wait_for(asyncio.to_thread((tmp_path / "begun").read_text), 30)
+        let_pass(10)
+    with pytest.raises(RookeryError, match="OpenCode does not listen after 10 s"):
+        await start
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -14,6 +14,7 @@ from rookery.daemon.settings import Just, Settings
 from rookery.system.ids import project_id
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
 from tests.support.clients import LIMIT
+from tests.support.clock import let_pass
 from tests.support.faces import WAYS, a_face
 from tests.support.gateway import Gateway, a_gateway, view_of
 from tests.support.house import alive, wait_dead
@@ -130,9 +131,11 @@ async def test_p28_a_task_that_fails_or_is_none_is_a_failed_result(era: str) -> 
 async def test_b38_a_task_tells_progress_and_ends_at_its_time_limit(era: str) -> None:
     async with a_place(seconds=600.0) as (gateway, app):
         caller = await gateway.caller(view_of(app), era)
-        given = {"task_name": "hang", "timeout": 2500}
+        given = {"task_name": "hang", "timeout": 10_000}
         calling = caller.begin("run_just_task", given, progressToken="p")
         pid = await begun(app / "own")
+        await caller.hears("notifications/progress", 2)
+        let_pass(10)
         answer = await calling
         assert failure(answer) == "timeout" and words(answer).startswith("begun\n")
         told = caller.all("notifications/progress")

@@ -175,6 +175,19 @@ def test_a09_a_squatter_on_the_same_port_of_ipv6_gets_no_request_of_ours(house: 
             squatter.accept()
 
 
+def say(one: socket.socket, data: bytes) -> None:
+    """Unless its time is over already, as it may be on a slow machine."""
+    with suppress(ConnectionError):
+        one.sendall(data)
+
+
+def heard(one: socket.socket) -> bytes:
+    try:
+        return one.recv(4096)
+    except ConnectionError:
+        return b""
+
+
 @requirement("house.limits.requests")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a10_five_hundred_slow_clients_keep_nobody_waiting(state: Path, loop: str) -> None:
@@ -184,17 +197,17 @@ def test_a10_five_hundred_slow_clients_keep_nobody_waiting(state: Path, loop: st
     try:
         for number, one in enumerate(slow):
             if number % 2:
-                one.sendall(b"GET /api/status HTTP/1.1\r\nHost: 127.0")
+                say(one, b"GET /api/status HTTP/1.1\r\nHost: 127.0")
             else:
                 head = f"POST /api/projects HTTP/1.1\r\nHost: 127.0.0.1:{house.port}\r\n"
                 head += f"Authorization: Bearer {house.token}\r\nContent-Type: application/json\r\n"
-                one.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+                say(one, f"{head}Content-Length: 100\r\n\r\n{{".encode())
         for _ in range(5):
             for one in slow[:50]:
-                one.sendall(b" ")
+                say(one, b" ")
             assert house.http("GET", "/api/status").status == 200
         assert rookery("status", "--no-start").returncode == 0
-        first = [one.recv(4096) for one in slow]
+        first = [heard(one) for one in slow]
         assert all(answer == b"" or answer.startswith(b"HTTP/1.1 408 ") for answer in first)
     finally:
         for one in slow:
