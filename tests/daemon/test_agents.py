@@ -17,7 +17,7 @@ from tests.support.house import alive
 from tests.support.requirements import requirement
 from tests.support.watched import steps
 from tests.support.wire import soon
-from tests.support.workspaces import make_repository
+from tests.support.workspaces import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -75,6 +75,18 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
         await agency.gateway.workspaces.close(made)
         assert not alive(again["pid"])
         assert agency.told(made) == ["starting", "running", "stopped", "starting", "running", "stopped"]
+
+
+async def test_an_agent_ends_in_the_middle_of_its_turn_when_other_hands_delete_its_worktree() -> None:
+    checkout = app()
+    async with an_agency(SCRIPT, checkout) as agency:
+        made = await agency.create("one", prompt="work")
+        await agency.session_is(made, "busy")
+        pid = (await agency.agents.process(made)).pid
+        git(checkout, "worktree", "remove", "--force", str(made.path))
+        await agency.until(made, lambda agent: agent.pid is None)
+        assert pid is not None and not alive(pid)
+        assert agency.agents.workspaces() == []
 
 
 @requirement("agent.restart.policy", "agent.crash.interrupted")

@@ -110,6 +110,18 @@ async def test_a_client_that_deletes_its_own_workspace_over_its_port_is_answered
 
 
 @requirement("ws.endpoint.stop")
+async def test_a_worktree_that_other_hands_delete_takes_its_server_along(house: House) -> None:
+    checkout = app(Path.home() / "app")
+    folder = made("one", cwd=checkout)
+    port = mcp("one", checkout)["port"]
+    async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None) as socket:
+        git(checkout, "worktree", "remove", "--force", str(folder))
+        with pytest.raises(ConnectionClosed):
+            await soon(socket.recv())
+    assert is_free(port)
+
+
+@requirement("ws.endpoint.stop")
 def test_a_project_that_is_removed_takes_the_servers_of_its_workspaces_along(house: House) -> None:
     checkout = app(Path.home() / "app")
     made("one", cwd=checkout)

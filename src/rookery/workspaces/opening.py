@@ -1,7 +1,9 @@
 """Opening and closing workspaces, by their users, with the daemon, and before they are deleted."""
 
 import contextlib
+import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces.finding import Finding
@@ -10,6 +12,11 @@ from rookery.workspaces.preparation import Preparations
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.tokens import WorkspaceTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("rookery.workspaces")
 
 
 class Opening:
@@ -23,6 +30,9 @@ class Opening:
     ) -> None:
         self._projects, self._finding, self._openness = projects, finding, openness
         self._tokens, self._preparations = tokens, preparations
+        # Told where nothing is any more.
+        self.forget: Callable[[Path], None] = lambda path: None
+        openness.vanishing.gone = self._vanished
 
     async def bring_back(self) -> None:
         """Start what belongs to the workspaces that were open when the daemon stopped."""
@@ -64,8 +74,19 @@ class Opening:
     async def let_go(self, workspace: Workspace) -> bool:
         """Before it is deleted: nothing of ours runs there any more, and its token opens nothing."""
         found = await self._finding.find(workspace.project.id, workspace.name)
-        prepared = self._preparations.runs(found.own)
-        await self._preparations.stop(found.own)
-        ended = await self._openness.close(found.workspace, found.own)
+        ended = await self._end(found.workspace, found.own)
         await self._tokens.forget(found.own)
-        return ended or prepared
+        return ended
+
+    async def _vanished(self, workspace: Workspace, own: Path) -> None:
+        """The same after others have deleted it."""
+        logger.warning("%s was deleted by other hands: what ran for it is ended", workspace.path)
+        # First: another one that comes to its place meanwhile has a token of its own.
+        await self._tokens.forget(own)
+        await self._end(workspace, own)
+        self.forget(workspace.path)
+
+    async def _end(self, workspace: Workspace, own: Path) -> bool:
+        prepared = self._preparations.runs(own)
+        await self._preparations.stop(own)
+        return await self._openness.close(workspace, own) or prepared

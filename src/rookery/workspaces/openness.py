@@ -11,6 +11,7 @@ import msgspec
 from rookery.system.bus import Bus
 from rookery.system.store import Store
 from rookery.workspaces.record import Workspace
+from rookery.workspaces.vanishing import Vanishing
 from rookery.workspaces.worktrees import made_at
 
 logger = logging.getLogger("rookery.workspaces")
@@ -31,6 +32,7 @@ class Openness:
 
     def __init__(self, store: Store, events: Bus) -> None:
         self.companions: list[Companion] = []
+        self.vanishing = Vanishing()
         self._store, self._events = store, events
         self._open: dict[Path, int] = {}
         self._turns: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -53,7 +55,7 @@ class Openness:
         async with self._turns[own]:
             now = msgspec.structs.replace(workspace, open=True)
             if await self._mark(now, own):
-                await self._bring(now)
+                await self._bring(now, own)
             return now
 
     async def mark(self, workspace: Workspace, own: Path) -> None:
@@ -65,11 +67,12 @@ class Openness:
         """Start what belongs to one that is open already."""
         async with self._turns[own]:
             if own in self:
-                await self._bring(workspace)
+                await self._bring(workspace, own)
 
     async def close(self, workspace: Workspace, own: Path) -> bool:
         """End what runs for a workspace, open or not; whether there was anything."""
         async with self._turns[own]:
+            self.vanishing.drop(own)
             ended = [await self._ended(one, workspace) for one in reversed(self.companions)]
             if own in self._open:
                 await self._strike_out(own)
@@ -85,7 +88,11 @@ class Openness:
         self._events.publish("workspace.opened", **workspace.as_dict())
         return True
 
-    async def _bring(self, workspace: Workspace) -> None:
+    async def _bring(self, workspace: Workspace, own: Path) -> None:
+        try:
+            self.vanishing.hold(workspace, own)
+        except OSError as error:
+            logger.warning("%s is open, but cannot be watched: %s", workspace.path, error.strerror)
         for companion in self.companions:
             try:
                 await companion.opened(workspace)

@@ -79,6 +79,7 @@ class Workspaces:
             state, git, self.locks, events, self._opening.let_go, days=days, limit=limit, roots=self.finding.roots
         )
         self.statuses = Statuses(git)
+        self._opening.forget = self.statuses.forget
         # Which one, and what belongs to it: there others do the work.
         self.list, self.get = self.finding.list, self.finding.get
         self.find, self.at = self.finding.find, self.finding.at
@@ -98,6 +99,7 @@ class Workspaces:
         await self.ports.forget_gone()
 
     async def stop(self) -> None:
+        await self.openness.vanishing.close()
         await self._creations.close()
         await self.removals.close()
         await self.preparations.close()
