@@ -34,7 +34,7 @@ def list_(name: str | None, as_json: bool, no_start: bool) -> None:
         styles = ["yellow" if each["opencode"] == "asking" else _STYLES.get(each["status"]) for each in found]
         output.answer(output.table(rows, HEADS, styles, fit=True))
     else:
-        output.answer("no open sessions: rookery session new NAME")
+        output.answer("no running agent has an open session: rookery session new NAME")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session show fix-login\n  rookery session show ses_1a2b --json\n")

@@ -1,6 +1,7 @@
 """Which session a command is about: an id, or the one of a workspace that was used last."""
 
 import json
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,12 +38,21 @@ class Sessions:
         one = self.known.one(None if given == "." else given)
         found: list[Record] = json.loads(self.ask("GET", project=one["project"], workspace=one["name"]))
         if not found:
-            begin = f"begin one: rookery session new {one['name']}"
-            raise Failure("session-not-found", f"{one['name']} has no open session", begin)
+            raise _none_in(one)
         return found[0]["id"]
 
     def id_or_none(self, given: str | None) -> str | None:
         return self.id_of(given) if given is not None else None
+
+
+def _none_in(one: Record) -> Failure:
+    word, state = shlex.quote(one["name"]), one["agent"]["state"]
+    if state != "running":
+        # Only a running agent tells which sessions it has.
+        told = f"the agent of {one['name']} is {state}, so its sessions are not open"
+        return Failure("session-not-found", told, f"start it: rookery agent start {word}")
+    told = f"{one['name']} has no open session"
+    return Failure("session-not-found", told, f"begin one: rookery session new {word}")
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
