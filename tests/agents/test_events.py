@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -102,11 +102,26 @@ async def streaming(handler: Any, silence: float = 30.0) -> AsyncGenerator[tuple
             yield stream, server
 
 
-async def ended(stream: EventStream) -> RookeryError:
+async def ended(stream: EventStream) -> tuple[list[Any], RookeryError]:
+    """What came until the end, and why it ended."""
+    found = list[Any]()
     with pytest.raises(RookeryError) as caught:
-        while True:
-            await soon(stream.next())
-    return caught.value
+        await soon(stream.listen(found.extend))
+    return found, caught.value
+
+
+async def come(stream: EventStream, count: int) -> list[Any]:
+    """The first so many."""
+    found = list[Any]()
+
+    def heard(events: Sequence[Any]) -> None:
+        found.extend(events)
+        if len(found) >= count:
+            raise EOFError
+
+    with pytest.raises(EOFError):
+        await soon(stream.listen(heard))
+    return found
 
 
 async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> None:
@@ -123,10 +138,7 @@ async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> No
         await out.left()
 
     async with streaming(handler) as (stream, server):
-        found = list[Any]()
-        while len(found) < len(wanted):
-            found += await soon(stream.next())
-        assert found == wanted
+        assert await come(stream, len(wanted)) == wanted
     assert server.asked[0].path == "/event?directory=%2Fwork%2F%E6%97%A5%E6%9C%AC"
 
 
@@ -138,8 +150,8 @@ async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> No
         await out.end()
 
     async with streaming(handler) as (stream, _):
-        assert await soon(stream.next()) == [DoingChanged("ses_1", Doing("idle"))]
-        assert (await ended(stream)).code == "agent-unavailable"
+        found, error = await ended(stream)
+        assert (found, error.code) == ([DoingChanged("ses_1", Doing("idle"))], "agent-unavailable")
 
 
 async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
@@ -149,7 +161,7 @@ async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
         out.reset()
 
     async with streaming(handler) as (stream, _):
-        assert (await ended(stream)).code == "agent-unavailable"
+        assert (await ended(stream))[1].code == "agent-unavailable"
 
 
 async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
@@ -159,7 +171,7 @@ async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
         await out.left()
 
     async with streaming(handler, silence=0.1) as (stream, _):
-        error = await ended(stream)
+        _, error = await ended(stream)
     assert (error.code, error.message) == ("timeout", "nothing was heard from the agent for 0.1 s")
 
 
@@ -174,7 +186,7 @@ async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:
         await out.left()
 
     async with streaming(handler, silence=2.0) as (stream, _):
-        assert await soon(stream.next()) == [DoingChanged("ses_1", Doing("idle"))]
+        assert await come(stream, 1) == [DoingChanged("ses_1", Doing("idle"))]
 
 
 @pytest.mark.parametrize(("status_", "kind"), [(401, "text/plain"), (500, "text/event-stream"), (200, "text/html")])

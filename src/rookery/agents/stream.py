@@ -1,8 +1,9 @@
 """One subscription to an agent's events, from `server.connected` on until it ends or falls silent."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 from rookery.agents.events import CONNECTED, Event, decode
 from rookery.agents.link import Link, unreachable
@@ -17,13 +18,14 @@ SILENCE_SECONDS = 30.0
 
 
 class EventStream:
-    """What has come waits here until it is taken."""
+    """What has come waits here until somebody listens, who then hears of everything at once."""
 
     def __init__(self, silence: float) -> None:
         self.silence = silence
         self._connected = False
         self._events: list[Event] = []
-        self._over: RookeryError | None = None
+        self._heard: Callable[[Sequence[Event]], None] | None = None
+        self._over: Exception | None = None
         self._more = asyncio.Event()
 
     async def connected(self) -> None:
@@ -31,42 +33,49 @@ class EventStream:
         while not self._connected:
             await self._wait()
 
-    async def next(self) -> list[Event]:
-        """The events that have come, at least one. Raises why no more will come, once all were taken."""
-        while not self._events:
-            await self._wait()
-        return self.taken()
+    async def listen(self, heard: Callable[[Sequence[Event]], None], *first: Event) -> NoReturn:
+        """Hand over all events: at first, with `first`, what has come so far, and then each piece where it comes in.
 
-    def taken(self) -> list[Event]:
-        """The events that have come so far."""
-        found, self._events = self._events, []
-        return found
+        Raises why no more will come, or what `heard` does.
+        """
+        heard([*first, *self._events])
+        self._events, self._heard = [], heard
+        while True:
+            await self._wait()
 
     async def _wait(self) -> None:
-        if self._over is not None:
+        if isinstance(self._over, RookeryError):
             raise RookeryError(self._over.code, self._over.message, self._over.remedy)
+        if self._over is not None:
+            raise self._over
         self._more.clear()
         await self._more.wait()
 
     async def follow(self, answer: Answer) -> None:
         parser = SseParser()
         try:
-            while chunk := await self._heard(answer):
+            while chunk := await self._next(answer):
                 for made in parser.feed(chunk):
                     type_, event = decode(made.data)
-                    self._connected |= type_ == CONNECTED
                     if event is not None:
                         self._events.append(event)
-                self._more.set()
+                    elif type_ == CONNECTED:
+                        self._connected = True
+                        self._more.set()
+                if self._heard is not None:
+                    events, self._events = self._events, []
+                    self._heard(events)
             self._over = RookeryError("agent-unavailable", "the agent ended its stream of events")
         except TimeoutError:
             self._over = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
         except (OSError, ValueError) as error:
             self._over = unreachable(error)
+        except Exception as error:
+            self._over = error
         finally:
             self._more.set()
 
-    async def _heard(self, answer: Answer) -> bytes:
+    async def _next(self, answer: Answer) -> bytes:
         async with asyncio.timeout(self.silence):
             return await answer.next()
 

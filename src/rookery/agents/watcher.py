@@ -124,11 +124,8 @@ class Watcher:
         async with subscription(self._client.link, self._silence) as stream:
             self._book.renew(await self._reader.read(self._were_running))
             self._were_running = ()
-            # Those that came meanwhile tell what the snapshot may not show yet.
-            events = [Renewed(), *stream.taken()]
-            while True:
-                self._take(events)
-                events = await stream.next()
+            # At once with those that came meanwhile: they tell what the snapshot may not show yet.
+            await stream.listen(self._take, Renewed())
 
     def _lost(self, error: RookeryError) -> None:
         self.trouble = error
