@@ -118,3 +118,22 @@ def test_a_text_beyond_all_measure_is_cut_and_says_so() -> None:
     (said,) = contents(a_book(message("m1", "x" * 1_000_010, 1)))
     assert said.endswith("[10 more characters are not kept]")
     assert len(said) < 1_000_100
+
+
+def test_only_what_has_changed_is_looked_at_again_the_newest_first() -> None:
+    book = a_book(message("m1", "one", 1), message("m2", "two", 2), message("m3", "three", 3))
+
+    def changed(version: int) -> list[str]:
+        return [one.id for one in book.changed(version, running=True)]
+
+    assert changed(-1) == ["m3", "m2", "m1"]
+    before = book.version
+    assert changed(before) == []
+    book.hear(MessageSeen(SESSION, info("m4", "user", 4)))
+    book.hear(seen(text("p1", "m1", "one more")))
+    book.hear(seen(text("p2", "m2", "two more")))
+    assert changed(before) == ["m4", "m2", "m1"]
+    book.hear(MessageGone(SESSION, "m2"))
+    book.hear(MessageSeen(SESSION, info("m05", "user", 0.5)))
+    assert changed(before) == ["m4", "m1", "m05"]
+    assert changed(book.version) == []

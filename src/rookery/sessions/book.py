@@ -83,9 +83,10 @@ class Book:
         """Events about messages that are not held say nothing here."""
         match event:
             case MessageSeen(_, info):
-                last = next(reversed(self._entries.values()), None)
-                self._touch(self._entry(info))
-                if last is not None and last.order > (info.time.created, info.id):
+                last = next(reversed(self._entries.values()), None) if info.id not in self._entries else None
+                entry = self._entry(info)
+                self._touch(entry)
+                if last is not None and last.order > entry.order:
                     self._sort()
             case MessageGone(_, id_):
                 if id_ in self._entries:
