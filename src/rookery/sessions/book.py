@@ -1,7 +1,6 @@
 """The messages of one session, from a reading and the events since. Touches nothing outside."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 
 import msgspec
@@ -9,49 +8,11 @@ import msgspec
 from rookery.agents.events import OfMessages
 from rookery.agents.message_events import MessageGone, MessageSeen, PartGone, PartGrew, PartSeen
 from rookery.agents.records import Message, MessageInfo, Part
-from rookery.sessions.records import MessageShown, ToolRun
+from rookery.sessions.book_entries import OVERHEAD, Entry, Piece
+from rookery.sessions.records import MessageShown
 from rookery.sessions.shown import cut, cut_short, message_shown, tool_run
 
-# What a message or part costs beside its texts, about.
-_OVERHEAD = 600
-
 _read_part = msgspec.json.Decoder(Part)
-
-
-@dataclass(slots=True)
-class Piece:
-    """What is kept of a part: its text, or the tool that it ran. `grown` has come behind the text since."""
-
-    text: str = ""
-    run: ToolRun | None = None
-    whole: bool = False
-    size: int = 0
-    grown: list[str] = field(default_factory=list[str])
-
-    @property
-    def words(self) -> str:
-        if self.grown:
-            self.text = "".join([self.text, *self.grown])
-            self.grown.clear()
-        return self.text
-
-
-@dataclass(slots=True)
-class Entry:
-    """One message. `version` tells when it changed last, `shown` how it looks when its turn is over or not."""
-
-    info: MessageInfo
-    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
-    version: int = 0
-    shown: tuple[bool, int, MessageShown] | None = None
-
-    @property
-    def order(self) -> tuple[float, str]:
-        return self.info.time.created, self.info.id
-
-    @property
-    def size(self) -> int:
-        return _OVERHEAD + sum(piece.size for piece in self.pieces.values())
 
 
 class Book:
@@ -158,10 +119,10 @@ class Book:
         piece = Piece(whole=part.time.end is not None)
         if part.type == "text":
             piece.text = cut(part.text or "")
-            piece.size = _OVERHEAD + len(piece.text)
+            piece.size = OVERHEAD + len(piece.text)
         elif part.type == "tool" and part.state is not None:
             piece.run = tool_run(part, self._owner, self._origin)
-            piece.size = _OVERHEAD + len(piece.run.output or "") + len(msgspec.json.encode(piece.run.input))
+            piece.size = OVERHEAD + len(piece.run.output or "") + len(msgspec.json.encode(piece.run.input))
         else:
             return
         entry.pieces[part.id] = piece
