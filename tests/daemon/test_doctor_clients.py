@@ -29,6 +29,9 @@ def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(house: Hous
         "client zed": "ok",
         "client opencode": "warning",
     }
+    # What an entry for Rookery lacks is told there, and not of a server that Rookery would start.
+    (servers,) = [row for row in told if row["id"] == "servers"]
+    assert (servers["status"], servers["summary"]) == ("ok", "none defined")
     assert {status for status, _ in rows(house.port, ROOKERY_TOKEN="x").values()} == {"ok"}
     assert "needs ROOKERY_TOKEN" in rows(house.port)["client codex"][1]
     assert f"the daemon is at port {house.port + 1}" in rows(house.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]

@@ -21,6 +21,7 @@ from rookery.system import places
 from rookery.system.lock import FileLock, is_held
 from rookery.system.store import newest_version, peek_version
 from rookery.system.visible import visible
+from rookery.upstreams.ourselves import without_ourselves
 from rookery.upstreams.sources import find
 
 _MIN_INOTIFY = 65_536
@@ -47,6 +48,7 @@ async def all_checks() -> list[Check]:
     state = places.state_folder()
     programs = Programs()
     layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
+    ports = Ports(app_port(), workspace_ports())
     version, env_from = layered.values["agents.version"], layered.values["agents.env_from"]
     git, node, agents, just = await asyncio.gather(
         programs.git(),
@@ -68,8 +70,8 @@ async def all_checks() -> list[Check]:
         check_inotify(),
         *check_modes(state),
         *check_config(layered),
-        *check_servers(),
-        *client_checks(Ports(app_port(), workspace_ports())),
+        *check_servers(ports),
+        *client_checks(ports),
     ]
 
 
@@ -187,9 +189,10 @@ def check_config(layered: layers.Layered) -> Iterator[Check]:
         yield Check("config", "ok", ", ".join(there) or "defaults only")
 
 
-def check_servers() -> Iterator[Check]:
+def check_servers(ports: Ports) -> Iterator[Check]:
     """The files that define MCP servers: what in them is not used as it stands, with file and line."""
-    found = find(layers.checkout_of(Path.cwd()), os.environ)
+    # An entry for Rookery itself is a client's, which has a row of its own.
+    found = without_ourselves(find(layers.checkout_of(Path.cwd()), os.environ), ports.known, noted=False)
     for problem in found.problems:
         told = f"{problem.file}:{problem.line}: {problem.message}"
         yield Check("servers", "warning" if problem.note else "failed", told, problem.remedy or "look at that line")

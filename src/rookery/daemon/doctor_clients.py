@@ -41,6 +41,10 @@ class Ports(NamedTuple):
     app: int | None
     workspaces: Mapping[int, str] | None = None
 
+    @property
+    def known(self) -> list[int]:
+        return [port for port in (self.app, *(self.workspaces or ())) if port is not None]
+
     def wrong(self, url: str) -> str:
         """What is wrong with an address, in words; nothing where it is right or nobody knows."""
         port = urlsplit(url).port

@@ -117,7 +117,7 @@ def parse(known: Known, value: Any, *, textual: bool) -> Any:
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """A remedy for a key that does not exist."""
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(key, list(known), n=1)
     return f"did you mean {close[0]}?" if close else "see: rookery config show"
 
 
