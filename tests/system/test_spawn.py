@@ -196,7 +196,7 @@ async def test_a_group_follows_its_leader_without_being_asked(spawner: Spawner) 
     child, pids = await tree(spawner, "plain", "exit")
     async with asyncio.timeout(10):
         assert await child.wait() == 7
-        await asyncio.to_thread(wait_dead, pids["plain"], 10)
+        await asyncio.to_thread(wait_dead, pids["plain"])
 
 
 async def test_a_group_whose_number_has_become_somebody_elses_is_left_alone(spawner: Spawner) -> None:
