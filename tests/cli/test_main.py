@@ -245,6 +245,19 @@ def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(house: Ho
     assert (json.loads(quiet.stdout)["project"], quiet.stderr) == (None, "")
 
 
+def test_tables_are_straight_also_with_wide_characters(house: House, tmp_path: Path) -> None:
+    for name in ("日本", "plain", "e\u0301te"):
+        subprocess.run(["git", "init", "-q", str(tmp_path / name)], check=True, timeout=30)
+        assert rookery("project", "add", str(tmp_path / name)).returncode == 0
+    lines = rookery("project", "list").stdout.splitlines()
+    begins = [line.partition("PATH" if line.startswith("PROJECT") else str(tmp_path))[0] for line in lines]
+    # Two columns for each of the wide ones, none for the accent.
+    assert {len(text) + text.count("日") + text.count("本") - text.count("\u0301") for text in begins} == {
+        len(begins[0])
+    }
+    assert len(lines) == 4
+
+
 def test_status_for_people_names_daemon_endpoint_and_projects(house: House, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     assert rookery("up", "-d", str(tmp_path / "app")).returncode == 0

@@ -62,6 +62,7 @@ def login(provider: str | None, no_start: bool) -> None:
 
     opencode: str = json.loads(_installed(Known(no_start, seconds=PATIENT)))["opencode"]
     words = ["--provider", provider] if provider else []
+    output.narrate("OpenCode asks ...")  # which may take seconds
     try:
         code = run_in_foreground([opencode, "auth", "login", *words], os.environ["HOME"], os.environ)
     except RookeryError as error:

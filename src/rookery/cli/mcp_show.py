@@ -65,7 +65,7 @@ def tools_table(tools: list[dict[str, Any]]) -> str:
         styles = [None if one["shown"] else "dim" for one in own]
         head = f"{visible(server)}: {_count(own)}"
         lines = output.table(rows, ["TOOL", "TOKENS", ""]).split("\n")
-        cut = [line if width is None else line[:width] for line in lines]
+        cut = [output.cut(line, width) for line in lines]
         body = [output.paint(line, style) if style else line for line, style in zip(cut[1:], styles, strict=True)]
         parts.append("\n".join([output.paint(head, "bold"), *(f"  {line}" for line in body)]))
     if len(parts) > 1:

@@ -67,12 +67,33 @@ def table(
     """
     if not rows:
         return ""
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
-    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]]
+    widths = [max(wide(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    filled = [
+        [cell + " " * (width - wide(cell)) for cell, width in zip(row, widths, strict=True)] for row in [heads, *rows]
+    ]
     width = columns(sys.stdout) if fit else None
-    text = ["  ".join(line).rstrip()[:width] for line in lines]
+    text = [cut("  ".join(cells).rstrip(), width) for cells in filled]
     chosen = ["dim", *(styles or [None] * len(rows))]
     return "\n".join(paint(line, style) if style else line for line, style in zip(text, chosen, strict=True))
+
+
+def wide(text: str) -> int:
+    """The columns that it takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+
+
+def cut(text: str, width: int | None) -> str:
+    """As much of the beginning as fits."""
+    if width is None or wide(text) <= width:
+        return text
+    short = text[:width]
+    while wide(short) > width:
+        short = short[:-1]
+    return short
 
 
 def columns(stream: TextIO) -> int | None:

@@ -83,7 +83,7 @@ class Narration:
             return
         if self.live:
             width = output.columns(sys.stderr) or 80
-            sys.stderr.write(f"\r\x1b[K{visible(text)[: width - 1]}")
+            sys.stderr.write(f"\r\x1b[K{output.cut(visible(text), width - 1)}")
             self._shown = True
         elif phase != self._phase:
             sys.stderr.write(f"{visible(text)}\n")

@@ -71,7 +71,7 @@ class Telling:
 
     def _show(self) -> None:
         text = visible(f"  · {self._seconds()}  {self._detail}".rstrip())
-        self._put(f"\r\x1b[K{text[: (output.columns(self._stream) or 80) - 1]}")
+        self._put(f"\r\x1b[K{output.cut(text, (output.columns(self._stream) or 80) - 1)}")
 
     def _write(self, line: str) -> None:
         self._put(f"\r\x1b[K{line}\n" if self._live else f"{line}\n")
