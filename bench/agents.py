@@ -18,10 +18,8 @@ from typing import Any
 
 import psutil
 
-from rookery.agents.release import PINNED, release_for, this_machine
-
 from .harness import Bar, Sample, cpu_so_far, ratio, take_turns, user_environment
-from .installs import NotInstalled, from_npm
+from .installs import NotInstalled, opencode as installed_opencode
 from .servers import Server, running
 
 WANTED = {"ready.seconds": 1.3, "memory.mb": 3.0}
@@ -40,8 +38,7 @@ _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "c
 
 def run() -> list[Bar]:
     try:
-        release = release_for(PINNED, this_machine())
-        opencode = Path(from_npm(release.opencode_package, PINNED, "bin/opencode")[1])
+        opencode = installed_opencode()
     except NotInstalled as error:
         print(f"agents: {error}", flush=True)
         return [Bar(f"agents.{name}", None, "<=", wanted) for name, wanted in WANTED.items()]

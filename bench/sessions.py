@@ -14,10 +14,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, TypeAlias
 
-from rookery.agents.release import PINNED, release_for, this_machine
-
 from .harness import Bar, Sample, ratio, take_turns
-from .installs import NotInstalled, from_npm
+from .installs import NotInstalled, opencode as installed_opencode
 from .session_crowd import SCRIPT, crowd
 from .session_stage import SECONDS, Face, Stage, a_stage
 
@@ -35,8 +33,7 @@ _READER, _WAITER = (Path(__file__).parent / "peers" / name for name in ("event_r
 
 def run() -> list[Bar]:
     try:
-        release = release_for(PINNED, this_machine())
-        opencode = Path(from_npm(release.opencode_package, PINNED, "bin/opencode")[1])
+        opencode = installed_opencode()
     except NotInstalled as error:
         print(f"sessions: {error}", flush=True)
         return [Bar(f"sessions.{name}", None, "<=", wanted) for name, wanted in WANTED.items()]

@@ -28,13 +28,12 @@ from typing import Any, TypeAlias
 import psutil
 from PIL import Image, ImageDraw, ImageFont
 
-from rookery.agents.release import PINNED, release_for, this_machine
 from rookery.sessions.drawing import CELL_HEIGHT, CELL_WIDTH, FONT_SIZE, draw, drawn
 from rookery.sessions.lettering import cells_of, screen_of
 from rookery.sessions.screen import BACKGROUND, FOREGROUND, Screen, Style
 
 from .harness import Bar, Sample, ratio, take_turns
-from .installs import NotInstalled, from_npm
+from .installs import NotInstalled, opencode as installed_opencode
 from .session_stage import Stage, a_stage
 
 # What was drawn, and when.
@@ -59,8 +58,7 @@ _SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
 def run() -> list[Bar]:
     found: dict[str, float | None] = {"toast.ratio": None, "png.cpu": _png()}
     try:
-        release = release_for(PINNED, this_machine())
-        opencode = Path(from_npm(release.opencode_package, PINNED, "bin/opencode")[1])
+        opencode = installed_opencode()
     except NotInstalled as error:
         print(f"stage: {error}", flush=True)
     else:

@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Seconds = Annotated[float, Meta(gt=0, le=86400)]
+from rookery.daemon.setting_kinds import Seconds
+
 Count = Annotated[int, Meta(ge=1, le=1000)]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Seconds = Annotated[float, Meta(gt=0, le=86400)]
+from rookery.daemon.setting_kinds import Seconds
 
 
 class Files(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from rookery.daemon.setting_kinds import Seconds
 from rookery.gateway.parking import MOST, MOST_EACH, SECONDS
 
 
@@ -17,7 +18,7 @@ class Gateway(msgspec.Struct, frozen=True):
         ),
     ] = "list"
     parked_seconds: Annotated[
-        Annotated[float, Meta(gt=0, le=86400)],
+        Seconds,
         Meta(
             description="How long a call waits for the answer to a question of its server, or to one of yours "
             '(`"ask"`), before it is given up. Over HTTP this is also how long a client keeps its place that never '

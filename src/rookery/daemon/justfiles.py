@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from rookery.daemon import brought
 from rookery.files.just import Just, find_justfile
 from rookery.files.just_shown import justfile_text
 from rookery.files.recipes import Justfile
@@ -36,16 +37,8 @@ class Justfiles:
         self._just, self._rule = just, rule
 
     async def approve_with(self, project: Project) -> None:
-        """Whoever adds a project knows what its main checkout holds."""
-        if self._rule != "changed":
-            return
-        subject = await self._found(project, Path(project.path))
-        if subject is None:
-            return
-        if subject.problem:
-            logger.warning("%s: its justfile is not approved: %s", project.id, subject.problem)
-        elif await self._approvals.state(subject) != "approved":
-            await self._approvals.approve(subject, subject.digest)
+        if self._rule == "changed":
+            await brought.approve_with(project, [await self._found(project, Path(project.path))], self._approvals)
 
     async def may_run(self, workspace: Workspace, justfile: Justfile) -> bool:
         if self._rule == "never":
@@ -71,20 +64,9 @@ class Justfiles:
         )
 
     async def waiting(self) -> list[Subject]:
-        """Those of all workspaces of all projects; one that cannot be read hides no other."""
         if self._rule == "never":
             return []
-        found: list[Subject | None] = []
-        for project in await self._projects.all():
-            try:
-                every = await self._workspaces.finding.of(project)
-            except RookeryError as error:
-                logger.info("the justfiles of %s cannot be told: %s", project.id, error.message)
-                continue
-            there = [one.workspace for one in every if one.workspace.state != "missing"]
-            # One after the other: each is a process.
-            found += [await self._found(project, one.path) for one in there]
-        return [one for one in found if one is not None]
+        return await brought.in_all_workspaces(KIND, self._found, self._projects, self._workspaces)
 
     async def _found(self, project: Project, root: Path) -> Subject | None:
         try:

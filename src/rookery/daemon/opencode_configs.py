@@ -1,19 +1,16 @@
 """What repositories bring along for OpenCode, as something to approve: it runs code when an agent starts."""
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 
 from rookery.agents.project_config import KIND, ProjectConfig, ReadJson, project_config
+from rookery.daemon import brought
 from rookery.guard.approvals import Approvals
 from rookery.guard.subject import Subject
-from rookery.system.errors import RookeryError
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
-
-logger = logging.getLogger("rookery.daemon")
 
 
 class OpenCodeConfigs:
@@ -23,14 +20,7 @@ class OpenCodeConfigs:
         self._approvals, self._projects, self._workspaces, self._read = approvals, projects, workspaces, read
 
     async def approve_with(self, project: Project) -> None:
-        """Whoever adds a project knows what its main checkout holds."""
-        subject = await self._subject(project, Path(project.path))
-        if subject is None:
-            return
-        if subject.problem:
-            logger.warning("%s: its OpenCode config has no effect: %s", project.id, subject.problem)
-        elif await self._approvals.state(subject) != "approved":
-            await self._approvals.approve(subject, subject.digest)
+        await brought.approve_with(project, [await self._subject(project, Path(project.path))], self._approvals)
 
     async def waits(self, workspace: Workspace) -> str:
         """Why the config in a workspace has no effect; nothing if there is none, or it is approved."""
@@ -41,18 +31,7 @@ class OpenCodeConfigs:
         return f"the repository's own OpenCode config is not approved, and has no effect{told}"
 
     async def waiting(self) -> list[Subject]:
-        """All that there is in the workspaces of all projects; a project that cannot be read hides no other."""
-        found: list[Subject | None] = []
-        for project in await self._projects.all():
-            try:
-                every = await self._workspaces.finding.of(project)
-            except RookeryError as error:
-                logger.info("what %s has for OpenCode cannot be told: %s", project.id, error.message)
-                continue
-            there = [one.workspace for one in every if one.workspace.state != "missing"]
-            # One after the other: many at once would take the threads that others need.
-            found += [await self._subject(project, one.path) for one in there]
-        return [one for one in found if one is not None]
+        return await brought.in_all_workspaces(KIND, self._subject, self._projects, self._workspaces)
 
     async def _subject(self, project: Project, root: Path) -> Subject | None:
         found = await asyncio.to_thread(project_config, root, self._read)

@@ -6,6 +6,7 @@ import logging
 import os
 from pathlib import Path, PurePath
 
+from rookery.daemon import brought
 from rookery.guard.approvals import Approvals
 from rookery.guard.subject import Subject
 from rookery.system.files import read_beneath
@@ -40,11 +41,7 @@ class PluginFiles:
         return await self._approvals.state(subject) == "approved"
 
     async def approve_with(self, project: Project) -> None:
-        for subject in await self.of(project):
-            if subject.problem:
-                logger.warning("%s: %s is not approved: %s", project.id, subject.name, subject.problem)
-            elif not await self.approved(subject):
-                await self._approvals.approve(subject, subject.digest)
+        await brought.approve_with(project, await self.of(project), self._approvals)
 
     async def waiting(self) -> list[Subject]:
         return [subject for project in await self._projects.all() for subject in await self.of(project)]

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-Seconds = Annotated[float, Meta(gt=0, le=86400)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+from rookery.daemon.setting_kinds import Count, Seconds
 
 Tables = Annotated[
     dict[str, dict[str, Any]],

@@ -11,17 +11,13 @@ from rookery.daemon.file_settings import Files, Just
 from rookery.daemon.gateway_settings import Gateway
 from rookery.daemon.plugin_settings import Hooks, Tables
 from rookery.daemon.session_settings import Sessions
+from rookery.daemon.setting_kinds import Bytes, Count, Port, Seconds
 
 # Marks a setting that a repository may set in .rookery/config.toml. Never one that guards something: a cloned
 # repository must not open a door.
 PROJECT = {"project": True}
 # Marks a setting that a running daemon takes over at once.
 LIVE = {"live": True}
-
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Seconds = Annotated[float, Meta(gt=0, le=86400)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
 
 
 class Http(msgspec.Struct, frozen=True):

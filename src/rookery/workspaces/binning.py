@@ -1,6 +1,5 @@
 """The steps by which a worktree goes into the trash. Each leaves it whole, and can be done again after a crash."""
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from rookery.system.git import Git, failed
 from rookery.workspaces.holding import hold
 from rookery.workspaces.intents import Deleting, Intents
 from rookery.workspaces.locks import write_git
-from rookery.workspaces.moving import move_folder
 from rookery.workspaces.steps import step
 from rookery.workspaces.trash import Trash, Trashed
 from rookery.workspaces.worktrees import Worktree, named_git_folder
@@ -48,10 +46,10 @@ class Binning:
             await step("delete.locked")
         at("move")
         if intent.copying or _is_worktree(path, own):
-            intent = await self._move(intent, path, self._trash.folder_of(one))
+            intent = await self._intents.move(intent, path, self._trash.folder_of(one))
         await step("delete.moved")
         at("unregister")
-        await self._move(intent, own, self._trash.git_folder_of(one))
+        await self._intents.move(intent, own, self._trash.git_folder_of(one))
         await step("delete.unregistered")
         if one.branch is not None and not one.kept_branch:
             at("branch")
@@ -77,16 +75,6 @@ class Binning:
         for ref, commit in ((one.ref, one.head), (one.held, held)):
             if commit is not None:
                 await self._write_ref(checkout, ref, commit)
-
-    async def _move(self, intent: Deleting, source: Path, to: Path) -> Deleting:
-        now = [intent]
-
-        def copying() -> None:
-            now.append(msgspec.structs.replace(intent, copying=True))
-            self._intents.write(now[-1])
-
-        await asyncio.to_thread(move_folder, source, to, copying, copied=intent.copying)
-        return now[-1]
 
     async def _delete_branch(self, one: Trashed, branch: str) -> None:
         """Only at the commit that the trash keeps, and if nobody uses it: one that has moved on since stays."""

@@ -1,5 +1,6 @@
 """What is being deleted or restored is written down first and struck out last, so that a crash is continued."""
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -7,6 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rookery.system.files import read_plain, remove, write_atomic
+from rookery.workspaces.moving import move_folder
 from rookery.workspaces.naming import folder_name
 from rookery.workspaces.trash import Trashed
 
@@ -54,6 +56,18 @@ class Intents(Generic[Kind]):
 
     def strike_out(self, intent: Kind) -> None:
         remove(self._projects / intent.file)
+
+    async def move(self, intent: Kind, source: Path, to: Path) -> Kind:
+        """Move a folder as it is intended to; answers how far that has come, which is written down."""
+        now = intent
+
+        def copying() -> None:
+            nonlocal now
+            now = msgspec.structs.replace(intent, copying=True)
+            self.write(now)
+
+        await asyncio.to_thread(move_folder, source, to, copying, copied=intent.copying)
+        return now
 
     def all(self) -> list[Kind]:
         found: list[Kind] = []

@@ -1,12 +1,9 @@
 """Brings a workspace back from the trash: branch, folder, what was staged, and metadata."""
 
-import asyncio
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
@@ -16,7 +13,6 @@ from rookery.workspaces.binning import unlock
 from rookery.workspaces.intents import Intents, Restoring
 from rookery.workspaces.listing import Found, common_folder, find_workspaces
 from rookery.workspaces.locks import RepositoryLocks, write_git
-from rookery.workspaces.moving import move_folder
 from rookery.workspaces.progress import Progress
 from rookery.workspaces.steps import step
 from rookery.workspaces.trash import Trash, Trashed
@@ -114,10 +110,10 @@ class Restorations:
         if kept.is_dir() and not own.exists():
             write_atomic(kept / "gitdir", os.fsencode(path / ".git") + b"\n")
             own.parent.mkdir(exist_ok=True)
-        intent = await self._move(intent, kept, own)
+        intent = await self.intents.move(intent, kept, own)
         await step("restore.registered")
         progress.at("move")
-        intent = await self._move(intent, self._trash.folder_of(one), path)
+        intent = await self.intents.move(intent, self._trash.folder_of(one), path)
         await step("restore.moved")
         await self._join(path, own)
         await step("restore.joined")
@@ -149,16 +145,6 @@ class Restorations:
         self._trash.forget(intent.trashed)
         await step("restore.forgotten")
         self.intents.strike_out(intent)
-
-    async def _move(self, intent: Restoring, source: Path, to: Path) -> Restoring:
-        now = [intent]
-
-        def copying() -> None:
-            now.append(msgspec.structs.replace(intent, copying=True))
-            self.intents.write(now[-1])
-
-        await asyncio.to_thread(move_folder, source, to, copying, copied=intent.copying)
-        return now[-1]
 
     async def _write(self, folder: Path, *args: str) -> None:
         done = await write_git(self._git, folder, *args)
