@@ -12,7 +12,7 @@ from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import House
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces import commit, git, make_repository
 from tests.support.ws import app, made, names, run, told, ws
 
 pytestmark = requirement("ws.cli.verbs")
@@ -148,6 +148,18 @@ def test_at_a_terminal_it_is_shown_and_asked_about_at_once(house: House, tmp_pat
     place = Path(told("path", "fix", cwd=checkout)["path"])
     assert (place / "made").read_text() == "done\n"
     assert person.text.endswith(f"{place}\n")
+
+
+def test_on_a_terminal_only_the_setup_of_the_new_workspace_is_asked_about(house: House, tmp_path: Path) -> None:
+    checkout = app(tmp_path / "app", setup("true"))
+    assert run("create", "old", cwd=checkout).returncode == 3
+    commit(checkout, ".rookery/config.toml", setup("echo two")[".rookery/config.toml"])
+    with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
+        assert "(setup, 1 of 1)" in person.reads("Approve setup? [y/N] ")
+        person.types("y\n")
+        assert person.ends() == 0
+    assert told("show", "fix", cwd=checkout)["state"] == "ready"
+    assert told("show", "old", cwd=checkout)["state"] == "failed"
 
 
 def waiting(folder: Path) -> tuple[Path, Path]:

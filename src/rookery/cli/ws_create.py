@@ -154,7 +154,9 @@ def _approved(known: Known, one: Record, narration: Narration) -> bool:
 
     waiting = json.loads(known.ask("GET", "/api/guard/approvals"))["waiting"]
     mains = {main["path"] for main in known.all() if main["main"] and main["project"] == one["project"]}
-    chosen = [each for each in waiting if each["kind"] == "setup" and each["place"] in mains]
+    setups = [each for each in waiting if each["kind"] == "setup" and each["place"] in mains]
+    # Other workspaces may wait with another one. The same in several is listed once, in whichever of them.
+    chosen = [each for each in setups if each["folder"] in {one["path"], *mains}] or setups
     return bool(chosen) and bool(ask_about(chosen)[0])
 
 
