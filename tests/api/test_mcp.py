@@ -384,7 +384,7 @@ def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_sock
     env = os.environ | {MARKER: os.environ[MARKER]}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
     status, told = json.loads(done.stdout)
-    assert (status, told["error"]["code"]) == (403, "approval-refused")
+    assert (status, told["error"]["code"]) == (403, "forbidden")
     assert "started by Rookery" in told["error"]["message"]
     found = ask(house, "GET", "/api/mcp").json()
     assert {name: one["status"] for name, one in found.items()} == {"odd": "disabled"}

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rookery.api import outsiders
 from rookery.api.answers import answer, body_of
 from rookery.gateway.switches import Level
-from rookery.guard.terminal import require_person
 from rookery.system.errors import RookeryError
 from rookery.upstreams.definition import Place
 from rookery.upstreams.hub import Hub
@@ -81,7 +81,7 @@ class McpRoutes:
     async def add(self, request: Request) -> Response:
         """Define a server until Rookery stops, and connect it; answers the updated record of all servers."""
         asked = await body_of(request, Add)
-        await require_outsider(request)
+        await require_outsider()
         directory = await self._workspace(asked.workspace) if asked.workspace is not None else None
         await self._hub.add(directory, asked.session, asked.name, asked.config)
         return answer(await self._record_of_all(directory, asked.session), status=201)
@@ -96,7 +96,7 @@ class McpRoutes:
         """Write a server into a file, for good; answers the file, and the record of what has its name then."""
         where, _, name = await self._asked(request)
         asked = await body_of(request, Define)
-        await require_outsider(request)
+        await require_outsider()
         if asked.file is not None and not Path(asked.file).is_absolute():
             raise RookeryError("invalid-input", f"{asked.file!r} is not an absolute path", "send the whole path")
         file = file_at(where, Path(asked.file)) if asked.file else file_for(where, asked.place, asked.client)
@@ -108,7 +108,7 @@ class McpRoutes:
     async def remove(self, request: Request) -> Response:
         """Remove a server: one that was added while running, or its entry in the file that defines it."""
         where, session, name = await self._asked(request)
-        await require_outsider(request)
+        await require_outsider()
         definition = await self._hub.remove(where, session, name)
         return answer({"removed": name, "source": str(definition.source)})
 
@@ -121,7 +121,7 @@ class McpRoutes:
     async def disconnect(self, request: Request) -> Response:
         """Stop a server until it is connected again; answers its record."""
         where, session, name = await self._asked(request)
-        await require_outsider(request)
+        await require_outsider()
         await self._hub.disconnect(where, session, name)
         return answer(await self._record(where, session, name))
 
@@ -135,7 +135,7 @@ class McpRoutes:
 
     async def debug(self, request: Request) -> Response:
         """Try a server on a connection of its own; answers each step with its time, without any secret."""
-        await require_outsider(request)
+        await require_outsider()
         return answer(await self._hub.debug(*await self._asked(request)))
 
     async def tools(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class McpRoutes:
     async def _switch(self, request: Request, *, enabled: bool) -> Response:
         where, session, name = await self._asked(request)
         asked = await body_of(request, Change)
-        await require_outsider(request)
+        await require_outsider()
         level = asked.level or ("session" if session else "workspace" if where else "app")
         await self._hub.switch(where, session, name, tool=asked.tool, level=level, enabled=enabled)
         return answer(await self._record(where, session, name))
@@ -190,11 +190,6 @@ def _session(request: Request) -> str | None:
     return request.query_params.get("session")
 
 
-async def require_outsider(request: Request) -> None:
-    """What Rookery started must neither give itself tools nor take others' away. On the port the token keeps it out."""
-    principal = request.state.principal
-    if principal.local:
-        try:
-            await require_person(principal, request.scope["state"].get("peer"), at_terminal=False)
-        except RookeryError as error:
-            raise RookeryError(error.code, error.message, "do it yourself, outside of what Rookery runs") from None
+async def require_outsider() -> None:
+    """What Rookery started must neither give itself tools nor take others' away."""
+    await outsiders.require_outsider("MCP servers are for the user to look after", "do it yourself: rookery mcp")

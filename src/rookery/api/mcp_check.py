@@ -33,7 +33,7 @@ class CheckRoutes(McpRoutes):
     async def check(self, request: Request) -> Response:
         """Start every configured server once, or those that are named, and judge it; answers what was found."""
         asked = await body_of(request, Wanted)
-        await require_outsider(request)
+        await require_outsider()
         fleet = await self._hub.fleet(await self._where(request))
         return answer(await check(fleet, self._hub.pool, asked.servers, self._search_tokens))
 

@@ -87,6 +87,6 @@ class SignInRoutes(McpRoutes):
 
     async def _definition(self, request: Request) -> Definition:
         """The server that is meant, if whoever asks may, and if it may be used at all."""
-        await require_outsider(request)
+        await require_outsider()
         where, session, name = await self._asked(request)
         return (await self._hub.fleet(where, session)).server(name, session).definition
