@@ -124,6 +124,17 @@ def test_what_goes_wrong_is_one_line_with_a_remedy_and_a_code(words: list[str], 
         assert len(lines) == 1 and lines[0].startswith(("rookery: ", "{"))
 
 
+@requirement("house.cli.exit")
+@pytest.mark.parametrize("words", ["up -d", "up", "project add", "mcp list", "doctor", "config show", "ws show"])
+def test_in_a_folder_that_was_deleted_one_is_told_so(words: str, house: House, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'cd "{gone}" && rmdir "{gone}" && exec "{ROOKERY}" {words}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("rookery: the current folder does not exist any more (")
+
+
 @requirement("house.cli.exit", "house.cli.output")
 def test_with_json_an_error_is_an_object_on_stderr() -> None:
     done = rookery("status", "--json", "--no-start")

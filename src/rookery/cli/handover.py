@@ -10,6 +10,7 @@ from rookery.cli.starting import daemon_command
 
 def hand_over(*words: str) -> None:
     """Become the daemon package's command; its output and exit code are this one's."""
+    os.getcwd()  # noqa: PTH109 - fails here, where that is told, if the current folder was deleted
     sys.stdout.flush()
     command = daemon_command(*words)
     os.execv(command[0], command)  # noqa: S606 - the same interpreter

@@ -47,6 +47,14 @@ def cli() -> None:
     """Rookery runs many coding agents side by side, behind one MCP control plane."""
 
 
+def _stands_somewhere() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib costs as much as click
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def main() -> None:
     """The `rookery` command: errors as one line with a remedy, exit codes as documented."""
     from rookery.cli.failure import Failure, report
@@ -63,6 +71,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except FileNotFoundError:
+        # A shell may stand in a workspace that was deleted since.
+        if _stands_somewhere():
+            raise
+        told = "the current folder does not exist any more"
+        sys.exit(report(Failure("repository-not-found", told, "go to another one")))
     except SystemExit:
         # Where whoever read our output has gone, click changes the stream and ends with 1.
         if sys.stdout is stdout:
