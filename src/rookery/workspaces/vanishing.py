@@ -1,4 +1,4 @@
-"""Sees that the folder of an open workspace was deleted by other hands than ours, wherever it was moved to before."""
+"""Sees that the folder of an open workspace was deleted by other hands than ours, where it was when it was opened."""
 
 import os
 from collections.abc import Awaitable, Callable, Set
@@ -57,7 +57,7 @@ class Vanishing:
 
     def _changed(self, places: Set[Path]) -> None:
         for own, held in list(self._held.items()):
-            # One that was moved away is still there, and has a name.
+            # One that was moved away still has a name; whoever sees it elsewhere looks after it.
             if held.place in places and os.fstat(held.handle).st_nlink == 0:
                 self.drop(own)
                 self._tasks.start(self._tell(held.workspace, own), held.workspace.name)
