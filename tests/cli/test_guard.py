@@ -14,6 +14,7 @@ from tests.support.checkouts import define, local, make_checkout, was_started
 from tests.support.house import ROOKERY, House, rookery
 from tests.support.person import Person, at_a_terminal
 from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
 
 pytestmark = requirement("guard.approve.config")
 
@@ -228,6 +229,20 @@ def test_a_name_that_is_approved_in_several_projects_is_revoked_where_one_stands
         assert json.loads(person.text)["place"] == str(two)
     left = json.loads(rookery("guard", "list", "--json").stdout)["approved"]
     assert [approval["place"] for approval in left] == [str(one)]
+
+
+def test_what_is_approved_counts_in_a_new_workspace_whoever_looks_at_it_first(house: House, tmp_path: Path) -> None:
+    entry = json.dumps({"servers": {"mine": {"command": ["true"]}}})
+    app = make_repository(tmp_path / "app", {".rookery/mcp.json": entry})
+    assert rookery("project", "add", str(app)).returncode == 0
+    with at_a_terminal("guard", "approve", cwd=app) as person:
+        person.reads("Approve mine? [y/N] ")
+        person.types("y\n")
+        assert person.ends() == 0
+    made = Path(rookery("ws", "create", "fix", "--no-agent", cwd=app).stdout.strip())
+    assert rookery("status").returncode == 0
+    assert json.loads(rookery("guard", "list", "--json").stdout)["waiting"] == []
+    assert json.loads(rookery("mcp", "list", "--json", cwd=made).stdout)["mine"]["status"] == "pending"
 
 
 def test_with_nothing_there_that_is_said(house: House) -> None:

@@ -164,7 +164,8 @@ class GatewayService:
     # ---- workspaces
 
     async def opened(self, workspace: Workspace) -> None:
-        """Its servers start when somebody uses them."""
+        """Its servers start when somebody uses them. Whoever looks at them first, they are those of its project."""
+        self.lookup.note(workspace)
 
     async def closed(self, workspace: Workspace) -> bool:
         """End its servers, and the clients that use them."""

@@ -5,13 +5,14 @@ from pathlib import Path
 from rookery.system.errors import RookeryError
 from rookery.workspaces.listing import Found
 from rookery.workspaces.projects import Projects
+from rookery.workspaces.record import Workspace
 from rookery.workspaces.service import Workspaces
 
 
 class WorkspaceLookup:
     def __init__(self, projects: Projects, workspaces: Workspaces) -> None:
         self._projects, self._workspaces = projects, workspaces
-        # The main checkout of each other workspace that was asked for.
+        # The main checkout of each other workspace that is open, or was asked for.
         self._checkouts: dict[Path, Path] = {}
         self.counts = workspaces.tokens.counts
 
@@ -49,7 +50,12 @@ class WorkspaceLookup:
     def forget(self, directory: Path) -> None:
         self._checkouts.pop(directory, None)
 
+    def note(self, workspace: Workspace) -> None:
+        """Remember which project it belongs to."""
+        if not workspace.main:
+            self._checkouts[workspace.path] = Path(workspace.project.path)
+
     def _noted(self, found: Found | None) -> Found | None:
-        if found is not None and not found.workspace.main:
-            self._checkouts[found.workspace.path] = Path(found.workspace.project.path)
+        if found is not None:
+            self.note(found.workspace)
         return found
