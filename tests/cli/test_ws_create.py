@@ -109,7 +109,7 @@ def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_p
     waits = run("create", "fix", cwd=checkout)
     assert waits.returncode == 3, waits.stderr
     assert waits.stdout == ""
-    assert "rookery guard approve setup" in waits.stderr
+    assert "rookery guard approve setup" in waits.stderr and "setting up" not in waits.stderr
     place = Path(told("show", "fix", cwd=checkout)["path"])
     assert not (place / "made").exists()
     approve(checkout)

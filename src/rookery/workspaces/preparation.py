@@ -103,13 +103,13 @@ class Preparations:
         if asked is None:
             return
         write_preparing(own, Preparing("setup"))
-        self._progress(workspace, "setup", command=asked.content)
         if not await self._approved(asked):
             raise RookeryError(
                 "needs-approval",
                 f"the setup command of {workspace.project.name} is not approved: {asked.content}",
                 "look at it, and approve it: rookery guard approve setup",
             )
+        self._progress(workspace, "setup", command=asked.content)
         env = await self.environment(workspace, own)
         await run_setup(self._spawner, asked.content, workspace.path, own, env, self._setup_seconds)
 
