@@ -69,8 +69,9 @@ async def test_an_agent_is_started_shown_followed_restarted_on_its_port_and_stop
         assert await answers(colony, "resume", "fix", cwd=checkout) == "nothing was cut off in fix\n"
         assert await answers(colony, "stop", "fix", cwd=checkout) == "the agent of fix is stopped\n"
         done = await colony.cli("session", "messages", "fix", cwd=checkout)
-        told = "the agent of fix is stopped, so its sessions are not open (start it: rookery agent start fix)"
-        assert (done.returncode, done.stderr) == (3, f"rookery: {told}\n")
+        remedy = "start it: rookery agent start fix; or begin one: rookery session new fix"
+        told = f"rookery: fix has no open session: its agent is stopped ({remedy})\n"
+        assert (done.returncode, done.stderr) == (3, told)
         listed = await colony.cli("session", "list", cwd=checkout)
         assert listed.stdout == "no running agent has an open session: rookery session new NAME\n"
         kept = json.loads(await answers(colony, "logs", "fix", "--json", cwd=checkout))

@@ -47,12 +47,12 @@ class Sessions:
 
 def _none_in(one: Record) -> Failure:
     word, state = shlex.quote(one["name"]), one["agent"]["state"]
-    if state != "running":
-        # Only a running agent tells which sessions it has.
-        told = f"the agent of {one['name']} is {state}, so its sessions are not open"
-        return Failure("session-not-found", told, f"start it: rookery agent start {word}")
-    told = f"{one['name']} has no open session"
-    return Failure("session-not-found", told, f"begin one: rookery session new {word}")
+    told, begin = f"{one['name']} has no open session", f"begin one: rookery session new {word}"
+    if state == "running":
+        return Failure("session-not-found", told, begin)
+    # Only a running agent tells which sessions it has.
+    told += f": its agent is {state}"
+    return Failure("session-not-found", told, f"start it: rookery agent start {word}; or {begin}")
 
 
 def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
