@@ -13,7 +13,7 @@ from rookery.agents.supervision import Pace
 from rookery.system.errors import RookeryError
 from rookery.workspaces.record import Workspace
 from tests.support.agency import Agency, an_agency, environment_of
-from tests.support.house import alive
+from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
 from tests.support.watched import steps
 from tests.support.wire import soon
@@ -85,8 +85,9 @@ async def test_an_agent_ends_in_the_middle_of_its_turn_when_other_hands_delete_i
         pid = (await agency.agents.process(made)).pid
         git(checkout, "worktree", "remove", "--force", str(made.path))
         await agency.until(made, lambda agent: agent.pid is None)
-        assert pid is not None and not alive(pid)
-        assert agency.agents.workspaces() == []
+        assert pid is not None and agency.agents.workspaces() == []
+        # It is known no more before it has ended.
+        await asyncio.to_thread(wait_dead, pid)
 
 
 @requirement("agent.restart.policy", "agent.crash.interrupted")

@@ -66,8 +66,8 @@ async def _hangs_on(*told: Any) -> None:
         (_cancels, "CancelledError"),
         (_exits_in_a_thread, "SystemExit: 3"),
         (_stops_in_a_thread, "StopIteration"),
-        (_hangs, "it took longer than 0.2 s"),
-        (_hangs_on, "it took longer than 0.2 s"),
+        (_hangs, "it took longer than 1 s"),
+        (_hangs_on, "it took longer than 1 s"),
     ],
 )
 async def test_a_hook_that_fails_however_it_does_is_shown_and_breaks_nothing_else(

@@ -13,7 +13,7 @@ from rookery.plugins.records import PluginShown, StateShown
 from rookery.plugins.registry import Key, Origin, Registry
 from rookery.plugins.service import Plugins
 from rookery.sessions.service import Sessions
-from tests.support.plugins import BUILT_IN, IMPATIENT, Heard, a_registry, idle
+from tests.support.plugins import BUILT_IN, Heard, a_registry, idle
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -213,7 +213,7 @@ async def test_a_state_that_several_workspaces_have_is_that_of_the_one_that_is_n
 
 @requirement("plugin.action.trigger")
 async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(tmp_path: Path) -> None:
-    async with a_registry(tmp_path, a_plugin(), Plugin("idle"), limits=IMPATIENT) as registry:
+    async with a_registry(tmp_path, a_plugin(), Plugin("idle")) as registry:
         asked = service(registry)
         assert await asked.trigger("notify", "say", {"text": "hello", "times": 2}, None, anybody) == {"said": 2}
         assert await asked.trigger("notify", "whisper", {"a": 1}, None, nobody) == ["None", {"a": 1}]

@@ -15,7 +15,7 @@ from tests.support.clock import SetClock
 
 QUICK = Limits(seconds=LIMIT, event_seconds=LIMIT, queue=1000, failures=3)
 # For what is to be given up: long enough for whatever is not.
-IMPATIENT = Limits(seconds=0.2, event_seconds=0.2, queue=1000, failures=3)
+IMPATIENT = Limits(seconds=1.0, event_seconds=1.0, queue=1000, failures=3)
 BUILT_IN = Origin("built in")
 
 
