@@ -154,6 +154,18 @@ async def test_a_version_that_does_not_exist_is_named(state: Path, registry: Reg
         await installer(state, registry).install("1.18.99")
 
 
+async def test_an_opencode_that_was_brought_here_leaves_nothing_in_the_home_of_its_user(
+    state: Path, registry: Registry, tmp_path: Path
+) -> None:
+    config = str(tmp_path / "config")
+    says = f"#!/bin/sh\nmkdir -p $HOME/.cache/opencode ${{XDG_CONFIG_HOME:-$HOME}}/opencode\necho {PINNED}\n"
+    registry.publish(OPENCODE, PINNED, {"bin/opencode": says})
+    before = sorted(Path.home().rglob("*opencode*"))
+    here = installer(state, registry, PATH="/bin", XDG_CONFIG_HOME=config)
+    assert (await here.install()).version == PINNED
+    assert (sorted(Path.home().rglob("*opencode*")), Path(config).exists()) == (before, False)
+
+
 @requirement("agent.install.npm")
 async def test_those_on_path_are_used_where_the_setting_says_so(state: Path, tmp_path: Path) -> None:
     count = tmp_path / "asked"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -134,7 +135,8 @@ class Installer:
         for name, size in _sizes(release, part).items():
             if not size:
                 raise RookeryError("agent-unavailable", f"npm brought no {name}", "check `npm config get registry`")
-        version = await self._versions.ask(release.opencode(part))
+        with tempfile.TemporaryDirectory(prefix="rookery-") as home:
+            version = await self._versions.ask(release.opencode(part), Path(home))
         if version != release.version:
             told = f"npm brought OpenCode {version[:80]} instead of {release.version}"
             raise RookeryError("agent-unavailable", told, "check `npm config get registry`")

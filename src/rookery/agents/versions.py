@@ -35,12 +35,13 @@ class Versions:
             write_atomic(self._file, json.dumps(known).encode())
         return known[key]
 
-    async def ask(self, opencode: Path) -> str:
-        """Run it; an error if it does not run here."""
+    async def ask(self, opencode: Path, home: Path | None = None) -> str:
+        """Run it; an error if it does not run here. It makes folders in its `home`, even to say no more than this."""
+        env = dict(self._environment)
+        if home is not None:
+            env = {name: value for name, value in env.items() if not name.startswith("XDG_")} | {"HOME": str(home)}
         argv = [str(opencode), "--version"]
-        done = await self._spawner.run(
-            argv, name="opencode", cwd=Path("/"), env=self._environment, timeout=PROBE_SECONDS
-        )
+        done = await self._spawner.run(argv, name="opencode", cwd=Path("/"), env=env, timeout=PROBE_SECONDS)
         version = done.stdout.decode("utf-8", "replace").strip()
         if done.returncode == 0 and version:
             return version

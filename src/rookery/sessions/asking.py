@@ -47,7 +47,9 @@ class Asking:
             for ask in room.asks():
                 if ask.id == id_:
                     return room, ask
-        raise RookeryError("invalid-input", f"there is no open ask {id_!r}", "see what there is: list_asks")
+        raise RookeryError(
+            "invalid-input", f"there is no open ask {id_!r}", "see what there is: list_asks, or rookery session asks"
+        )
 
 
 async def _permit(

@@ -173,4 +173,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def not_found(session: str) -> RookeryError:
-    return RookeryError("session-not-found", f"there is no session {session!r}", "see what there is: list_sessions")
+    return RookeryError(
+        "session-not-found",
+        f"there is no session {session!r}",
+        "see what there is: list_sessions, or rookery session list",
+    )

@@ -167,5 +167,5 @@ def port_taken(port: int) -> RookeryError:
     return RookeryError(
         "port-taken",
         f"{what} held by another program",
-        "end that program, or choose another port: rookery config set http.port 0",
+        "end that program, or choose another port: --port, or rookery config set http.port 0",
     )
