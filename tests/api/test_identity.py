@@ -225,9 +225,10 @@ async def test_e16_a_token_of_a_worktree_that_was_replaced_by_hand_opens_nothing
         caller = await gateway.caller(headers=bearer(token))
         assert await who(caller) == "task" and told(await caller.call("workspace_get_metadata"))
         git(folder, "worktree", "remove", "--force", str(task.path))
-        assert await opens(gateway, token) == 403
+        # Nobody's token as soon as the end of the worktree was seen, and before that one of a workspace that is none.
+        assert await opens(gateway, token) in (401, 403)
         git(folder, "worktree", "add", str(task.path), "task")
-        assert (await opens(gateway, token), await opens(gateway, token, path_of(task))) == (403, 403)
+        assert {await opens(gateway, token), await opens(gateway, token, path_of(task))} <= {401, 403}
         again = await gateway.workspaces.get(project_id(folder), "task")
         assert again.open is False and await gateway.workspaces.token(again) != token
 
