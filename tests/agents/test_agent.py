@@ -1,6 +1,7 @@
 """The agent of a workspace whose starts fail, hang or are cut off; tests with the real OpenCode are in tests/daemon."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,35 @@ async def test_it_tells_what_a_start_to_come_waits_for() -> None:
     assert starts.begun == 0
     assert await starts.agent.stop()
     assert starts.agent.state == "stopped"
+
+
+@pytest.mark.parametrize(("why", "state"), [("it was killed", "restarting"), (None, "asleep")])
+async def test_it_is_not_said_to_run_while_what_is_left_of_it_is_being_ended(
+    why: str | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, go = asyncio.Event(), asyncio.Event()
+
+    class Brief:
+        """A life that is over as soon as it begins."""
+
+        sessions, running = (), frozenset[str]()
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        async def over(self) -> str | None:
+            return why
+
+        async def end(self) -> None:
+            ending.set()
+            await go.wait()
+
+    async def start(tell: Tell) -> Any:
+        return None
+
+    monkeypatch.setattr("rookery.agents.agent.Life", Brief)
+    agent = WorkspaceAgent("one", start, lambda: None, pace=Pace(first_pause=3600.0))
+    agent.start()
+    await soon(ending.wait())
+    assert (agent.state, agent.life) == (state, None)
+    go.set()
+    await agent.stop()

@@ -161,11 +161,11 @@ class WorkspaceAgent:
         self._become("running")
         self._resolve(life)
         try:
-            return await life.over()
+            why = await life.over()
+            self.state = "asleep" if why is None else "restarting"  # also while what is left of it is being ended
+            return why
         finally:
-            self.life = None
-            self._were_running = life.running
-            self.sessions = ended(self.sessions)
+            self.life, self._were_running, self.sessions = None, life.running, ended(self.sessions)
             # Who asks from here on waits for the next life.
             self._await_outcome()
             await life.end()
