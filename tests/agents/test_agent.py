@@ -151,6 +151,6 @@ async def test_it_is_not_said_to_run_while_what_is_left_of_it_is_being_ended(
     agent = WorkspaceAgent("one", start, lambda: None, pace=Pace(first_pause=3600.0))
     agent.start()
     await soon(ending.wait())
-    assert (agent.state, agent.life) == (state, None)
+    assert (agent.state, agent.error, agent.life) == (state, why, None)
     go.set()
     await agent.stop()

@@ -162,7 +162,7 @@ class WorkspaceAgent:
         self._resolve(life)
         try:
             why = await life.over()
-            self.state = "asleep" if why is None else "restarting"  # also while what is left of it is being ended
+            self.state, self.error = ("asleep", None) if why is None else ("restarting", why)  # from its end on
             return why
         finally:
             self.life, self._were_running, self.sessions = None, life.running, ended(self.sessions)
