@@ -154,6 +154,27 @@ async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> No
         assert (found, error.code) == ([DoingChanged("ses_1", Doing("idle"))], "agent-unavailable")
 
 
+@pytest.mark.parametrize("fault", [ValueError, TimeoutError, KeyError])
+async def test_a_fault_of_whoever_listens_is_not_taken_for_one_of_the_connection(fault: type[Exception]) -> None:
+    listening = asyncio.Event()
+
+    async def handler(asked: clients.Asked, out: Out) -> None:
+        await out.stream()
+        await out.event(CONNECTED)
+        await listening.wait()
+        await out.event(status("ses_1", "idle"))
+        await out.left()
+
+    def heard(events: Sequence[Any]) -> None:
+        listening.set()
+        if events:
+            raise fault("ours")
+
+    async with streaming(handler) as (stream, _):
+        with pytest.raises(fault, match="ours"):
+            await soon(stream.listen(heard))
+
+
 async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
     async def handler(asked: clients.Asked, out: Out) -> None:
         await out.stream()

@@ -36,6 +36,9 @@ async def test_what_comes_in_many_pieces_is_kept_soon_and_in_order(tmp_path: Pat
     log.write(b"and behind it\n")
     log.flush()
     assert log.path.read_bytes() == text + b"the end\nand behind it\n"
+    log.path.unlink()
+    log.flush()
+    assert not log.path.exists()
 
 
 async def test_the_last_lines_are_at_hand_whatever_came_before(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ class AgentLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._keep()
+        if self._waiting:
+            self._keep()
 
     def _write(self) -> None:
         self._timer = None

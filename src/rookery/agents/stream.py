@@ -62,18 +62,24 @@ class EventStream:
                     elif type_ == CONNECTED:
                         self._connected = True
                         self._more.set()
-                if self._heard is not None:
-                    events, self._events = self._events, []
-                    self._heard(events)
+                if self._heard is not None and not self._hand_over(self._heard):
+                    return
             self._over = RookeryError("agent-unavailable", "the agent ended its stream of events")
         except TimeoutError:
             self._over = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
         except (OSError, ValueError) as error:
             self._over = unreachable(error)
-        except Exception as error:
-            self._over = error
         finally:
             self._more.set()
+
+    def _hand_over(self, heard: Callable[[Sequence[Event]], None]) -> bool:
+        events, self._events = self._events, []
+        try:
+            heard(events)
+        except Exception as error:
+            # A fault of whoever listens, and not of the connection, whatever it looks like.
+            self._over = error
+        return self._over is None
 
     async def _next(self, answer: Answer) -> bytes:
         async with asyncio.timeout(self.silence):
