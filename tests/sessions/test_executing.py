@@ -57,6 +57,7 @@ class Stage:
     def __init__(self, agency: Agency, sessions: Sessions, executor: Executor, life: Life) -> None:
         self.agency, self.sessions, self.executor, self.life = agency, sessions, executor, life
         self.folder = Path(life.client.directory)
+        self.pid_file = self.folder / "pid"
         self.session = ""
 
     @property
@@ -109,13 +110,15 @@ class Stage:
         return await self.until(look)
 
     async def sleeper(self) -> psutil.Process:
-        """The process of a slow command, once it runs."""
+        """The process of a slow command, which has told its id before the agent says that it has begun."""
 
         async def look() -> psutil.Process | None:
-            tree = psutil.Process(self.life.process.pid).children(recursive=True)
-            return next((one for one in tree if one.name() == "sleep"), None)
+            told = self.pid_file.read_text() if self.pid_file.exists() else ""
+            return psutil.Process(int(told)) if told.endswith("\n") else None
 
-        return await self.until(look)
+        found = await self.until(look)
+        self.pid_file.unlink()
+        return found
 
     @property
     def workspace(self) -> Workspace:
@@ -266,7 +269,7 @@ async def test_the_sessions_rules_hold_and_what_they_ask_about_waits_for_an_answ
 async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one_runs() -> None:
     async with a_stage(pace=Pace(first_pause=0.1)) as stage:
         left = stage.folder / "left"
-        slow = {"command": f"sleep 600 & echo begun; wait; touch {left}", "description": "sleep"}
+        slow = {"command": f"sleep 600 & echo $! > pid; echo begun; wait; touch {left}", "description": "sleep"}
 
         def begin(seconds: float) -> asyncio.Future[ToolRun]:
             return asyncio.ensure_future(

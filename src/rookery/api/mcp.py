@@ -162,8 +162,11 @@ class McpRoutes:
         return await self._where(request), _session(request), request.path_params["name"]
 
     async def _where(self, request: Request) -> Path | None:
+        """The directory that a request is about, of which the files count as they are now."""
         given = request.query_params.get("workspace")
-        return await self._workspace(given) if given is not None else None
+        directory = await self._workspace(given) if given is not None else None
+        await self._hub.files.read_of(directory)
+        return directory
 
     async def _record(self, where: Path | None, session: str | None, name: str) -> dict[str, Any]:
         fleet = await self._hub.fleet(where, session)

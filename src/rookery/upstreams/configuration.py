@@ -45,6 +45,11 @@ class Configuration:
         """All files whose change matters, those that others name or link to among them."""
         return set[Path]().union(*self._concerned.values())
 
+    def files_of(self, directory: Path | None) -> set[Path]:
+        """Those of them that concern one directory; none if it is not in use."""
+        files = self._files.get(directory and directory.resolve(), [])
+        return set[Path]().union(*(self._concerned[file.path] for file in files))
+
     def refresh(self, files: Set[Path] | None = None) -> list[Path | None]:
         """Read these files again, or all; answers the directories for which something else is found now."""
         stale = {path for path, concerned in self._concerned.items() if files is None or files & concerned}

@@ -1,7 +1,7 @@
 """Follows the files that define servers, so that what a user changes counts without a restart."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 
 from rookery.system.tasks import TaskSet
@@ -17,12 +17,14 @@ class Following:
         self._changed = changed
         self._configuration = Configuration(os.environ)
         self._tasks = TaskSet("following files")
+        self._changes = TaskSet("changed files")
 
     def start(self) -> None:
         self._tasks.start(watch(self._configuration, self._told), "watch")
 
     async def close(self) -> None:
         await self._tasks.close()
+        await self._changes.close()
 
     def read(self, directory: Path | None) -> Found:
         """What the files of a directory say; from now on they are watched."""
@@ -33,12 +35,20 @@ class Following:
         self._configuration.forget(directory)
 
     async def read_again(self) -> None:
-        """Somebody has just written to one of the files, and does not want to wait until that is noticed."""
-        for directory in self._configuration.refresh():
-            await self._changed(directory)
+        """Whoever has just written to one of the files does not want to wait until that is noticed."""
+        await self._refresh(None)
+
+    async def read_of(self, directory: Path | None) -> None:
+        """The same for the files of one directory."""
+        await self._refresh(self._configuration.files_of(directory))
+
+    async def _refresh(self, files: Set[Path] | None) -> None:
+        for directory in self._configuration.refresh(files):
+            self._told(directory)
+        await self._changes.finish()
 
     def _told(self, directory: Path | None) -> None:
-        self._tasks.start(self._take(directory), "change")
+        self._changes.start(self._take(directory), "change")
 
     async def _take(self, directory: Path | None) -> None:
         await self._changed(directory)
