@@ -47,7 +47,7 @@ types: setup ## pyright, strict
 	$(BIN)/pyright --warnings
 
 unit: setup ## Every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m tests -n $(JOBS) --dist worksteal
 
 conformance: setup ## The official MCP conformance suite, one line a set
 	$(BIN)/python -m tests.conformance

@@ -1,0 +1,49 @@
+"""How `make unit` runs the tests: what fails by chance is given a second try, and nothing else is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CHANCE = """
+from pathlib import Path
+
+def test_by_chance():
+    was_here = Path("was here")
+    seen = was_here.exists()
+    was_here.touch()
+    assert seen
+"""
+
+
+def suite(folder: Path, **files: str) -> tuple[int, str]:
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text)
+    argv = [sys.executable, "-m", "tests", "-n", "2", "-p", "no:cacheprovider"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False)
+    return done.returncode, done.stdout
+
+
+def test_what_passes_when_it_is_run_alone_passes_and_is_named(tmp_path: Path) -> None:
+    code, told = suite(tmp_path, chance=CHANCE, fine="def test_fine(): pass")
+    assert code == 0, told
+    assert "1 failed, 1 passed" in told
+    assert told.splitlines()[-1] == "passed the second time only, and to be mended: test_chance.py::test_by_chance"
+
+
+def test_what_fails_twice_fails(tmp_path: Path) -> None:
+    code, told = suite(tmp_path, chance=CHANCE, wrong="def test_wrong(): assert False")
+    assert code == 1 and "1 failed, 1 passed" in told, told
+    assert "to be mended" not in told
+
+
+def test_where_many_fail_none_is_given_a_second_try(tmp_path: Path) -> None:
+    code, told = suite(tmp_path, **{f"wrong_{number}": "def test_wrong(): assert False" for number in range(4)})
+    assert code == 1 and "once more" not in told, told
+
+
+def test_what_cannot_be_imported_fails(tmp_path: Path) -> None:
+    code, told = suite(tmp_path, broken="import nothing_of_that_name", fine="def test_fine(): pass")
+    assert code != 0 and "to be mended" not in told, told
