@@ -45,6 +45,22 @@ def test_a_file_that_breaks_leaves_what_it_said_before_and_is_told_until_it_is_m
     assert configuration.found(app).problems == []
 
 
+def test_what_was_written_since_it_was_read_is_known_for_each_directory(app: Path) -> None:
+    configuration = Configuration({})
+    assert configuration.touched(app) == set()
+    configuration.found(app)
+    configuration.found(None)
+    assert configuration.touched(app) == configuration.touched(None) == set()
+    file = write(app / ".mcp.json", {"mcpServers": {"a": {"command": "x"}}})
+    assert (configuration.touched(app), configuration.touched(None)) == ({file}, set())
+    assert configuration.refresh(configuration.touched(app)) == [app]
+    assert configuration.touched(app) == set()
+    file.unlink()
+    assert configuration.touched(app) == {file}
+    configuration.forget(app)
+    assert configuration.touched(app) == set()
+
+
 @requirement("hub.config.invalid")
 def test_an_entry_that_breaks_goes_on_as_it_was_and_the_others_change(app: Path) -> None:
     file = write(app / ".mcp.json", {"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}})

@@ -165,7 +165,7 @@ class McpRoutes:
         """The directory that a request is about, of which the files count as they are now."""
         given = request.query_params.get("workspace")
         directory = await self._workspace(given) if given is not None else None
-        await self._hub.files.read_of(directory)
+        await self._hub.files.catch_up(directory)
         return directory
 
     async def _record(self, where: Path | None, session: str | None, name: str) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from rookery.upstreams.dialects import Parsed
 from rookery.upstreams.reading import File, Read, read
 from rookery.upstreams.sources import Found, files_of, merge
 
+Stamp = tuple[int, ...] | None
+
 
 class Configuration:
     """`environment` is what placeholders are filled from. `grown` is called when other directories are in use."""
@@ -19,6 +21,7 @@ class Configuration:
         self._found: dict[Path | None, Found] = {}
         self._reads: dict[Path, Read] = {}
         self._concerned: dict[Path, set[Path]] = {}
+        self._stamps: dict[Path, Stamp] = {}
 
     def found(self, directory: Path | None) -> Found:
         """The servers of a directory, None for those of everywhere; its files are read when it is first asked for."""
@@ -39,16 +42,19 @@ class Configuration:
         gone = {file.path for file in self._files.pop(directory, [])}
         for path in gone - {file.path for files in self._files.values() for file in files}:
             del self._reads[path], self._concerned[path]
+        left = self.files()
+        self._stamps = {path: stamp for path, stamp in self._stamps.items() if path in left}
         self.grown()
 
     def files(self) -> set[Path]:
         """All files whose change matters, those that others name or link to among them."""
         return set[Path]().union(*self._concerned.values())
 
-    def files_of(self, directory: Path | None) -> set[Path]:
-        """Those of them that concern one directory; none if it is not in use."""
+    def touched(self, directory: Path | None) -> set[Path]:
+        """Those of a directory that have changed since they were read; none if it is not in use."""
         files = self._files.get(directory and directory.resolve(), [])
-        return set[Path]().union(*(self._concerned[file.path] for file in files))
+        concerned = set[Path]().union(*(self._concerned[file.path] for file in files))
+        return {path for path in concerned if _stamp(path) != self._stamps.get(path)}
 
     def refresh(self, files: Set[Path] | None = None) -> list[Path | None]:
         """Read these files again, or all; answers the directories for which something else is found now."""
@@ -64,7 +70,9 @@ class Configuration:
 
     def _take(self, one: Read) -> None:
         self._reads[one.file.path] = one
-        self._concerned[one.file.path] = _concerning(one)
+        self._concerned[one.file.path] = concerned = _concerning(one)
+        # Whoever watches the files hears of what happens before this.
+        self._stamps |= {path: _stamp(path) for path in concerned}
 
     def _merged(self, directory: Path | None) -> Found:
         return merge(self._reads[file.path] for file in self._files[directory])
@@ -83,6 +91,15 @@ def kept(old: Read, new: Read) -> Read:
         message = f'the server "{name}" goes on as it was defined before'
         new.parsed.problems.append(Problem(before.source.path, before.source.line, message, "", name, note=True))
     return new
+
+
+def _stamp(path: Path) -> Stamp:
+    """Another one wherever something was written."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _concerning(one: Read) -> set[Path]:

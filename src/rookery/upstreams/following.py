@@ -38,9 +38,9 @@ class Following:
         """Whoever has just written to one of the files does not want to wait until that is noticed."""
         await self._refresh(None)
 
-    async def read_of(self, directory: Path | None) -> None:
-        """The same for the files of one directory."""
-        await self._refresh(self._configuration.files_of(directory))
+    async def catch_up(self, directory: Path | None) -> None:
+        """The same for the files of one directory, if anybody has written to them."""
+        await self._refresh(self._configuration.touched(directory))
 
     async def _refresh(self, files: Set[Path] | None) -> None:
         for directory in self._configuration.refresh(files):
