@@ -64,15 +64,18 @@ OfMessages: TypeAlias = MessageSeen | MessageGone | PartSeen | PartGrew | PartGo
 Event: TypeAlias = OfSessions | OfMessages | TurnFailed | ToastShown | Renewed | Ended
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     properties: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_read_envelope = msgspec.json.Decoder(Envelope).decode
 
 
 def decode(data: bytes) -> tuple[str, Event | None]:
     """The type of an event, and what it says where that is of use."""
     try:
-        envelope = msgspec.json.decode(data, type=Envelope)
+        envelope = _read_envelope(data)
     except ValueError:
         logger.debug("an event that is none: %r", data[:200])
         return "", None

@@ -1,14 +1,13 @@
 """Server-sent events as they come in, in pieces of any size."""
 
-from dataclasses import dataclass
+import msgspec
 
 _LONGEST = 64 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _RETRY_DIGITS = 9
 
 
-@dataclass(frozen=True)
-class ServerSentEvent:
+class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     data: bytes
     id: str | None
@@ -45,7 +44,10 @@ class SseParser:
             raise ValueError(f"an event is longer than {_LONGEST} bytes")
         if b"\n" not in data and b"\r" not in data:
             return []
-        *lines, rest = bytes(self._rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        text = bytes(self._rest)
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = text.split(b"\n")
         self._rest = bytearray(rest)
         return [made for line in lines if (made := self._line(line)) is not None]
 
@@ -54,6 +56,10 @@ class SseParser:
             line, self._first = line.removeprefix(_BOM), False
         if not line:
             return self._dispatch()
+        if line.startswith(b"data: "):  # as nearly all do
+            self._data.append(line[6:])
+            self._size += len(line)
+            return None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
@@ -74,4 +80,4 @@ class SseParser:
         self.last_id = self._id
         if not data:
             return None
-        return ServerSentEvent(type_ or "message", b"\n".join(data), self.last_id)
+        return ServerSentEvent(type_ or "message", data[0] if len(data) == 1 else b"\n".join(data), self.last_id)
