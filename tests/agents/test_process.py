@@ -54,6 +54,8 @@ async def test_f01_an_agent_listens_on_its_port_and_serves_nobody_without_its_pa
         wrong = {"Authorization": aiohttp.encode_basic_auth("opencode", "wrong")}
         async with stranger.get(agent.url + "/session", headers=wrong) as answer:
             assert answer.status == 401
+        # It lets the gateway and the user's own programs go first.
+        assert os.getpriority(os.PRIO_PROCESS, agent.pid) == os.nice(0) + 5
     ended = await agent.ended()
     assert (ended.expected, ended.reason, agent.alive) == (True, "", False)
 
@@ -62,8 +64,10 @@ async def test_f01_an_agent_listens_on_its_port_and_serves_nobody_without_its_pa
 async def test_d15_a_taken_port_is_left_alone_and_the_next_one_used(bench: Bench, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as squatter:
         taken, free = squatter.getsockname()[1], quiet_port()
-        async with bench.agent(make_repository(tmp_path / "app"), ports=(taken, free)) as (agent, _):
+        async with bench.agent(make_repository(tmp_path / "app"), ports=(taken, free), background=False) as (agent, _):
             assert agent.port == free
+            # Unless that is not wanted.
+            assert os.getpriority(os.PRIO_PROCESS, agent.pid) == os.nice(0)
 
 
 async def test_d15_without_any_free_port_of_its_own_opencode_takes_one_that_is(bench: Bench, tmp_path: Path) -> None:

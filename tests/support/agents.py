@@ -43,6 +43,7 @@ class Bench:
         environment = {"PATH": os.environ["PATH"], **self.home.environment(), **self.user}
         own = user_config(environment, read_jsonc)
         port: int | None = more.pop("port", 7777)
+        background: bool = more.pop("background", True)
         wire = {"project_config": more.pop("project_config", False)}
         told: dict[str, Any] = {"project": "app-1", "workspace": "ws", "gateway": port is not None}
         told |= {"forgotten": forgotten(environment), "user": own.content} | more
@@ -67,6 +68,7 @@ class Bench:
             log=self.state / "logs" / f"agent-{new_id()}.log",
             state=self.state,
             seconds=seconds,
+            background=background,
         )
 
     @asynccontextmanager

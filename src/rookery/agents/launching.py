@@ -38,6 +38,7 @@ logger = logging.getLogger("rookery.agents")
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     env_from: EnvFrom = "daemon"
     start_seconds: float = 60.0
+    background: bool = True
 
 
 class Launcher:
@@ -84,6 +85,7 @@ class Launcher:
             log=log_of(self.state, workspace),
             state=self.state,
             seconds=self._options.start_seconds,
+            background=self._options.background,
         )
         process = await start_agent(self.spawner, launch)
         try:

@@ -24,6 +24,8 @@ logger = logging.getLogger("rookery.agents")
 # OpenCode then takes any port that is free.
 _ANY = 0
 _GREETING_SECONDS = 20.0
+# Where all want the processor, an agent has a third of what others have.
+_NICE = 5
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     log: Path
     state: Path
     seconds: float = 60.0
+    background: bool = True
 
     @property
     def password(self) -> str:
@@ -124,6 +127,7 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
         env=launch.environment,
         stdout=said,
         stderr=log,
+        nice=_NICE if launch.background else 0,
     )
     try:
         agent = AgentProcess(child, await _port(child, listens, launch, log), launch, log)

@@ -38,7 +38,8 @@ def make_agents(
     given = settings.agents
     ports = AgentPorts(store)
     installations = Installations(state, spawner, events, given.version)
-    options = Options(env_from=given.env_from, start_seconds=given.start_seconds)
+    background = given.priority == "background"
+    options = Options(env_from=given.env_from, start_seconds=given.start_seconds, background=background)
     launcher = Launcher(state, spawner, workspaces, ports, installations, read=read_jsonc, options=options)
     return AgentService(
         workspaces, launcher, Declined(store), events, start=given.start, idle_seconds=given.idle_seconds

@@ -108,6 +108,13 @@ class Agents(msgspec.Struct, frozen=True):
         Annotated[int, Meta(ge=0, le=2_592_000)],
         Meta(description="How long an agent may idle before it is stopped until something needs it. 0 means for ever."),
     ] = 0
+    priority: Annotated[
+        Literal["background", "normal"],
+        Meta(
+            description="Whether agents, and what they run, let others go first who want the processor: the gateway, "
+            "your editor (`background`). They are as fast as ever while nobody does."
+        ),
+    ] = "background"
     toolsets: Annotated[
         str, Meta(description="The toolsets that agents get from Rookery, with commas between them.")
     ] = "workspace"

@@ -99,11 +99,11 @@ class Child:
             others = [process for process in remaining if process.pid != self.pid]
             gone = functools.partial(processes.wait_gone, others, seconds)
             await asyncio.gather(self._exits_within(seconds), _elsewhere(gone))
-        survivors = await _elsewhere(self._remaining)
-        if survivors:
-            # Forked between look and signal; or stuck in the kernel, where nothing more can be done.
-            processes.send(survivors, signal.SIGKILL)
-            logger.error("%s: processes %s did not end after SIGKILL", self.name, [left.pid for left in survivors])
+        else:
+            if survivors := await _elsewhere(self._remaining):
+                # Forked between look and signal; or stuck in the kernel, where nothing more can be done.
+                processes.send(survivors, signal.SIGKILL)
+                logger.error("%s: processes %s did not end after SIGKILL", self.name, [left.pid for left in survivors])
         await self.drained(0.5)
         for reader in self._readers:
             reader.close()

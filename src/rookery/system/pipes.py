@@ -166,3 +166,12 @@ class PipeWriter:
             self._room = None
         if self.on_room is not None:
             self.on_room()
+
+
+def pipe_for_child(theirs: contextlib.ExitStack, ours: list[int], *, reading: bool) -> tuple[int, int]:
+    """A pipe of which the child reads (or writes) one end; its end is closed here once it has it."""
+    ends = os.pipe()
+    child_end, our_end = ends if reading else ends[::-1]
+    theirs.callback(os.close, child_end)
+    ours.append(our_end)
+    return child_end, our_end

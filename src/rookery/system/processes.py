@@ -58,11 +58,23 @@ def marker_of(pid: int) -> str | None:
     if not _LINUX:
         return psutil.Process(pid).environ().get(MARKER)
     # Many times cheaper than a psutil.Process for each pid, and all but a few end here.
-    environment = (_PROC / str(pid) / "environ").read_bytes()
+    environment = _read(f"/proc/{pid}/environ")
     if not environment:
         raise psutil.AccessDenied(pid)  # of a zombie, or of a process that has wiped it
     _, there, rest = (b"\0" + environment).partition(b"\0" + MARKER.encode() + b"=")
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if there else None
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc. Plainly: of all processes of a machine, while others wait for this one."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(handle, 2**16)]
+        while parts[-1]:
+            parts.append(os.read(handle, 2**16))
+    finally:
+        os.close(handle)
+    return b"".join(parts)
 
 
 def group_members(group: int, *, not_before: float) -> list[psutil.Process]:

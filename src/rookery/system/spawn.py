@@ -15,6 +15,8 @@ from rookery.system import metrics, processes
 from rookery.system.buffers import Capture
 from rookery.system.child import Child, Output
 from rookery.system.errors import RookeryError
+from rookery.system.pipes import pipe_for_child
+from rookery.system.priority import send_back
 
 logger = logging.getLogger("rookery.spawn")
 # How often strays that fork faster than they are found are looked for again.
@@ -48,6 +50,7 @@ class Spawner:
         stdin: bool = False,
         stdout: Output = None,
         stderr: Output = None,
+        nice: int = 0,
     ) -> Child:
         """Start `argv` with exactly `env` and our marker; `stdin` asks for a pipe, without one it reads nothing."""
         self._count += 1
@@ -57,7 +60,7 @@ class Spawner:
         with contextlib.ExitStack() as theirs:
             try:
                 outputs = [(_theirs(output, ours, theirs), output) for output in (stdout, stderr)]
-                child_in, our_in = _pipe(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
+                child_in, our_in = pipe_for_child(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
                 # Two milliseconds on the loop's own thread; a thread that ends would take a PDEATHSIG child with it.
                 process = subprocess.Popen(  # noqa: ASYNC220
                     list(argv),
@@ -73,6 +76,8 @@ class Spawner:
                     os.close(fd)
                 raise _cannot_start(name, argv, cwd, error) from error
         child = Child(name, process, processes.started(process.pid), processes.of_child(self.instance, number))
+        if nice:
+            send_back(child.pid, nice)
         STARTED.add()
         self.children.add(child)
         _watch(process, lambda: self._dead(child))
@@ -127,6 +132,9 @@ class Spawner:
         return not await asyncio.to_thread(processes.carriers, owned)
 
     def kill_all_now(self) -> None:
+        # Also by their groups: whoever becomes another program at this moment shows no marker.
+        for child in list(self.children):
+            child.kill_now()
         processes.send(processes.carriers(processes.of_instance(self.instance)), signal.SIGKILL)
 
     def _dead(self, child: Child) -> None:
@@ -145,16 +153,7 @@ def _theirs(output: Output, ours: list[int], theirs: contextlib.ExitStack) -> in
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         theirs.callback(os.close, handle)
         return handle
-    return _pipe(theirs, ours, reading=False)[0]
-
-
-def _pipe(theirs: contextlib.ExitStack, ours: list[int], *, reading: bool) -> tuple[int, int]:
-    """A pipe of which the child reads (or writes) one end; its end is closed here once it has it."""
-    ends = os.pipe()
-    child_end, our_end = ends if reading else ends[::-1]
-    theirs.callback(os.close, child_end)
-    ours.append(our_end)
-    return child_end, our_end
+    return pipe_for_child(theirs, ours, reading=False)[0]
 
 
 def _watch(process: "subprocess.Popen[bytes]", dead: Callable[[], None]) -> None:

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
+import os
 import sys
 
 import msgspec
 
 from rookery.system.errors import RookeryError
-from rookery.system.priority import step_back
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.signin.callback import Callback, Place
 from rookery.upstreams.signin.messages import (
@@ -37,8 +37,6 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     errand = msgspec.json.decode(await reader.readline(), type=Errand)
-    if errand.mode in ("login", "look"):
-        step_back()  # a person is slower; who waits for a renewal is not
     tasks = TaskSet("sign-in")
     work = tasks.start(_do(errand, reader, tasks), errand.mode)
     try:
@@ -54,15 +52,16 @@ async def main() -> None:
 
 async def _do(errand: Errand, reader: asyncio.StreamReader, tasks: TaskSet) -> Outcome:
     from rookery.upstreams.signin.addresses import Rules
-    from rookery.upstreams.signin.flow import Flow
+    from rookery.upstreams.signin.sdk import import_flow
 
+    flow_type = import_flow()
     callback: Callback | None = None
     try:
         rules = await Rules.of(errand.url)
         rules.check(errand.url)
         callback = await _listening(errand)
         tasks.start(_hear(reader, callback, asyncio.current_task()), "stdin")
-        flow = Flow(errand, rules, say, callback)
+        flow = flow_type(errand, rules, say, callback)
         if errand.mode == "revoke":
             return Revoked(await flow.revoke())
         found = await flow.run()
@@ -110,3 +109,5 @@ if __name__ == "__main__":
     # The SDK would log what it fails on, with everything in it.
     logging.disable()
     asyncio.run(main())
+    # To take all of the SDK apart again would take longer than the errand.
+    os._exit(0)

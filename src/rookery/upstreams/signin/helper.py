@@ -27,6 +27,7 @@ from rookery.upstreams.signin.messages import (
 
 # The SDK takes a second to import, more where others work too.
 _START_SECONDS = 30.0
+_NICE = 10
 
 Heard = Callable[[Step | Asked | Taken], None]
 
@@ -50,6 +51,8 @@ class Helper:
             stdin=True,
             stdout="stream",
             stderr=errors,
+            # A person is slower; who waits for a renewal is not.
+            nice=_NICE if errand.mode in ("login", "look") else 0,
         )
         try:
             self._say(errand)

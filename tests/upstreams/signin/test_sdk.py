@@ -1,0 +1,31 @@
+"""How little of the SDK is imported for a sign-in, and that all of it is where little does not do."""
+
+import subprocess
+import sys
+
+import pytest
+
+LEAN = """
+import sys
+from rookery.upstreams.signin.sdk import import_flow
+print(import_flow().__name__, "mcp.server" in sys.modules)
+"""
+# A version of which the packages have to be run.
+OTHER = """
+import importlib.abc, sys
+
+class Refusing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "mcp.client.auth" and not hasattr(sys.modules["mcp"], "ClientSession"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refusing())
+"""
+
+
+@pytest.mark.parametrize(("before", "told"), [("", "Flow False"), (OTHER, "Flow True")])
+def test_servers_are_not_imported_for_a_sign_in_unless_it_takes_all_of_the_sdk(before: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", before + LEAN], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == (told, "")
