@@ -161,6 +161,7 @@ async def _asks(stage: Driving, session: str, scope: Path) -> None:
     """F03: a permission that nobody answers is seen by whoever may see the session, and waits."""
     await stage.sessions.send(session, "ask", wait=False)
     assert (await stage.sessions.wait_for_screen(session, "Permission required", LIMIT)).found
+    await stage.until(lambda: stage.sessions._asking.all())
     seen = await stage.sessions.screen(session, scope)
     assert seen.regions.dialog is not None and "echo asked > asked.txt" in seen.regions.dialog.text
     assert seen.regions.prompt is None and len(await stage.sessions.asks(session)) == 1
