@@ -25,7 +25,7 @@ from rookery.upstreams.signin.messages import (
     Told,
 )
 
-# The SDK takes a second to import, more where others work too.
+# The SDK takes half a second to import, more where others work too.
 _START_SECONDS = 30.0
 _NICE = 10
 
