@@ -17,6 +17,7 @@ from rookery.agents.ports import is_taken
 from rookery.system.child import Child
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
+from rookery.system.priority import Priority
 from rookery.system.spawn import Spawner
 from rookery.system.tasks import TaskSet
 
@@ -25,7 +26,7 @@ logger = logging.getLogger("rookery.agents")
 _ANY = 0
 _GREETING_SECONDS = 20.0
 # Where all want the processor, an agent has a third of what others have.
-_NICE = 5
+_BACKGROUND = Priority(nice=5)
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +128,7 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
         env=launch.environment,
         stdout=said,
         stderr=log,
-        nice=_NICE if launch.background else 0,
+        priority=_BACKGROUND if launch.background else None,
     )
     try:
         agent = AgentProcess(child, await _port(child, listens, launch, log), launch, log)

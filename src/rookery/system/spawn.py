@@ -16,7 +16,7 @@ from rookery.system.buffers import Capture
 from rookery.system.child import Child, Output
 from rookery.system.errors import RookeryError
 from rookery.system.pipes import pipe_for_child
-from rookery.system.priority import send_back
+from rookery.system.priority import Priority, send_back
 
 logger = logging.getLogger("rookery.spawn")
 # How often strays that fork faster than they are found are looked for again.
@@ -50,7 +50,7 @@ class Spawner:
         stdin: bool = False,
         stdout: Output = None,
         stderr: Output = None,
-        nice: int = 0,
+        priority: Priority | None = None,
     ) -> Child:
         """Start `argv` with exactly `env` and our marker; `stdin` asks for a pipe, without one it reads nothing."""
         self._count += 1
@@ -76,8 +76,8 @@ class Spawner:
                     os.close(fd)
                 raise _cannot_start(name, argv, cwd, error) from error
         child = Child(name, process, processes.started(process.pid), processes.of_child(self.instance, number))
-        if nice:
-            send_back(child.pid, nice)
+        if priority is not None:
+            send_back(child.pid, priority)
         STARTED.add()
         self.children.add(child)
         _watch(process, lambda: self._dead(child))

@@ -12,6 +12,7 @@ from rookery.system import environment
 from rookery.system.buffers import Ring
 from rookery.system.child import Child
 from rookery.system.errors import RookeryError
+from rookery.system.priority import Priority
 from rookery.system.spawn import Spawner
 from rookery.upstreams.signin.messages import (
     SERVERS_SECONDS,
@@ -27,7 +28,7 @@ from rookery.upstreams.signin.messages import (
 
 # The SDK takes half a second to import, more where others work too.
 _START_SECONDS = 30.0
-_NICE = 10
+_PRIORITY = Priority(nice=10, long_slice=True)
 
 Heard = Callable[[Step | Asked | Taken], None]
 
@@ -52,7 +53,7 @@ class Helper:
             stdout="stream",
             stderr=errors,
             # A person is slower; who waits for a renewal is not.
-            nice=_NICE if errand.mode in ("login", "look") else 0,
+            priority=_PRIORITY if errand.mode in ("login", "look") else None,
         )
         try:
             self._say(errand)
