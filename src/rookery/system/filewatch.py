@@ -135,14 +135,14 @@ class Polling:
         self._timer = self._loop.call_later(seconds, self._look)
 
     def watch(self, files: Set[Path]) -> None:
-        self._seen = {file: self._seen[file] if file in self._seen else _signature(file) for file in files}
+        self._seen = {file: self._seen[file] if file in self._seen else signature(file) for file in files}
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _look(self) -> None:
-        now = {file: _signature(file) for file in self._seen}
-        changed = {file for file, signature in now.items() if signature != self._seen[file]}
+        now = {file: signature(file) for file in self._seen}
+        changed = {file for file in now if now[file] != self._seen[file]}
         self._seen = now
         self._timer = self._loop.call_later(self._seconds, self._look)
         if changed:
@@ -153,7 +153,8 @@ def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir() and not folder.is_symlink())
 
 
-def _signature(file: Path) -> object:
+def signature(file: Path) -> object:
+    """Another one wherever something was written; of a link, its own."""
     try:
         found = file.lstat()
     except OSError:

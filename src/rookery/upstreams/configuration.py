@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
+from rookery.system.filewatch import signature
 from rookery.upstreams.definition import Problem
 from rookery.upstreams.dialects import Parsed
 from rookery.upstreams.reading import File, Read, read
 from rookery.upstreams.sources import Found, files_of, merge
-
-Stamp = tuple[int, ...] | None
 
 
 class Configuration:
@@ -21,7 +20,7 @@ class Configuration:
         self._found: dict[Path | None, Found] = {}
         self._reads: dict[Path, Read] = {}
         self._concerned: dict[Path, set[Path]] = {}
-        self._stamps: dict[Path, Stamp] = {}
+        self._signatures: dict[Path, object] = {}
 
     def found(self, directory: Path | None) -> Found:
         """The servers of a directory, None for those of everywhere; its files are read when it is first asked for."""
@@ -43,7 +42,7 @@ class Configuration:
         for path in gone - {file.path for files in self._files.values() for file in files}:
             del self._reads[path], self._concerned[path]
         left = self.files()
-        self._stamps = {path: stamp for path, stamp in self._stamps.items() if path in left}
+        self._signatures = {path: known for path, known in self._signatures.items() if path in left}
         self.grown()
 
     def files(self) -> set[Path]:
@@ -54,7 +53,7 @@ class Configuration:
         """Those of a directory that have changed since they were read; none if it is not in use."""
         files = self._files.get(directory and directory.resolve(), [])
         concerned = set[Path]().union(*(self._concerned[file.path] for file in files))
-        return {path for path in concerned if _stamp(path) != self._stamps.get(path)}
+        return {path for path in concerned if signature(path) != self._signatures.get(path)}
 
     def refresh(self, files: Set[Path] | None = None) -> list[Path | None]:
         """Read these files again, or all; answers the directories for which something else is found now."""
@@ -72,7 +71,7 @@ class Configuration:
         self._reads[one.file.path] = one
         self._concerned[one.file.path] = concerned = _concerning(one)
         # Whoever watches the files hears of what happens before this.
-        self._stamps |= {path: _stamp(path) for path in concerned}
+        self._signatures |= {path: signature(path) for path in concerned}
 
     def _merged(self, directory: Path | None) -> Found:
         return merge(self._reads[file.path] for file in self._files[directory])
@@ -91,15 +90,6 @@ def kept(old: Read, new: Read) -> Read:
         message = f'the server "{name}" goes on as it was defined before'
         new.parsed.problems.append(Problem(before.source.path, before.source.line, message, "", name, note=True))
     return new
-
-
-def _stamp(path: Path) -> Stamp:
-    """Another one wherever something was written."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _concerning(one: Read) -> set[Path]:
