@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from rookery.system.bus import CUT, Bus, Event, Subscription
+from rookery.system.bus import READERS_CUT, Bus, Event, Subscription
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("house.api.events")]
@@ -24,9 +24,12 @@ class StillClock:
     def monotonic(self) -> float:
         return self.now
 
+    def uptime(self) -> tuple[str, float]:
+        return "boot", self.now
+
 
 def bus(*, history: int = 5, queue: int = 5, wall: float = 1000.0) -> Bus:
-    return Bus("test", history=history, queue=queue, clock=StillClock(wall))
+    return Bus("test", history=history, max_queue=queue, clock=StillClock(wall))
 
 
 def numbers(events: list[Event]) -> list[int]:
@@ -114,7 +117,7 @@ async def test_without_a_history_every_event_that_was_missed_is_a_gap() -> None:
 
 async def test_a14_a_reader_that_falls_behind_is_cut_off_and_another_gets_everything() -> None:
     made = bus(queue=5)
-    before = CUT.value("test")
+    before = READERS_CUT.value("test")
     slow, fast = made.subscribe(), made.subscribe()
     seen: list[int] = []
     for n in range(100):
@@ -124,8 +127,8 @@ async def test_a14_a_reader_that_falls_behind_is_cut_off_and_another_gets_everyt
     assert seen == list(range(100))
     assert (slow.ended, fast.ended) == ("slow-reader", None)
     assert await read(slow) == []
-    assert CUT.value("test") == before + 1
-    assert made.readers == 1
+    assert READERS_CUT.value("test") == before + 1
+    assert made.reader_count == 1
 
 
 async def test_a_reader_may_be_as_far_behind_as_the_queue_is_long() -> None:
@@ -147,7 +150,7 @@ async def test_an_ended_reader_gets_the_rest_and_then_nothing_for_ever() -> None
     assert reader.ended == "shutdown"
     assert await read(reader) == []
     assert await read(reader) == []
-    assert made.readers == 0
+    assert made.reader_count == 0
 
 
 async def test_the_first_reason_to_end_is_the_one_that_counts() -> None:
@@ -166,7 +169,7 @@ async def test_whoever_comes_after_the_end_is_ended_too() -> None:
     assert reader.ended == "shutdown"
     assert numbers(await read(reader)) == [0]
     assert await read(made.subscribe()) == []
-    assert made.readers == 0
+    assert made.reader_count == 0
 
 
 async def test_a_wait_that_was_given_up_loses_nothing() -> None:
@@ -229,4 +232,4 @@ async def test_no_interleaving_loses_or_doubles_an_event(
         await take(reader, first, seen)
         assert reader.ended is not None or first + len(seen) == made.last_id + 1
         assert len(reader._queue) <= max(queue, history)
-    assert made.readers == sum(reader.ended is None for reader, _, _ in readers)
+    assert made.reader_count == sum(reader.ended is None for reader, _, _ in readers)

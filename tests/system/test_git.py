@@ -9,7 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def test_a06_a_filter_does_not_run_wherever_the_config_lies(git: Git, tmp_
 async def test_a_git_folder_with_a_name_that_no_file_can_have_is_refused(git: Git, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / ".git").write_bytes(b"gitdir: a\0b\n")
-    with pytest.raises(Exception, match="cannot be read"):
+    with pytest.raises(Exception, match="cannot read the git config"):
         await git.run(tmp_path / "app", "status")
 
 

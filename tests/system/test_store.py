@@ -34,11 +34,11 @@ async def test_what_was_written_is_there_after_closing_and_opening(path: Path) -
         assert store.problems == []
 
 
-async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+async def test_an_empty_file_becomes_a_store_and_is_told(path: Path) -> None:
     path.touch()
     async with opened(path) as store:
         await add(store, "a")
-        assert store.problems == []
+        assert len(store.problems) == 1 and "it is empty" in store.problems[0]
     assert examine(path) == ["a"]
 
 

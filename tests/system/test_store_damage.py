@@ -165,7 +165,7 @@ async def test_e15_damage_that_shows_while_open_is_told_and_set_aside_by_the_nex
         with pytest.raises(RookeryError) as caught:
             await store.read(names_in)
         assert caught.value.code == "store-failed"
-        assert "anew" in caught.value.remedy
+        assert "restart Rookery" in caught.value.remedy
     async with opened(path) as store:
         assert len(store.problems) == 1
 
@@ -219,6 +219,9 @@ async def test_files_set_aside_at_the_same_moment_do_not_overwrite_each_other(pa
         def wall(self) -> float:
             return 0.0
 
+        def uptime(self) -> tuple[str, float]:
+            return "boot", 0.0
+
     for text in ("one", "two"):
         path.write_text(text)
         store = Store(path, clock=Stopped())
@@ -256,7 +259,7 @@ async def test_e15_any_wrong_byte_in_the_header_ends_in_a_working_store_or_in_a_
 async def test_a_big_file_is_opened_without_reading_all_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(path) as store:
         await add(store, "a")
-    monkeypatch.setattr(module, "CHECKED_BYTES", 4096)
+    monkeypatch.setattr(module, "MAX_CHECKED_BYTES", 4096)
     monkeypatch.setattr(module, "QUICK_CHECK", "SELECT 'read it all'")
     async with opened(path) as store:
         assert await store.read(names_in) == ["a"]

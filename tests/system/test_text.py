@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.system.visible import visible
+from rookery.system.text import escape_invisible
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from rookery.system.visible import visible
     ],
 )
 def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert escape_invisible(text) == shown
 
 
 @given(st.text())
 def test_what_is_shown_is_one_line_without_control_or_format_characters(text: str) -> None:
-    shown = visible(text)
+    shown = escape_invisible(text)
     assert shown.encode().decode() == shown
     assert all(char == " " or unicodedata.category(char)[0] not in "CZ" for char in shown)
-    assert visible(shown) == shown
+    assert escape_invisible(shown) == shown

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.system.clean import clean
+from rookery.system.text import remove_invisible
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ from rookery.system.clean import clean
     ],
 )
 def test_what_steers_or_hides_goes_and_lines_stay(text: str, cleaned: str) -> None:
-    assert clean(text) == cleaned
+    assert remove_invisible(text) == cleaned
 
 
 @given(st.text())
 def test_no_control_or_format_character_is_left(text: str) -> None:
-    left = clean(text)
+    left = remove_invisible(text)
     assert not [char for char in left if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t"]
-    assert clean(left) == left
+    assert remove_invisible(left) == left

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rookery.system.aside import Aside
+from rookery.system.threads import SerialThread
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("caller")
 
 
 async def test_calls_are_made_one_after_the_other_in_one_thread_with_the_context_of_who_asks() -> None:
-    aside, seen = Aside("a thread"), list[tuple[int, str, str]]()
+    aside, seen = SerialThread("a thread"), list[tuple[int, str, str]]()
 
     def note(number: int) -> int:
         seen.append((number, threading.current_thread().name, CALLER.get()))
@@ -29,7 +29,7 @@ async def test_calls_are_made_one_after_the_other_in_one_thread_with_the_context
 
 
 async def test_what_it_raises_is_raised_and_what_would_end_the_process_is_not() -> None:
-    aside = Aside("a thread")
+    aside = SerialThread("a thread")
     with pytest.raises(ZeroDivisionError):
         await aside.run(lambda: 1 / 0)
     for work, said in ((lambda: sys.exit(3), "SystemExit: 3"), (lambda: next(iter(())), "StopIteration")):
@@ -39,7 +39,7 @@ async def test_what_it_raises_is_raised_and_what_would_end_the_process_is_not() 
 
 
 async def test_whoever_stops_waiting_leaves_it_running_and_what_had_not_begun_never_does() -> None:
-    aside, began, release = Aside("a thread"), threading.Event(), threading.Event()
+    aside, began, release = SerialThread("a thread"), threading.Event(), threading.Event()
     ran: list[str] = []
 
     def first() -> None:

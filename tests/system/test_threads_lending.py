@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rookery.system.lending import lend
+from rookery.system.threads import run_and_close
 
 pytestmark = pytest.mark.anyio
 
@@ -18,9 +18,9 @@ async def test_it_is_closed_after_the_work_whether_that_answers_or_raises() -> N
         told.append("work")
         return "answer"
 
-    assert await lend(work, lambda: told.append("close")) == "answer"
+    assert await run_and_close(work, lambda: told.append("close")) == "answer"
     with pytest.raises(ZeroDivisionError):
-        await lend(lambda: 1 // 0, lambda: told.append("close"))
+        await run_and_close(lambda: 1 // 0, lambda: told.append("close"))
     assert told == ["work", "close", "close"]
 
 
@@ -37,7 +37,7 @@ async def test_work_that_nobody_waits_for_any_more_is_finished_before_it_is_clos
         told.append("close")
         closed.set()
 
-    waiting = asyncio.ensure_future(lend(work, close))
+    waiting = asyncio.ensure_future(run_and_close(work, close))
     assert await asyncio.to_thread(began.wait, 30)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -54,7 +54,7 @@ async def test_it_is_closed_at_once_if_its_thread_never_begins() -> None:
     with ThreadPoolExecutor(1) as only:
         asyncio.get_running_loop().set_default_executor(only)
         only.submit(release.wait, 30)
-        waiting = asyncio.ensure_future(lend(lambda: told.append("work"), lambda: told.append("close")))
+        waiting = asyncio.ensure_future(run_and_close(lambda: told.append("work"), lambda: told.append("close")))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -63,5 +63,5 @@ async def test_it_is_closed_at_once_if_its_thread_never_begins() -> None:
         release.set()
     assert told == ["close"]
     with pytest.raises(RuntimeError):
-        await lend(lambda: told.append("work"), lambda: told.append("close"))
+        await run_and_close(lambda: told.append("work"), lambda: told.append("close"))
     assert told == ["close", "close"]

@@ -1,4 +1,4 @@
-"""One stream of events for everyone who watches: numbered, with a bounded past, and never slowed by a reader."""
+"""An event stream for any number of readers: numbered events, a bounded history, and no reader slows it down."""
 
 import asyncio
 from collections import deque
@@ -10,10 +10,12 @@ from rookery.system import metrics
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 
 PUBLISHED = metrics.counter("rookery_events_published_total", "Events published on a bus.", "bus")
-CUT = metrics.counter("rookery_event_readers_cut_total", "Readers cut off because they did not keep up.", "bus")
+READERS_CUT = metrics.counter("rookery_event_readers_cut_total", "Readers cut off because they did not keep up.", "bus")
 
 
 class Event(msgspec.Struct, frozen=True):
+    """One event; `at` is the wall-clock time in seconds."""
+
     id: int
     type: str
     at: float
@@ -21,19 +23,19 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Subscription:
-    """One reader's queue. It ends with `ended` set to the reason."""
+    """The queue of one reader. When it ends, `ended` is set to the reason."""
 
-    def __init__(self, bus: "Bus", past: list[Event], gap: bool) -> None:
+    def __init__(self, bus: "Bus", history: list[Event], gap: bool) -> None:
         self.gap = gap
         self.ended: str | None = None
         self._bus = bus
-        self._queue: deque[Event] = deque(past)
+        self._queue: deque[Event] = deque(history)
         self._wake = asyncio.Event()
-        if past:
+        if history:
             self._wake.set()
 
     async def next_batch(self) -> list[Event]:
-        """All events waiting, at least one; empty once the subscription has ended."""
+        """Wait for events and return all that are queued; empty once the subscription has ended."""
         await self._wake.wait()
         self._wake.clear()
         batch = list(self._queue)
@@ -43,61 +45,63 @@ class Subscription:
         return batch
 
     def push(self, event: Event) -> None:
-        if len(self._queue) >= self._bus.queue:
-            # What it missed can be read again with `since`; what it holds would only delay the reason.
+        """Queue an event; end the subscription if its queue is full."""
+        if len(self._queue) >= self._bus.max_queue:
+            # The reader can get missed events again with `since`; delivering the queue would only delay the reason.
             self._queue.clear()
-            CUT.add(self._bus.name)
+            READERS_CUT.add(self._bus.name)
             self.end("slow-reader")
             return
         self._queue.append(event)
         self._wake.set()
 
     def end(self, reason: str) -> None:
-        """Stop delivery; the reader is told why."""
+        """Stop delivery; the reader sees the reason in `ended`."""
         if self.ended is None:
             self.ended = reason
-            self._bus.forget(self)
+            self._bus.remove(self)
         self._wake.set()
 
 
 class Bus:
-    """Publish from the loop's thread only."""
+    """A numbered stream of events with a bounded history. Publish from the loop's thread only."""
 
-    def __init__(self, name: str, *, history: int = 1000, queue: int = 1000, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, name: str, *, history: int = 1000, max_queue: int = 1000, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
-        self.queue = queue
+        self.max_queue = max_queue
         self._clock = clock
-        # Ids go on growing over a restart, so that an old `since` is recognised as a gap and never as the future.
-        self._last = int(clock.wall() * 1_000_000)
+        # Ids keep growing across restarts, so that an old `since` is recognised as a gap and never as a future id.
+        self._last_id = int(clock.wall() * 1_000_000)
         self._history: deque[Event] = deque(maxlen=history)
-        self._forgotten = self._last
+        self._last_dropped = self._last_id
         self._readers: set[Subscription] = set()
-        self._over: str | None = None
+        self._end_reason: str | None = None
 
     @property
     def last_id(self) -> int:
-        return self._last
+        return self._last_id
 
     @property
     def oldest_id(self) -> int:
-        """The first event that is still known, or the next one."""
-        return self._history[0].id if self._history else self._last + 1
+        """The id of the oldest event in the history, or of the next event if the history is empty."""
+        return self._history[0].id if self._history else self._last_id + 1
 
-    def before(self, count: int) -> int:
-        """The id to resume from to get the last `count` events that are still known."""
-        return max(self.oldest_id, self._last + 1 - count) - 1
+    def id_before_last(self, count: int) -> int:
+        """Return the id to pass as `since` to get the last `count` events of the history."""
+        return max(self.oldest_id, self._last_id + 1 - count) - 1
 
     @property
-    def readers(self) -> int:
+    def reader_count(self) -> int:
         return len(self._readers)
 
     def publish(self, type_: str, **data: Any) -> Event:
-        self._last += 1
-        event = Event(self._last, type_, self._clock.wall(), data)
+        """Add an event to the history, send it to all readers and return it."""
+        self._last_id += 1
+        event = Event(self._last_id, type_, self._clock.wall(), data)
         if len(self._history) == self._history.maxlen and self._history:
-            self._forgotten = self._history[0].id
+            self._last_dropped = self._history[0].id
         elif self._history.maxlen == 0:
-            self._forgotten = event.id
+            self._last_dropped = event.id
         self._history.append(event)
         PUBLISHED.add(self.name)
         for reader in list(self._readers):
@@ -105,20 +109,21 @@ class Bus:
         return event
 
     def subscribe(self, since: int | None = None) -> Subscription:
-        """Events from now on, or those after `since`; `gap` tells that some of them are no longer known."""
+        """Subscribe to future events, or to all after `since`; `gap` is set if some of those are no longer kept."""
         past = [event for event in self._history if since is not None and event.id > since]
-        gap = since is not None and not self._forgotten <= since <= self._last
+        gap = since is not None and not self._last_dropped <= since <= self._last_id
         reader = Subscription(self, past, gap)
         self._readers.add(reader)
-        if self._over is not None:
-            reader.end(self._over)
+        if self._end_reason is not None:
+            reader.end(self._end_reason)
         return reader
 
-    def forget(self, reader: Subscription) -> None:
+    def remove(self, reader: Subscription) -> None:
+        """Remove a reader without ending its subscription."""
         self._readers.discard(reader)
 
     def end_all(self, reason: str) -> None:
-        """End every reader, and whoever comes later as soon as it has the past."""
-        self._over = reason
+        """End every subscription, and each later one as soon as it has delivered the history."""
+        self._end_reason = reason
         for reader in list(self._readers):
             reader.end(reason)

@@ -1,13 +1,13 @@
-"""The one exception that carries a message for people: what happened, and what to do next."""
+"""The exception that carries a message for people: what happened, and what to do about it."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 class RookeryError(Exception):
-    """`code` is for programs, `message` says what happened, `remedy` what to do about it.
+    """An error for users. `code` is for programs, `message` says what happened, `remedy` what to do about it.
 
-    `details` lists what it is about, where that is more than a message can hold.
+    `details` lists the items concerned where they do not fit into a message.
     """
 
     def __init__(self, code: str, message: str, remedy: str = "", details: Sequence[str] = ()) -> None:
@@ -17,10 +17,10 @@ class RookeryError(Exception):
         self.remedy = remedy
         self.details = tuple(details)
         if remedy:
-            self.add_note(remedy)  # so that whoever reads a traceback is told, too
+            self.add_note(remedy)  # shown in tracebacks too
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that every face answers."""
-        found: dict[str, Any] = {"code": self.code, "message": self.message}
-        found |= {"remedy": self.remedy} if self.remedy else {}
-        return found | ({"details": [*self.details]} if self.details else {})
+        """Return the error object that every interface sends."""
+        fields: dict[str, Any] = {"code": self.code, "message": self.message}
+        fields |= {"remedy": self.remedy} if self.remedy else {}
+        return fields | ({"details": [*self.details]} if self.details else {})

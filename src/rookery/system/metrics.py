@@ -1,4 +1,4 @@
-"""Counters and gauges, and their Prometheus text. Names are registered once, at import."""
+"""Counters and gauges, and their Prometheus text format. Names are registered once, at import."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ _METRICS: dict[str, "Counter | Gauge"] = {}
 
 
 class Counter:
-    """A number that only grows, one per combination of label values."""
+    """A number that only grows; one value per combination of label values."""
 
     kind = "counter"
 
-    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
-        self.name, self.text, self.labels = name, text, labels
+    def __init__(self, name: str, description: str, labels: tuple[str, ...]) -> None:
+        self.name, self.description, self.labels = name, description, labels
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, *labels: str, by: float = 1.0) -> None:
@@ -25,36 +25,37 @@ class Counter:
 
 
 class Gauge:
-    """A number read at the moment it is asked for."""
+    """A number that is read when the metrics are rendered."""
 
     kind = "gauge"
     labels: tuple[str, ...] = ()
 
-    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
-        self.name, self.text, self.read = name, text, read
+    def __init__(self, name: str, description: str, read: Callable[[], float]) -> None:
+        self.name, self.description, self.read = name, description, read
 
     def samples(self) -> list[tuple[tuple[str, ...], float]]:
         return [((), self.read())]
 
 
-def counter(name: str, text: str, *labels: str) -> Counter:
-    made = Counter(name, text, labels)
+def counter(name: str, description: str, *labels: str) -> Counter:
+    """Register and return a counter; raise ValueError if the name is already registered."""
+    metric = Counter(name, description, labels)
     if name in _METRICS:
         raise ValueError(f"metric {name} is registered twice")
-    _METRICS[name] = made
-    return made
+    _METRICS[name] = metric
+    return metric
 
 
-def gauge(name: str, text: str, read: Callable[[], float]) -> None:
-    """Register `read`; a later registration of the same name replaces it."""
-    _METRICS[name] = Gauge(name, text, read)
+def gauge(name: str, description: str, read: Callable[[], float]) -> None:
+    """Register a gauge that calls `read`; a later registration of the same name replaces it."""
+    _METRICS[name] = Gauge(name, description, read)
 
 
 def render() -> str:
-    """All metrics in Prometheus' text format 0.0.4."""
+    """Return all metrics in the Prometheus text format 0.0.4."""
     lines: list[str] = []
     for name, metric in sorted(_METRICS.items()):
-        lines += [f"# HELP {name} {metric.text}", f"# TYPE {name} {metric.kind}"]
+        lines += [f"# HELP {name} {metric.description}", f"# TYPE {name} {metric.kind}"]
         for values, number in metric.samples():
             pairs = ",".join(f'{key}="{_escape(value)}"' for key, value in zip(metric.labels, values, strict=True))
             lines.append(f"{name}{{{pairs}}} {number:.15g}" if pairs else f"{name} {number:.15g}")

@@ -1,4 +1,4 @@
-"""What must outlive the daemon: one SQLite file with one writer thread. What was answered has been kept."""
+"""Persistent state of the daemon: one SQLite file with one writer thread. A write that has returned is committed."""
 
 import asyncio
 import contextlib
@@ -12,43 +12,60 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rookery.system import files
+from rookery.system.causes import cause_error, explain_os_error, find_write_problem
 from rookery.system.clock import SYSTEM_CLOCK, Clock, iso
 from rookery.system.errors import RookeryError
+from rookery.system.fs import atomic
 
 logger = logging.getLogger("rookery.store")
 
 SCHEMA = Path(__file__).with_name("schema")
-CHECKED_BYTES = 64 * 2**20
+MAX_CHECKED_BYTES = 64 * 2**20
 QUICK_CHECK = "PRAGMA quick_check(1)"
 SCHEMA_CHECK = "SELECT 'ok', count(*) FROM sqlite_schema"
 HEADER_BYTES = 100
 MAGIC = b"SQLite format 3\0"
 SIDE_FILES = ("-wal", "-shm", "-journal")
-BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-FAILED = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN} | DAMAGED
+BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+DAMAGED_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+FAILED_CODES = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+} | DAMAGED_CODES
 
 T = TypeVar("T")
 
 
 class Store:
-    """`problems` holds what a person has to know about the file, for status and doctor."""
+    """The SQLite file of the daemon. `problems` lists what the user has to know about it, for status and doctor."""
 
-    def __init__(self, path: Path, *, clock: Clock = SYSTEM_CLOCK, busy_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        busy_seconds: float = 5.0,
+        is_owner: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.path = path
+        # Called before a replaced file is written again: it may belong to another daemon.
+        self._is_owner = is_owner
         self.problems: list[str] = []
+        # The names of the migrations that were applied to an existing file on opening; none for a new file.
+        self.applied_migrations: tuple[str, ...] = ()
         self._clock = clock
         self._busy_seconds = busy_seconds
-        # Read once: an update of the package must not change what the running program migrates to.
+        # Read once: an update of the package must not change the schema of the running program.
         self._migrations = _migrations()
         self._thread: ThreadPoolExecutor | None = None
-        # Touched by the store's thread only.
+        # Used by the store's thread only.
         self._db: sqlite3.Connection | None = None
-        self._standing: list[tuple[int, int] | None] = []
+        self._identities: list[tuple[int, int] | None] = []
 
     async def open(self) -> None:
-        """Open the file, making or migrating it; a damaged one is set aside, a newer one refused untouched."""
+        """Open the file; create or migrate it. A damaged file is set aside, a newer one refused and left untouched."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:
@@ -59,7 +76,7 @@ class Store:
             raise
 
     async def close(self) -> None:
-        """Finish what was asked for, fold the log into the file and close it. Calling it again does no harm."""
+        """Finish pending calls, checkpoint the log into the file and close it. Further calls do nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             closing = asyncio.get_running_loop().run_in_executor(thread, self._close)
@@ -67,15 +84,15 @@ class Store:
             await asyncio.shield(closing)
 
     async def write(self, fn: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
-        """Run `fn` in a transaction of its own; the answer comes after the commit, and means that it is kept.
+        """Run `fn` in a transaction of its own, and return its result after the commit.
 
-        Without `durable`, a power cut (but no crash of the program) may still undo it. What `fn` raises undoes it all.
-        Whoever is cancelled while waiting does not know whether it happened.
+        Without `durable`, a power cut (but no crash of the program) may still undo it. An exception in `fn` undoes it.
+        A caller that is cancelled while it waits does not know whether the commit happened.
         """
         return await self._call(lambda: self._write(fn, durable))
 
     async def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `fn` on what has been committed; it cannot change anything, and lets no cursor out."""
+        """Run `fn` on the committed data. It cannot change anything, and must not return a cursor."""
         return await self._call(lambda: self._read(fn))
 
     async def _call(self, work: Callable[[], T]) -> T:
@@ -86,21 +103,21 @@ class Store:
             try:
                 return work()
             except StopIteration as error:
-                # No future can carry one: whoever awaits it would wait for ever.
+                # A future cannot carry StopIteration: the caller would wait for ever.
                 raise RuntimeError("a function given to the store raised StopIteration") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     def _write(self, fn: Callable[[sqlite3.Connection], T], durable: bool) -> T:
         try:
-            db = self._db = self._kept(self._opened())
+            db = self._db = self._ensure_file(self._require_open())
         except (sqlite3.Error, OSError) as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         return self._run(db, "BEGIN IMMEDIATE", fn)
 
     def _read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._opened()
+        db = self._require_open()
         db.execute("PRAGMA query_only=ON")
         try:
             return self._run(db, "BEGIN", fn)
@@ -114,15 +131,15 @@ class Store:
             db.execute("COMMIT")
             return result
         except sqlite3.Error as error:
-            if _code(error) in BUSY | FAILED:
-                raise self._explained(error) from error
+            if _code(error) in BUSY_CODES | FAILED_CODES:
+                raise self._explain(error) from error
             raise
         finally:
-            # Not always: a full disk has undone the transaction already.
+            # Not always: a full disk has rolled the transaction back already.
             if db.in_transaction:
                 db.execute("ROLLBACK")
 
-    def _opened(self) -> sqlite3.Connection:
+    def _require_open(self) -> sqlite3.Connection:
         if self._db is None:
             raise RookeryError("store-closed", f"the store {self.path} is not open")
         return self._db
@@ -131,48 +148,58 @@ class Store:
         if self._db is not None:
             return
         try:
-            if damage := self._damage():
+            if damage := self._find_damage():
                 self._set_aside(damage)
             self._db = self._connect()
         except (sqlite3.Error, OSError) as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def _set_aside(self, damage: str) -> None:
         aside = self._free_name("corrupt")
-        # The database goes first: a log that a crash in between leaves alone is recognised as damage again.
+        # The database is moved first: if a crash leaves the log alone, that is recognised as damage again.
         for suffix in ("", *SIDE_FILES):
             with contextlib.suppress(FileNotFoundError):
-                files.move_aside(_beside(self.path, suffix), _beside(aside, suffix))
-        self._report(f"{self.path} was damaged ({damage}); it is now {aside}, and a new store was begun")
+                atomic.rename_durably(_side_file(self.path, suffix), _side_file(aside, suffix))
+        self._report(f"{self.path} was damaged ({damage}); it was renamed to {aside}, and a new store was created")
 
-    def _damage(self) -> str:
-        """What is wrong with the file, or nothing. Only looks, so that a file to refuse or to rescue stays as it is."""
+    def _find_damage(self) -> str:
+        """Return what is damaged, or nothing. Only reads, so that a file to refuse or to rescue stays as it is."""
         try:
-            found = self.path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise RookeryError("store-failed", f"{self.path} is not a file", "move it away")
+            file_stat = self.path.stat()
+            if not stat.S_ISREG(file_stat.st_mode):
+                raise RookeryError("store-failed", f"{self.path} is not a regular file", "move it away")
             with self.path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
         except FileNotFoundError:
-            found, header = None, b""
-        if found is None or not header:
-            log = _beside(self.path, "-wal")
-            return "only its log is there" if log.exists() and log.stat().st_size else ""
-        # Left by a crash before there was a log: nothing can be told before the journal is rolled back.
-        journal = _beside(self.path, "-journal").exists()
+            file_stat, header = None, b""
+        for suffix in SIDE_FILES:
+            side_file = _side_file(self.path, suffix)
+            if os.path.lexists(side_file) and not side_file.is_file():
+                return f"{side_file.name} is not a regular file"
+        if file_stat is None or not header:
+            log = _side_file(self.path, "-wal")
+            if log.exists() and log.stat().st_size:
+                return "only its log exists"
+            return "" if file_stat is None else "it is empty"
+        # Left by a crash before there was a log: the file cannot be checked until SQLite rolls the journal back.
+        journal = _side_file(self.path, "-journal").exists()
         if not journal and (len(header) < HEADER_BYTES or not header.startswith(MAGIC)):
-            return "it does not begin like a database"
+            return "it is not an SQLite database"
+        # SQLite takes a file shorter than one page for a new database. A page size of 1 means 65536.
+        page = int.from_bytes(header[16:18], "big")
+        if not journal and file_stat.st_size < (65_536 if page == 1 else page):
+            return "it is truncated"
         self._refuse_newer(int.from_bytes(header[60:64], "big"))
-        # Closing a connection that may write would fold the log in.
+        # Closing a writable connection would checkpoint the log.
         uri = f"{self.path.absolute().as_uri()}?mode={'rw' if journal else 'ro'}"
-        check = QUICK_CHECK if found.st_size <= CHECKED_BYTES else SCHEMA_CHECK
+        check = QUICK_CHECK if file_stat.st_size <= MAX_CHECKED_BYTES else SCHEMA_CHECK
         try:
             with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=self._busy_seconds)) as db:
                 self._refuse_newer(_version(db))
-                answer = " ".join(str(db.execute(check).fetchone()[0]).split())
-                return "" if answer == "ok" else answer
+                result = " ".join(str(db.execute(check).fetchone()[0]).split())
+                return "" if result == "ok" else result
         except sqlite3.Error as error:
-            if _code(error) in DAMAGED:
+            if _code(error) in DAMAGED_CODES:
                 return str(error)
             raise
 
@@ -183,93 +210,110 @@ class Store:
             self._refuse_newer(_version(db))
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA foreign_keys=ON")
-            for number, script in self._migrations:
-                if number > _version(db):
+            before = _version(db)
+            for number, name, script in self._migrations:
+                if number > before:
                     db.executescript(f"BEGIN IMMEDIATE;\n{script}\n;PRAGMA user_version={number};\nCOMMIT;")
-            self._standing = self._present()
+                    self.applied_migrations += (name,) if before else ()
+            self._identities = self._read_identities()
         except BaseException:
             db.close()
             raise
         return db
 
-    def _kept(self, db: sqlite3.Connection) -> sqlite3.Connection:
-        """`db`, or if its file or its log was taken away from under it, a connection to a new file with all it held."""
-        present = self._present()
-        if present == self._standing:
+    def _ensure_file(self, db: sqlite3.Connection) -> sqlite3.Connection:
+        """Return `db`, or a connection to a new file with all its data if its file or log was removed or replaced."""
+        present = self._read_identities()
+        if present == self._identities:
             return db
+        if not self._is_owner():
+            raise RookeryError(
+                "store-failed", f"{self.path} now belongs to another daemon", "this daemon stops; see: rookery status"
+            )
         copy = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}.tmp")
         try:
             _make_private(copy)
             with contextlib.closing(sqlite3.connect(copy, timeout=self._busy_seconds)) as target:
                 db.backup(target)
             aside = self._free_name("replaced")
-            for suffix, found, ours in zip(("", "-wal"), present, self._standing, strict=True):
-                if found not in (None, ours):
-                    files.move_aside(_beside(self.path, suffix), _beside(aside, suffix))
+            for suffix, current, original in zip(("", "-wal"), present, self._identities, strict=True):
+                if current not in (None, original):
+                    atomic.rename_durably(_side_file(self.path, suffix), _side_file(aside, suffix))
             for suffix in SIDE_FILES:
-                files.remove(_beside(self.path, suffix))
-            files.move_aside(copy, self.path)
+                atomic.remove_file(_side_file(self.path, suffix))
+            atomic.rename_durably(copy, self.path)
         finally:
             for suffix in ("", *SIDE_FILES):
-                files.remove(_beside(copy, suffix))
-        kept = self._connect()
+                atomic.remove_file(_side_file(copy, suffix))
+        connection = self._connect()
         db.close()
-        instead = f"; what stood there instead is now {aside}" if aside.exists() else ""
-        self._report(
-            f"{self.path} was deleted or replaced while in use and was written anew, with all it held{instead}"
-        )
-        return kept
+        note = f"; the file that replaced it was renamed to {aside}" if aside.exists() else ""
+        self._report(f"{self.path} was deleted or replaced while in use; it was restored with all its data{note}")
+        return connection
 
-    def _present(self) -> list[tuple[int, int] | None]:
-        """Which files stand under the names of the database and of its log."""
-        return [_identity(self.path), _identity(_beside(self.path, "-wal"))]
+    def _read_identities(self) -> list[tuple[int, int] | None]:
+        """Return the identities of the files at the paths of the database and of its log."""
+        return [_identity(self.path), _identity(_side_file(self.path, "-wal"))]
 
     def _close(self) -> None:
         db, self._db = self._db, None
         if db is None:
             return
         try:
-            db = self._kept(db)
+            db = self._ensure_file(db)
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except (sqlite3.Error, OSError) as error:
-            logger.error("closing the store: %s", self._explained(error).message)
+            logger.error("closing the store failed: %s", self._explain(error).message)
         finally:
             db.close()
 
     def _refuse_newer(self, version: int) -> None:
+        """Raise if the schema is newer than this program knows."""
         newest = self._migrations[-1][0]
         if not 0 <= version <= newest:
             raise RookeryError(
                 "store-too-new",
-                f"{self.path} has schema {version}, but this Rookery knows only those up to {newest}",
-                "update Rookery, or move the file away to begin a new store; it was not touched",
+                f"{self.path} has schema version {version}, but this Rookery supports only versions up to {newest}",
+                "update Rookery, or move the file away to start with a new store; the file was not changed",
             )
 
-    def _free_name(self, why: str) -> Path:
-        name = self.path.with_name(f"{self.path.name}.{why}-{iso(self._clock.wall()).replace(':', '')}")
-        while any(os.path.lexists(_beside(name, suffix)) for suffix in ("", *SIDE_FILES)):
-            name = _beside(name, "+")
+    def _free_name(self, reason: str) -> Path:
+        name = self.path.with_name(f"{self.path.name}.{reason}-{iso(self._clock.wall()).replace(':', '')}")
+        while any(os.path.lexists(_side_file(name, suffix)) for suffix in ("", *SIDE_FILES)):
+            name = _side_file(name, "+")
         return name
 
     def _report(self, problem: str) -> None:
         self.problems.append(problem)
         logger.error("%s", problem)
 
-    def _explained(self, error: Exception) -> RookeryError:
-        if _code(error) in BUSY:
+    def _explain(self, error: Exception) -> RookeryError:
+        """Return the error to raise for an error of SQLite or of the file system."""
+        if _code(error) in BUSY_CODES:
             return RookeryError(
                 "store-busy",
                 f"{self.path} has been locked by another process for {self._busy_seconds:g} s",
-                f"end the program that holds it, then try again; to find it: fuser {self.path}",
+                f"stop the program that holds it, then try again; to find it: fuser {self.path}",
             )
-        remedy = f"see that the disk is healthy and has space and that {self.path.parent} is writable, then try again"
-        if _code(error) in DAMAGED:
-            remedy = "start Rookery anew: it sets a damaged store aside"
+        remedy = f"check that the disk is healthy and has space and that {self.path.parent} is writable, then try again"
+        if _code(error) in DAMAGED_CODES:
+            remedy = "restart Rookery: it moves a damaged store aside"
+        elif cause := self._find_cause(error):
+            return RookeryError("store-failed", f"cannot use {self.path}: {cause.message}", cause.remedy)
         return RookeryError("store-failed", f"cannot use {self.path}: {error}", remedy)
+
+    def _find_cause(self, error: Exception) -> RookeryError | None:
+        """Return the full disk, read-only file system or missing permission behind an error, if it is one."""
+        if isinstance(error, OSError):
+            return explain_os_error(error, self.path)
+        if _code(error) == sqlite3.SQLITE_FULL:
+            return cause_error("disk-full", str(self.path))
+        files = [path for suffix in ("", *SIDE_FILES) if (path := _side_file(self.path, suffix)).exists()]
+        return find_write_problem((*files, self.path.parent))
 
 
 def _code(error: Exception) -> int:
-    """SQLite's result code without the details; none of its codes if the error carries none."""
+    """Return SQLite's primary result code; if the error carries none, a number that is no such code."""
     return getattr(error, "sqlite_errorcode", -1) & 0xFF
 
 
@@ -278,12 +322,12 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def newest_version() -> int:
-    """The newest schema that this Rookery knows."""
+    """Return the newest schema version that this program knows."""
     return _migrations()[-1][0]
 
 
 def peek_version(path: Path) -> int | None:
-    """The schema in a file's header, without opening the file as a database; None where there is none."""
+    """Return the schema version in a file's header, without opening it as a database; None if there is none."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -292,24 +336,26 @@ def peek_version(path: Path) -> int | None:
     return int.from_bytes(header[60:64], "big") if header.startswith(MAGIC) else None
 
 
-def _migrations() -> list[tuple[int, str]]:
-    return [(int(file.name[:4]), file.read_text(encoding="utf-8")) for file in sorted(SCHEMA.glob("????_*.sql"))]
+def _migrations() -> list[tuple[int, str, str]]:
+    """Return the number, the name and the script of each migration."""
+    files = sorted(SCHEMA.glob("????_*.sql"))
+    return [(int(file.name[:4]), file.stem[5:], file.read_text(encoding="utf-8")) for file in files]
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        file_stat = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return file_stat.st_dev, file_stat.st_ino
 
 
 def _make_private(path: Path) -> None:
-    """See that the file exists for this user alone, before SQLite would make it, and its log, for everyone."""
+    """Create the file for this user alone, since SQLite would create it, and its log, readable by everyone."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if stat.S_IMODE(os.fstat(handle).st_mode) != 0o600:

@@ -7,7 +7,15 @@ from pathlib import Path, PurePath
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.system.files import append_line, read_beneath, read_plain, read_secret, remove, write_atomic, write_secret
+from rookery.system.fs.atomic import (
+    append_line,
+    read_beneath,
+    read_plain,
+    read_secret,
+    remove_file,
+    write_atomic,
+    write_secret,
+)
 from tests.support.small_disk import SmallDisk
 
 
@@ -61,7 +69,7 @@ def test_e12_a_full_disk_leaves_the_old_file_and_no_other(small_disk: SmallDisk)
     told = small_disk.run(
         """
         import errno, os
-        from rookery.system.files import write_atomic
+        from rookery.system.fs.atomic import write_atomic
         write_atomic(disk / "a", b"old")
         try:
             write_atomic(disk / "a", b"x" * 3_000_000)
@@ -99,7 +107,7 @@ def test_a_secret_that_others_may_use_is_not_taken(tmp_path: Path, mode: int) ->
     (tmp_path / "s").chmod(mode)
     with pytest.raises(RookeryError) as caught:
         read_secret(tmp_path / "s")
-    assert "can be used by others" in caught.value.message
+    assert "is accessible to other users" in caught.value.message
     assert str(tmp_path / "s") in caught.value.remedy
 
 
@@ -111,8 +119,8 @@ def test_a_pipe_in_place_of_a_secret_does_not_hang(tmp_path: Path) -> None:
 
 def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
-    remove(tmp_path / "a")
-    remove(tmp_path / "a")
+    remove_file(tmp_path / "a")
+    remove_file(tmp_path / "a")
     assert not names(tmp_path)
 
 
@@ -130,7 +138,7 @@ def test_what_lies_in_a_folder_is_read_and_nothing_that_a_link_or_a_path_leads_t
         ("../out", "not in the folder"),
         (str(tmp_path / "out"), "not in the folder"),
         (".", "not in the folder"),
-        ("deep", "not a plain file"),
+        ("deep", "not a regular file"),
     ]:
         with pytest.raises(OSError, match=told):
             read_beneath(folder, PurePath(name), 100)
@@ -142,10 +150,10 @@ def test_what_is_too_large_or_no_file_is_not_read_and_no_descriptor_stays_open(t
     before = len(list(Path("/dev/fd").iterdir()))
     assert read_plain(tmp_path / "a", 5) == b"12345"
     for name in ("a", "pipe", "."):
-        with pytest.raises(OSError, match="not a plain file of at most 4 bytes"):
+        with pytest.raises(OSError, match="not a regular file of at most 4 bytes"):
             read_plain(tmp_path / name, 4)
     for name in ("a", "pipe"):
-        with pytest.raises(OSError, match="not a plain file of at most 4 bytes"):
+        with pytest.raises(OSError, match="not a regular file of at most 4 bytes"):
             read_beneath(tmp_path, PurePath(name), 4)
     for name in ("none", "a/none"):
         with pytest.raises((FileNotFoundError, NotADirectoryError)):
@@ -158,7 +166,7 @@ def test_lines_are_put_behind_each_other_for_the_owner_only_and_a_full_file_beco
 ) -> None:
     path = tmp_path / "audit.log"
     for number in range(3):
-        append_line(path, f"line {number} \udcff", largest=20)
+        append_line(path, f"line {number} \udcff", max_bytes=20)
     assert path.read_text() == "line 2 \\udcff\n" and path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "audit.log.1").read_text() == "line 0 \\udcff\nline 1 \\udcff\n"
     path.unlink()

@@ -5,7 +5,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from rookery.system.copying import copy_beneath
+from rookery.system.fs.atomic import copy_beneath
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.system.placing import place
+from rookery.system.fs.atomic import write_beneath
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 
 def test_a_new_file_is_there_whole_and_nothing_else_is(folder: int, tmp_path: Path) -> None:
-    place(folder, "one", b"data", over=False)
+    write_beneath(folder, "one", b"data", replace=False)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"one": b"data"}
 
 
@@ -33,9 +33,9 @@ def test_nothing_is_written_over_unless_that_is_wanted(
     if not links:
         monkeypatch.setattr(os, "link", unable)
     with pytest.raises(FileExistsError):
-        place(folder, "one", b"data", over=False)
+        write_beneath(folder, "one", b"data", replace=False)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"one": b"before"}
-    place(folder, "one", b"data", over=True)
+    write_beneath(folder, "one", b"data", replace=True)
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"one": b"data"}
 
 
@@ -43,6 +43,6 @@ def test_a_folder_that_was_moved_is_still_the_one_that_is_written_in(folder: int
     moved = tmp_path.with_name(f"{tmp_path.name}-moved")
     tmp_path.rename(moved)
     tmp_path.mkdir()
-    place(folder, "one", b"data", over=False)
+    write_beneath(folder, "one", b"data", replace=False)
     assert (moved / "one").read_bytes() == b"data"
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rookery.system.following import Growing
+from rookery.system.fs.follow import GrowingFile
 
 
 def add(path: Path, text: str) -> None:
@@ -12,7 +12,7 @@ def add(path: Path, text: str) -> None:
 
 def test_each_line_comes_once_and_whole(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    growing = Growing(log)
+    growing = GrowingFile(log)
     assert list(growing.lines()) == []
     add(log, "one\ntw")
     assert list(growing.lines()) == ["one"]
@@ -23,7 +23,7 @@ def test_each_line_comes_once_and_whole(tmp_path: Path) -> None:
 
 def test_a_log_that_takes_its_place_or_is_emptied_is_read_from_its_beginning(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    growing = Growing(log)
+    growing = GrowingFile(log)
     add(log, "old\n")
     assert list(growing.lines()) == ["old"]
     log.rename(tmp_path / "log.1")

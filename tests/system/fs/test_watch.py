@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rookery.system import filewatch
-from rookery.system.filewatch import FileWatch, Inotify, Polling, Told, file_watch
+from rookery.system.fs import watch as filewatch
+from rookery.system.fs.watch import FilesChanged, FileWatch, InotifyFileWatch, PollingFileWatch, watch_files
 
 pytestmark = pytest.mark.anyio
 
-WAYS: dict[str, Callable[[Told], FileWatch]] = {
-    "inotify": Inotify,
-    "polling": lambda told: Polling(told, 0.02),
+WAYS: dict[str, Callable[[FilesChanged], FileWatch]] = {
+    "inotify": InotifyFileWatch,
+    "polling": lambda told: PollingFileWatch(told, 0.02),
 }
 
 
@@ -29,7 +29,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
 class Heard:
     """What a watch tells, and the waiting for it."""
 
-    def __init__(self, make: Callable[[Told], FileWatch]) -> None:
+    def __init__(self, make: Callable[[FilesChanged], FileWatch]) -> None:
         self._files: set[Path] = set()
         self._event = asyncio.Event()
         self.watch = make(self._told)
@@ -101,7 +101,7 @@ async def test_a_folder_that_is_a_link_is_not_watched_behind_its_name(tmp_path: 
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     file = tmp_path / "link" / "a"
-    one = Heard(Inotify)
+    one = Heard(InotifyFileWatch)
     try:
         one.watch.watch({file})
         (tmp_path / "real" / "a").write_text("1")
@@ -115,7 +115,7 @@ async def test_a_folder_that_is_a_link_is_not_watched_behind_its_name(tmp_path: 
 
 
 async def test_when_too_much_happened_to_be_told_everything_is(tmp_path: Path) -> None:
-    one, file = Heard(Inotify), tmp_path / "a"
+    one, file = Heard(InotifyFileWatch), tmp_path / "a"
     try:
         one.watch.watch({file})
         most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
@@ -130,7 +130,7 @@ async def test_when_too_much_happened_to_be_told_everything_is(tmp_path: Path) -
 async def test_nothing_stays_behind_when_a_watch_is_closed(tmp_path: Path) -> None:
     before = len(list(Path("/dev/fd").iterdir())), threading.active_count()
     for _ in range(3):
-        one = Heard(Inotify)
+        one = Heard(InotifyFileWatch)
         one.watch.watch({tmp_path / "a" / "b"})
         one.watch.close()
     assert (len(list(Path("/dev/fd").iterdir())), threading.active_count()) == before
@@ -138,24 +138,24 @@ async def test_nothing_stays_behind_when_a_watch_is_closed(tmp_path: Path) -> No
 
 @pytest.fixture
 def no_inotify(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def refuse(told: Told) -> None:
+    def refuse(told: FilesChanged) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(filewatch, "Inotify", refuse)
+    monkeypatch.setattr(filewatch, "InotifyFileWatch", refuse)
     yield
 
 
 @pytest.mark.usefixtures("no_inotify")
 async def test_without_inotify_files_are_looked_at_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        watch = file_watch(lambda files: None)
+        watch = watch_files(lambda files: None)
     watch.close()
-    assert isinstance(watch, Polling)
-    assert "no inotify (Too many open files)" in caplog.text
+    assert isinstance(watch, PollingFileWatch)
+    assert "inotify is not available (Too many open files)" in caplog.text
 
 
 async def test_a_folder_that_may_not_be_watched_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = Heard(Inotify)
+    one = Heard(InotifyFileWatch)
 
     class NoSpace:
         def __getattr__(self, name: str) -> Callable[..., int]:
@@ -166,4 +166,4 @@ async def test_a_folder_that_may_not_be_watched_is_named(tmp_path: Path, caplog:
     with caplog.at_level(logging.WARNING):
         one.watch.watch({tmp_path / "a"})
     one.watch.close()
-    assert f"changes in {tmp_path} go unnoticed: {os.strerror(28)}" in caplog.text
+    assert f"cannot watch {tmp_path} for changes: {os.strerror(28)}" in caplog.text

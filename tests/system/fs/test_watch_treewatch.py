@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rookery.system.treewatch import LimitReached, TreeWatch
+from rookery.system.fs.watch import TreeWatch, WatchLimitReached
 
 pytestmark = pytest.mark.anyio
 
@@ -85,5 +85,5 @@ async def test_a_limit_that_is_reached_is_said(heard: Heard, tmp_path: Path, mon
 
     monkeypatch.setattr(heard.watch, "_libc", Full())
     monkeypatch.setattr(heard.watch, "_errno", lambda: errno.ENOSPC)
-    with pytest.raises(LimitReached):
+    with pytest.raises(WatchLimitReached):
         heard.watch.add("me", os.fsencode(tmp_path))

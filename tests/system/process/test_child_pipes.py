@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from rookery.system.pipes import PipeReader, PipeWriter
+from rookery.system.process.child import PipeReader, PipeWriter
 
 pytestmark = pytest.mark.anyio
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rookery.system.child import Child
-from rookery.system.environment import allowed
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.pty import Pty
-from rookery.system.spawn import Spawner
+from rookery.system.process.child import Child
+from rookery.system.process.environment import allowed_environment
+from rookery.system.process.pty import Pty
+from rookery.system.process.spawn import Spawner
 from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-TREE = str(Path(__file__).parents[1] / "programs" / "tree.py")
+TREE = str(Path(__file__).parents[2] / "programs" / "tree.py")
 # Its size after each change, and each line that it is given. A print would not stand being interrupted by another.
 TELLS = """
 import os, signal, sys
@@ -68,7 +68,7 @@ async def started(*argv: str) -> AsyncGenerator[tuple[Pty, Child, Drawn]]:
     spawner, drawn = Spawner(new_id()), Drawn()
     pty = Pty(70, 20, drawn)
     try:
-        yield pty, await pty.start(spawner, argv, name="tui", cwd=Path("/"), env=allowed()), drawn
+        yield pty, await pty.start(spawner, argv, name="tui", cwd=Path("/"), env=allowed_environment()), drawn
     finally:
         await spawner.stop_all()
         pty.close()
@@ -146,4 +146,4 @@ async def test_typing_blindly_into_a_child_that_never_reads_takes_no_memory_with
         await drawn.until("begun")
         for _ in range(100):
             pty.write(b"x" * 100_000)
-        assert len(pty._writer._waiting) < 2_000_000
+        assert len(pty._writer._buffer) < 2_000_000

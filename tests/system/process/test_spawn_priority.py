@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.system.priority import Priority, send_back
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Priority, Spawner, lower_priority
 
 pytestmark = pytest.mark.anyio
 
@@ -46,5 +45,5 @@ async def test_all_others_are_as_important_as_we_are(tmp_path: Path) -> None:
 
 def test_where_there_is_no_such_process_nothing_happens() -> None:
     before = os.nice(0)
-    send_back(2**22 + 1, Priority(5, long_slice=True))
+    lower_priority(2**22 + 1, Priority(5, long_slice=True))
     assert os.nice(0) == before

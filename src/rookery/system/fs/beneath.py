@@ -1,28 +1,87 @@
-"""Files beneath a folder that others may fill and rename in: opened part by part, from one descriptor of the folder.
+"""Open files beneath a folder in which others may create and rename files.
 
-There are two ways with the same verdicts: by openat2, where the kernel has it, and by a walk. Neither lets the kernel
-follow a link. Links are followed here, by their text, so that the names that are answered are those that were opened.
+There are two ways with the same results: `openat2`, where the kernel has it, and a walk part by part. The kernel never
+follows a link. Links are resolved here, by their text, so that the returned names are those that were opened.
 """
 
+import ctypes
 import errno
+import functools
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rookery.system import openat2
+# The number of the system call openat2, the same on all supported architectures.
+_OPENAT2 = 437
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _RESOLVE_BENEATH = 1, 2, 4, 8
+# The kernel gives up on a concurrent rename; after so many in a row, assume an attack.
+_TRIES = 64
 
-# Where there is no O_PATH, a folder on the way must be readable.
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_OPEN_HOW_BYTES = ctypes.sizeof(_OpenHow)
+
+
+@functools.cache
+def _make_open_how(flags: int, resolve: int) -> "ctypes._CArgObject":  # pyright: ignore[reportPrivateUsage]
+    """Return the argument for openat2. The kernel only reads it, so that all calls can share it."""
+    return ctypes.byref(_OpenHow(flags, 0, resolve))
+
+
+@functools.cache
+def _load_libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def has_openat2() -> bool:
+    """Return whether the kernel has openat2 and no filter of a container forbids it."""
+    if sys.platform != "linux":
+        return False
+    folder = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        os.close(open_without_links(folder, b".", os.O_PATH | os.O_CLOEXEC))
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def open_without_links(folder: int, path: bytes, flags: int, *, one_filesystem: bool = False) -> int:
+    """Open `path` beneath the descriptor `folder`: EXDEV if it leads out, ELOOP if any part of it is a link."""
+    if b"\0" in path:
+        raise OSError(errno.EINVAL, "the path contains a NUL byte", path)
+    resolve = _RESOLVE_BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS | (_NO_XDEV if one_filesystem else 0)
+    # With NOFOLLOW, a link as the last part would not be reported.
+    how = _make_open_how(flags & ~os.O_NOFOLLOW, resolve)
+    number = errno.EAGAIN
+    for _ in range(_TRIES):
+        handle: int = _load_libc().syscall(_OPENAT2, folder, path, how, _OPEN_HOW_BYTES)
+        if handle >= 0:
+            return handle
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(number, os.strerror(number), path)
+
+
+# Without O_PATH, each folder of a path must be readable.
 PATH = getattr(os, "O_PATH", os.O_RDONLY)
-_ON_THE_WAY = PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without waiting for the other end of a pipe, and without a terminal that takes us over.
-FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# As many as the kernel follows.
-_LINKS = 40
+_FOLDER_FLAGS = PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Does not wait for the other end of a pipe, and makes no terminal our controlling one.
+OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# As many links as the kernel follows.
+_MAX_LINKS = 40
 
 
-class Opened(NamedTuple):
+class OpenedFile(NamedTuple):
     """A descriptor, and the names that lead to it from the folder, without links."""
 
     handle: int
@@ -30,33 +89,33 @@ class Opened(NamedTuple):
 
 
 class _Link(OSError):
-    """A part of the way is a link."""
+    """A part of the path is a link."""
 
 
 @dataclass(frozen=True)
 class Beneath:
-    """`folder` is a descriptor, which stays its owner's to close. OSError (EXDEV) for all that leads out of it."""
+    """Opens files beneath `folder`, a descriptor that its owner closes. OSError (EXDEV) for paths that lead out."""
 
     folder: int
-    by_kernel: bool
+    use_openat2: bool
     one_filesystem: bool = False
 
-    def open(self, names: Sequence[str], flags: int) -> Opened:
-        """Follow `names`, in which `..` and links may be, as long as they stay beneath the folder."""
+    def open(self, names: Sequence[str], flags: int) -> OpenedFile:
+        """Open a path that may contain `..` and links, as long as it stays beneath the folder."""
         if ".." not in names:
             try:
-                return Opened(self.open_linkless(names, flags), tuple(names))
+                return OpenedFile(self.open_linkless(names, flags), tuple(names))
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
         return self._follow(names, flags)
 
     def open_linkless(self, names: Sequence[str], flags: int) -> int:
-        """Open plain names one beneath the other; ELOOP if one of them is a link."""
-        if self.by_kernel:
+        """Open a path of plain names; raise ELOOP if one of them is a link."""
+        if self.use_openat2:
             path = os.fsencode("/".join(names)) or b"."
-            return openat2.open_linkless(self.folder, path, flags, one_filesystem=self.one_filesystem)
-        current = _Current(self)
+            return open_without_links(self.folder, path, flags, one_filesystem=self.one_filesystem)
+        current = _WalkPosition(self)
         try:
             for name in names[:-1]:
                 current.enter(name)
@@ -67,50 +126,50 @@ class Beneath:
     def enter(self, folder: int, name: str) -> int:
         """Open a folder by its plain name in another one that was opened beneath; ELOOP or ENOTDIR if it is a link."""
         if not self.one_filesystem:
-            return os.open(name, FOLDER, dir_fd=folder)
-        return _child(folder, name, FOLDER, os.fstat(self.folder).st_dev)
+            return os.open(name, OPEN_FOLDER, dir_fd=folder)
+        return _open_child(folder, name, OPEN_FOLDER, os.fstat(self.folder).st_dev)
 
-    def _follow(self, names: Sequence[str], flags: int) -> Opened:
-        ahead, done, links = list(reversed(names)), list[str](), 0
-        current = _Current(self)
+    def _follow(self, names: Sequence[str], flags: int) -> OpenedFile:
+        remaining, resolved, links = list(reversed(names)), list[str](), 0
+        current = _WalkPosition(self)
         try:
-            while ahead:
-                name = ahead.pop()
+            while remaining:
+                name = remaining.pop()
                 if name == "..":
-                    if not done:
-                        raise OSError(errno.EXDEV, "it leads out of the folder")
-                    done.pop()
-                    # Never `..` itself: the folder may have been moved elsewhere by now.
-                    current.move(self.open_linkless(done, _ON_THE_WAY))
+                    if not resolved:
+                        raise OSError(errno.EXDEV, "the path leads outside the folder")
+                    resolved.pop()
+                    # Never open `..` itself: the folder may have been moved elsewhere by now.
+                    current.move(self.open_linkless(resolved, _FOLDER_FLAGS))
                     continue
                 try:
-                    if not ahead:
-                        return Opened(current.open(name, flags), (*done, name))
+                    if not remaining:
+                        return OpenedFile(current.open(name, flags), (*resolved, name))
                     current.enter(name)
-                    done.append(name)
+                    resolved.append(name)
                 except _Link as link:
                     links += 1
-                    if links > _LINKS:
+                    if links > _MAX_LINKS:
                         raise OSError(errno.ELOOP, "too many symbolic links") from None
-                    ahead += reversed(_parts(str(link.filename)))
-            return Opened(current.open(".", flags), tuple(done))
+                    remaining += reversed(_split_target(str(link.filename)))
+            return OpenedFile(current.open(".", flags), tuple(resolved))
         finally:
             current.close()
 
 
-class _Current:
-    """The folder that a walk has come to."""
+class _WalkPosition:
+    """The folder that a walk has reached."""
 
     def __init__(self, beneath: Beneath) -> None:
         self._start = self._handle = beneath.folder
         self._device = os.fstat(beneath.folder).st_dev if beneath.one_filesystem else None
 
     def enter(self, name: str) -> None:
-        self.move(self.open(name, _ON_THE_WAY))
+        self.move(self.open(name, _FOLDER_FLAGS))
 
     def open(self, name: str, flags: int) -> int:
         try:
-            return _child(self._handle, name, flags, self._device)
+            return _open_child(self._handle, name, flags, self._device)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
                 self._raise_if_link(name)
@@ -133,16 +192,17 @@ class _Current:
         self._handle = self._start
 
 
-def _child(folder: int, name: str, flags: int, device: int | None) -> int:
+def _open_child(folder: int, name: str, flags: int, device: int | None) -> int:
+    """Open an entry of a folder without following a link; raise EXDEV if it is on another device."""
     handle = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     if device is not None and os.fstat(handle).st_dev != device:
         os.close(handle)
-        raise OSError(errno.EXDEV, "it lies on another filesystem", name)
+        raise OSError(errno.EXDEV, "it is on another file system", name)
     return handle
 
 
-def _parts(target: str) -> list[str]:
-    """The text of a link as names; an absolute one leads out, wherever it points."""
+def _split_target(target: str) -> list[str]:
+    """Return the target of a link as names; raise EXDEV for an absolute one, which counts as outside."""
     if target.startswith("/"):
-        raise OSError(errno.EXDEV, "an absolute symbolic link leads out of the folder")
+        raise OSError(errno.EXDEV, "an absolute symbolic link leads outside the folder")
     return [part for part in target.split("/") if part not in ("", ".")]

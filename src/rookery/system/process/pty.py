@@ -1,4 +1,4 @@
-"""A child on a terminal of ours, as its controlling one: when our end is gone, however that came, it is hung up."""
+"""Run a child on a pseudoterminal, which is its controlling terminal; closing our end hangs it up."""
 
 import contextlib
 import fcntl
@@ -8,58 +8,65 @@ import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rookery.system.child import Child
 from rookery.system.errors import RookeryError
-from rookery.system.pipes import Feed, PipeReader, PipeWriter
-from rookery.system.spawn import Spawner
+from rookery.system.process.child import Child, PipeFeed, PipeReader, PipeWriter
+from rookery.system.process.spawn import Spawner, WorksFor
 
-# The leader of a session has the first terminal that it opens. Doing that in our own process, between fork and exec,
-# would not be safe beside threads.
+# The first terminal that a session leader opens becomes its controlling terminal. A shell opens it: running code of our
+# own between fork and exec is not safe in a process with threads.
 _ON_TERMINAL = 'exec "$@" <>"$0" >&0 2>&0'
 
 
 class Pty:
-    """`feed` is given what the child draws. Each end is closed once: by `close`."""
+    """A pseudoterminal. `feed` receives the child's output. `close` closes both ends, once."""
 
-    def __init__(self, columns: int, rows: int, feed: Feed) -> None:
+    def __init__(self, columns: int, rows: int, feed: PipeFeed) -> None:
         with contextlib.ExitStack() as undo:
             try:
-                # Theirs is kept open, so that what was drawn last is not lost with the child.
-                self._ours, self._theirs = os.openpty()
-                undo.callback(os.close, self._ours)
-                undo.callback(os.close, self._theirs)
-                self._name = os.ttyname(self._theirs)
+                # The child's end stays open here, so that its last output is not lost when it ends.
+                self._parent_fd, self._child_fd = os.openpty()
+                undo.callback(os.close, self._parent_fd)
+                undo.callback(os.close, self._child_fd)
+                self._name = os.ttyname(self._child_fd)
                 self.resize(columns, rows)
-                self._writer = PipeWriter(os.dup(self._ours))
+                self._writer = PipeWriter(os.dup(self._parent_fd))
                 undo.callback(self._writer.abort)
-                self._reader = PipeReader(os.dup(self._ours), feed)
+                self._reader = PipeReader(os.dup(self._parent_fd), feed)
             except OSError as error:
-                message = f"the system gives no terminal: {error.strerror}"
-                remedy = "close some, or raise how many files may be open"
+                message = f"cannot open a terminal: {error.strerror}"
+                remedy = "close some terminals, or raise the limit of open files (ulimit -n)"
                 raise RookeryError("spawn-failed", message, remedy) from error
             undo.pop_all()
 
     async def start(
-        self, spawner: Spawner, argv: Sequence[str], *, name: str, cwd: Path, env: Mapping[str, str]
+        self,
+        spawner: Spawner,
+        argv: Sequence[str],
+        *,
+        name: str,
+        cwd: Path,
+        env: Mapping[str, str],
+        works_for: WorksFor = None,
     ) -> Child:
-        """Start `argv` on it. Whoever stops the child closes this too."""
-        return await spawner.start(["/bin/sh", "-c", _ON_TERMINAL, self._name, *argv], name=name, cwd=cwd, env=env)
+        """Start `argv` on the terminal. The caller that stops the child also calls `close`."""
+        on_terminal = ["/bin/sh", "-c", _ON_TERMINAL, self._name, *argv]
+        return await spawner.start(on_terminal, name=name, cwd=cwd, env=env, works_for=works_for)
 
     def resize(self, columns: int, rows: int) -> None:
-        """The kernel tells the child."""
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        """Set the size of the terminal. The kernel notifies the child."""
+        fcntl.ioctl(self._parent_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def write(self, data: bytes) -> None:
-        """Type this. What a child does not read is dropped when too much of it waits."""
-        if not self._writer.full:
+        """Send input to the child. It is dropped if too much unread input is already waiting."""
+        if not self._writer.is_full:
             with contextlib.suppress(ConnectionError):
                 self._writer.write(data)
 
     def close(self) -> None:
-        """May be called more than once."""
+        """Close both ends. Further calls do nothing."""
         self._reader.close()
         self._writer.abort()
-        for end in (self._theirs, self._ours):
+        for end in (self._child_fd, self._parent_fd):
             if end >= 0:
                 os.close(end)
-        self._theirs = self._ours = -1
+        self._child_fd = self._parent_fd = -1

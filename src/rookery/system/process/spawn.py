@@ -1,31 +1,100 @@
-"""The only way to start a process."""
+"""Start processes. No other module starts one for the daemon."""
 
 import asyncio
 import contextlib
+import ctypes
+import functools
 import logging
 import os
+import platform
 import signal
+import struct
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from rookery.system import metrics, processes
-from rookery.system.buffers import Capture
-from rookery.system.child import Child, Output
+from rookery.system import metrics
+from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
-from rookery.system.pipes import pipe_for_child
-from rookery.system.priority import Priority, send_back
+from rookery.system.process import table
+from rookery.system.process.child import Child, ChildOutput, HeadBuffer, make_child_pipe
 
-logger = logging.getLogger("rookery.spawn")
-# How often strays that fork faster than they are found are looked for again.
-_LOOKS = 5
-STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
+# The longest time slice that Linux grants.
+_SLICE_NANOSECONDS = 100_000_000
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
 
 
 @dataclass(frozen=True)
-class Completed:
+class Priority:
+    """Scheduling of a child: how `nice` it is, and whether it gets a `long_slice`.
+
+    A process that wakes up preempts one with a long slice at once. Do not give it to processes that compute for long:
+    another process that has used up its own share waits until such a slice ends.
+    """
+
+    nice: int
+    long_slice: bool = False
+
+
+def lower_priority(pid: int, priority: Priority) -> None:
+    """Make a child, and all that it starts, yield to the processes that serve users.
+
+    On an idle machine it runs as fast as before.
+    """
+    with contextlib.suppress(OSError):
+        nice = min(os.getpriority(os.PRIO_PROCESS, pid) + priority.nice, 19)
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+        if priority.long_slice:
+            _lengthen_slice(pid, nice)
+    # With autogroups Linux weighs sessions instead of processes, and the nice value alone has no effect.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(priority.nice))
+
+
+def _lengthen_slice(pid: int, nice: int) -> None:
+    """Request a long time slice. Linux 6.12 and later honour it; earlier versions ignore the slice."""
+    if sys.platform == "linux" and _SCHED_SETATTR is not None:
+        attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_OTHER, 0, nice, 0, _SLICE_NANOSECONDS, 0, 0)
+        _load_libc().syscall(_SCHED_SETATTR, pid, attributes, 0)
+
+
+@functools.cache
+def _load_libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+logger = logging.getLogger("rookery.spawn")
+# How often to search again for descendants that fork faster than they are found.
+_MAX_SEARCHES = 5
+_MOST_FOLDERS = 10_000
+# The key of the user in a marker, and the prefix of the number of a workspace.
+_USER_KEY, _WORKSPACE_KEY_PREFIX = "user", "workspace-"
+STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
+
+
+class WorkspaceIdentity(NamedTuple):
+    """A workspace that children work for: its folder, its own git folder, and when that was made."""
+
+    folder: Path
+    git_folder: Path
+    created: int
+
+
+# Whom a child works for, and whose rights it has when it calls Rookery: the workspace at this path, the user, or
+# nobody.
+WorksFor = Path | Literal["user"] | None
+# The same for a calling process; "outside" means that Rookery did not start it.
+Origin = WorkspaceIdentity | Literal["user", "outside"] | None
+
+
+@dataclass(frozen=True)
+class CompletedCommand:
+    """The result of a finished command; `cut` counts the bytes of output beyond the limit."""
+
     returncode: int
     stdout: bytes
     stderr: bytes
@@ -33,12 +102,19 @@ class Completed:
 
 
 class Spawner:
-    """Starts the children of one daemon instance and knows all that are alive."""
+    """Starts the children of one daemon instance and keeps a list of those that are alive."""
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self.children: set[Child] = set()
+        # Earlier daemons of the same state folder, whose processes may still run.
+        self.earlier_instances: frozenset[str] = frozenset()
+        # Returns the workspace at a path.
+        self.find_workspace: Callable[[Path], WorkspaceIdentity | None] = lambda folder: None
+        self._workspaces: list[WorkspaceIdentity] = []
         self._count = 0
+        # The working folder of each child, by its number. Ended children stay listed: their descendants may still run.
+        self._folders: dict[str, Path] = {}
 
     async def start(
         self,
@@ -48,20 +124,21 @@ class Spawner:
         cwd: Path,
         env: Mapping[str, str],
         stdin: bool = False,
-        stdout: Output = None,
-        stderr: Output = None,
+        stdout: ChildOutput = None,
+        stderr: ChildOutput = None,
         priority: Priority | None = None,
+        works_for: WorksFor = None,
     ) -> Child:
-        """Start `argv` with exactly `env` and our marker; `stdin` asks for a pipe, without one it reads nothing."""
+        """Start `argv` with exactly `env` and our marker. `stdin` requests a pipe; otherwise stdin is /dev/null."""
         self._count += 1
-        number = str(self._count)
-        marked = dict(env) | {processes.MARKER: processes.marker_for(self.instance, number)}
+        number = f"{self._count}{self._owner_key(works_for)}"
+        marked = dict(env) | {table.MARKER: table.make_marker(self.instance, number)}
         ours: list[int] = []
         with contextlib.ExitStack() as theirs:
             try:
-                outputs = [(_theirs(output, ours, theirs), output) for output in (stdout, stderr)]
-                child_in, our_in = pipe_for_child(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
-                # Two milliseconds on the loop's own thread; a thread that ends would take a PDEATHSIG child with it.
+                outputs = [(_open_child_output(output, ours, theirs), output) for output in (stdout, stderr)]
+                child_in, our_in = make_child_pipe(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
+                # Blocks the loop for two milliseconds: a PDEATHSIG child dies when the thread that started it ends.
                 process = subprocess.Popen(  # noqa: ASYNC220
                     list(argv),
                     cwd=cwd,
@@ -74,13 +151,16 @@ class Spawner:
             except (OSError, ValueError) as error:
                 for fd in ours:
                     os.close(fd)
-                raise _cannot_start(name, argv, cwd, error) from error
-        child = Child(name, process, processes.started(process.pid), processes.of_child(self.instance, number))
+                raise _start_error(name, argv, cwd, error) from error
+        child = Child(name, process, table.start_time(process.pid), table.match_child(self.instance, number), number)
         if priority is not None:
-            send_back(child.pid, priority)
+            lower_priority(child.pid, priority)
         STARTED.add()
         self.children.add(child)
-        _watch(process, lambda: self._dead(child))
+        self._folders[number] = cwd
+        if len(self._folders) > _MOST_FOLDERS:
+            del self._folders[next(iter(self._folders))]
+        _watch(process, lambda: self._on_exit(child))
         fed = [output for output in (stdout, stderr) if output is not None and not isinstance(output, Path)]
         child.attach(our_in, list(zip(ours, fed, strict=False)))
         logger.debug("started %s (pid %d)", name, child.pid)
@@ -96,10 +176,13 @@ class Spawner:
         timeout: float,
         input: bytes | None = None,
         limit: int = 10_000_000,
-    ) -> Completed:
-        """Run a short command to its end; on time-out or cancellation its whole tree is gone first."""
-        out, err = Capture(limit), Capture(limit)
-        child = await self.start(argv, name=name, cwd=cwd, env=env, stdin=input is not None, stdout=out, stderr=err)
+        works_for: WorksFor = None,
+    ) -> CompletedCommand:
+        """Run a short command to its end; on timeout or cancellation, stop its whole process tree first."""
+        out, err = HeadBuffer(limit), HeadBuffer(limit)
+        child = await self.start(
+            argv, name=name, cwd=cwd, env=env, stdin=input is not None, stdout=out, stderr=err, works_for=works_for
+        )
         try:
             async with asyncio.timeout(timeout):
                 if child.stdin is not None:
@@ -108,7 +191,7 @@ class Spawner:
                         await child.stdin.drain()
                     child.stdin.close()
                 code = await child.wait()
-                if not await child.drained(1.0):
+                if not await child.wait_drained(1.0):
                     await child.stop()
         except TimeoutError:
             await child.stop()
@@ -116,28 +199,75 @@ class Spawner:
         except BaseException:
             await child.stop()
             raise
-        return Completed(code, bytes(out.data), bytes(err.data), out.cut + err.cut)
+        finally:
+            self._folders.pop(child.number, None)
+        return CompletedCommand(code, bytes(out.data), bytes(err.data), out.cut + err.cut)
+
+    def match_started_in(self, folder: Path) -> Callable[[str], bool]:
+        """Return a predicate for markers: whether this instance started the process, or an ancestor, in `folder`."""
+        markers = {
+            f"{self.instance}.{number}" for number, cwd in self._folders.items() if folder in (cwd, *cwd.parents)
+        }
+        return lambda marker: not markers.isdisjoint(marker.split(":"))
+
+    def find_origin(self, markers: Iterable[str]) -> Origin:
+        """Return whom the process with these markers works for; None for nobody, or if the markers disagree.
+
+        Only markers of this instance and of earlier ones count: another Rookery may have started this one.
+        """
+        marks = table.select_markers(markers, {self.instance, *self.earlier_instances})
+        if not marks:
+            return "outside"
+        origins: set[Origin] = {self._origin(mark) for mark in marks}
+        return origins.pop() if len(origins) == 1 else None
+
+    def _origin(self, mark: str) -> Origin:
+        """Return whom a process with this mark works for; None for marks of earlier instances."""
+        instance, _, rest = mark.partition(".")
+        key = rest.partition(".")[2]
+        if instance != self.instance:
+            return None
+        if key == _USER_KEY:
+            return "user"
+        number = key.removeprefix(_WORKSPACE_KEY_PREFIX)
+        is_number = key != number and number.isascii() and number.isdigit() and len(number) < 10
+        return self._workspaces[int(number)] if is_number and int(number) < len(self._workspaces) else None
+
+    def _owner_key(self, works_for: WorksFor) -> str:
+        """Return the part of a marker that says whom a child works for; one key per workspace, not per child."""
+        if works_for is None:
+            return ""
+        if works_for == "user":
+            return f".{_USER_KEY}"
+        home = self.find_workspace(works_for)
+        if home is None:
+            return ""
+        if home not in self._workspaces:
+            self._workspaces.append(home)
+        return f".{_WORKSPACE_KEY_PREFIX}{self._workspaces.index(home)}"
 
     async def stop_all(self) -> bool:
-        """End every child and whatever they left, side by side; whether nothing of it is alive."""
+        """Stop all children concurrently, then any descendants left; return whether none of them is alive."""
         await asyncio.gather(*(child.stop() for child in list(self.children)), return_exceptions=True)
         self.children.clear()
-        owned = processes.of_instance(self.instance)
-        for number in (signal.SIGTERM, *[signal.SIGKILL] * _LOOKS):
-            strays = await asyncio.to_thread(processes.carriers, owned)
+        owned = table.match_instance(self.instance)
+        for number in (signal.SIGTERM, *[signal.SIGKILL] * _MAX_SEARCHES):
+            strays = await asyncio.to_thread(table.find_marked, owned)
             if not strays:
                 return True
-            processes.send(strays, number)
-            await asyncio.to_thread(processes.wait_gone, strays, 1.0)
-        return not await asyncio.to_thread(processes.carriers, owned)
+            table.send_signal(strays, number)
+            await asyncio.to_thread(table.wait_for_exits, strays, 1.0)
+        return not await asyncio.to_thread(table.find_marked, owned)
 
     def kill_all_now(self) -> None:
-        # Also by their groups: whoever becomes another program at this moment shows no marker.
+        """Send SIGKILL to all children and their descendants at once, without waiting."""
+        # By their groups too: a process that is executing another program at this moment shows no marker.
         for child in list(self.children):
             child.kill_now()
-        processes.send(processes.carriers(processes.of_instance(self.instance)), signal.SIGKILL)
+        table.send_signal(table.find_marked(table.match_instance(self.instance)), signal.SIGKILL)
 
-    def _dead(self, child: Child) -> None:
+    def _on_exit(self, child: Child) -> None:
+        """Reap a child that has ended, and remove it once the rest of its group is stopped."""
         unfinished = child.reap()
         if unfinished is None:
             self.children.discard(child)
@@ -145,51 +275,57 @@ class Spawner:
             unfinished.add_done_callback(lambda _: self.children.discard(child))
 
 
-def _theirs(output: Output, ours: list[int], theirs: contextlib.ExitStack) -> int:
-    """The child's end of an output."""
+def _open_child_output(output: ChildOutput, our_ends: list[int], child_ends: contextlib.ExitStack) -> int:
+    """Open the child's end of an output and return its descriptor."""
     if output is None:
         return subprocess.DEVNULL
     if isinstance(output, Path):
-        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        theirs.callback(os.close, handle)
+        # A named pipe without a reader must not block us.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        handle = os.open(output, flags, 0o600)
+        child_ends.callback(os.close, handle)
         return handle
-    return pipe_for_child(theirs, ours, reading=False)[0]
+    return make_child_pipe(child_ends, our_ends, reading=False)[0]
 
 
-def _watch(process: "subprocess.Popen[bytes]", dead: Callable[[], None]) -> None:
-    """Call `dead` on the loop once the process has ended. Never EOF: a descendant can hold the pipes for ever."""
+def _watch(process: "subprocess.Popen[bytes]", on_exit: Callable[[], None]) -> None:
+    """Call `on_exit` on the loop once the process has ended. EOF is no sign: a descendant can keep the pipes open."""
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
-        _watch_by_thread(process, loop, dead)
+        _watch_by_thread(process, loop, on_exit)
         return
 
-    def ended() -> None:
+    def on_readable() -> None:
         loop.remove_reader(handle)
         os.close(handle)
-        dead()
+        on_exit()
 
-    loop.add_reader(handle, ended)
+    loop.add_reader(handle, on_readable)
 
 
 def _watch_by_thread(
-    process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, dead: Callable[[], None]
+    process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, on_exit: Callable[[], None]
 ) -> None:
-    """For systems without pidfd."""
+    """Do the same on systems without pidfd."""
 
     def wait() -> None:
         process.wait()
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(dead)
+            loop.call_soon_threadsafe(on_exit)
 
     threading.Thread(target=wait, name=f"wait-{process.pid}", daemon=True).start()
 
 
-def _cannot_start(name: str, argv: Sequence[str], cwd: Path, error: OSError | ValueError) -> RookeryError:
+def _start_error(name: str, argv: Sequence[str], cwd: Path, error: OSError | ValueError) -> RookeryError:
+    """Return the error for a program that could not be started."""
     if isinstance(error, FileNotFoundError) and not cwd.is_dir():
         return RookeryError("spawn-failed", f"cannot start {name}: its folder {cwd} does not exist")
     if isinstance(error, FileNotFoundError):
         return RookeryError("spawn-failed", f"cannot start {name}: {argv[0]} was not found", f"install {argv[0]}")
+    explained = explain_os_error(error, argv[0]) if isinstance(error, OSError) else None
+    if explained is not None:
+        return RookeryError("spawn-failed", f"cannot start {name}: {explained.message}", explained.remedy)
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return RookeryError("spawn-failed", f"cannot start {name}: {reason}")

@@ -1,0 +1,1 @@
+"""Files: atomic writes, access beneath a folder, watches, locks and paths."""
