@@ -1,1 +1,1 @@
-"""HTTP and MCP on the wire."""
+"""Network protocols: HTTP and MCP, as client and as server."""

@@ -1,4 +1,7 @@
-"""What a bridge between a client and a daemon remembers, so that the client outlives a restart of the daemon."""
+"""State of a stdio bridge between one client and the daemon.
+
+The bridge records what the client has set up, so that the client outlives a restart of the daemon.
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -6,143 +9,156 @@ from typing import Any, cast
 
 import msgspec
 
-from rookery.wire.jsonrpc import (
+from rookery.wire.protocol.messages import (
     CONNECTION_CLOSED,
-    Id,
     Message,
     Notification,
     Request,
+    RequestId,
     Response,
     WireError,
-    decode,
+    decode_messages,
+    decode_object,
+    decode_text,
     encode_notification,
     encode_request,
-    object_of,
-    text_of,
 )
-from rookery.wire.session import cancelled_id
+from rookery.wire.server.session import decode_cancelled_id
 
 _INITIALIZED = "notifications/initialized"
 _LISTS = ("tools", "resources", "prompts")
-_STOPPED = WireError(
-    CONNECTION_CLOSED, "the daemon of Rookery has stopped; whether the request was carried out is not known"
+_DAEMON_STOPPED_ERROR = WireError(
+    CONNECTION_CLOSED, "the Rookery daemon has stopped; it is unknown whether the request was executed"
 )
 
 
 class Bridge:
-    """Both sides' messages pass unchanged. `pending` are the client's requests that are not answered yet."""
+    """Tracks the messages of both sides, which pass unchanged, and restores the client's state at a new daemon.
+
+    `pending` holds the client's requests that have no response yet.
+    """
 
     def __init__(self) -> None:
-        self.pending: dict[Id, Request] = {}
-        self._asked: set[Id] = set()
-        self._hello: Request | None = None
+        self.pending: dict[RequestId, Request] = {}
+        self._daemon_requests: set[RequestId] = set()
+        self._handshake: Request | None = None
         self._initialized = False
-        # What the client has set up since: its log level, and the resources that it follows.
-        self._kept: dict[tuple[str, str], Request] = {}
-        self._replayed: set[Id] = set()
-        self._replays = 0
+        # Requests that set up state which outlives them: the log level and the resource subscriptions.
+        self._setup_requests: dict[tuple[str, str], Request] = {}
+        self._replayed_ids: set[RequestId] = set()
+        self._replay_count = 0
 
-    def from_client(self, messages: Sequence[Message]) -> bool:
-        """What one frame of the client's says; whether it is for the daemon."""
+    def on_client_messages(self, messages: Sequence[Message]) -> bool:
+        """Record the messages of one frame from the client. Return whether to send the frame to the daemon."""
         for message in messages:
-            self._note(message)
-        only = messages[0]
-        if len(messages) > 1 or not isinstance(only, Response):
+            self._record(message)
+        first = messages[0]
+        if len(messages) > 1 or not isinstance(first, Response):
             return True
-        # The daemon that asked may be gone, and another one may have asked something else under the same id.
-        wanted = only.id in self._asked
-        self._asked.discard(only.id)
-        return wanted
+        # The daemon that sent the request may be gone, and a new one may have used the same id for another request.
+        expected = first.id in self._daemon_requests
+        self._daemon_requests.discard(first.id)
+        return expected
 
-    def from_daemon(self, data: bytes) -> list[bytes]:
-        """What to pass on to the client. WireError if this is no message."""
-        messages = decode(data)
+    def on_daemon_frame(self, data: bytes) -> list[bytes]:
+        """Return the frames to send to the client. Raise WireError if `data` is not a message."""
+        messages = decode_messages(data)
         for message in messages:
             if isinstance(message, Request):
-                self._asked.add(message.id)
+                self._daemon_requests.add(message.id)
             elif isinstance(message, Response):
-                if message.id in self._replayed:
-                    self._replayed.discard(message.id)
+                if message.id in self._replayed_ids:
+                    self._replayed_ids.discard(message.id)
                     return _lists_changed(message)
-                self._answered(message)
+                self._on_response(message)
         return [data]
 
-    def lost(self) -> list[bytes]:
-        """The daemon is gone: what to tell the client. The handshake alone stays pending: it does no harm twice."""
-        hello = self._hello if self._hello is not None and self._hello.id in self.pending else None
-        told = [
+    def on_daemon_lost(self) -> list[bytes]:
+        """Handle the loss of the daemon, and return the messages to send to the client.
+
+        The handshake alone stays pending: to send it twice does no harm.
+        """
+        handshake = self._handshake if self._handshake is not None and self._handshake.id in self.pending else None
+        messages = [
             encode_notification(
                 "notifications/cancelled", msgspec.json.encode({"requestId": id_, "reason": "the daemon has stopped"})
             )
-            for id_ in self._asked
+            for id_ in self._daemon_requests
         ]
-        told += [_STOPPED.encoded(id_) for id_, request in self.pending.items() if request is not hello]
-        self.pending = {hello.id: hello} if hello is not None else {}
-        self._asked.clear()
-        self._replayed.clear()
-        return told
+        messages += [
+            _DAEMON_STOPPED_ERROR.encode(id_) for id_, request in self.pending.items() if request is not handshake
+        ]
+        self.pending = {handshake.id: handshake} if handshake is not None else {}
+        self._daemon_requests.clear()
+        self._replayed_ids.clear()
+        return messages
 
-    def restored(self) -> list[bytes]:
-        """What to say to a new daemon before anything else, so that it knows the client as the old one did."""
-        if self._hello is None:
+    def make_restore_messages(self) -> list[bytes]:
+        """Return the messages that a new daemon receives first, to restore the client's state there."""
+        if self._handshake is None:
             return []
-        if self._hello.id in self.pending:
-            return [encode_request(self._hello.id, self._hello.method, self._hello.params)]
-        said = [self._again(self._hello)]
+        if self._handshake.id in self.pending:
+            return [encode_request(self._handshake.id, self._handshake.method, self._handshake.params)]
+        messages = [self._make_replay(self._handshake)]
         if self._initialized:
-            said.append(encode_notification(_INITIALIZED, b"{}"))
-        return [*said, *(self._again(request) for request in self._kept.values())]
+            messages.append(encode_notification(_INITIALIZED, b"{}"))
+        return [*messages, *(self._make_replay(request) for request in self._setup_requests.values())]
 
-    def refused(self, error: WireError) -> list[bytes]:
-        """No daemon can be reached: the errors for all that is pending."""
-        if self._hello is not None and self._hello.id in self.pending:
-            self._hello = None
-        told = [error.encoded(id_) for id_ in self.pending]
+    def fail_pending(self, error: WireError) -> list[bytes]:
+        """Return an error response for every pending request, because no daemon can be reached."""
+        if self._handshake is not None and self._handshake.id in self.pending:
+            self._handshake = None
+        responses = [error.encode(id_) for id_ in self.pending]
         self.pending.clear()
-        return told
+        return responses
 
-    def _note(self, message: Message) -> None:
+    def _record(self, message: Message) -> None:
         if isinstance(message, Request):
             self.pending[message.id] = message
             if message.method == "initialize":
-                self._hello, self._initialized = message, False
-                self._kept.clear()
+                self._handshake, self._initialized = message, False
+                self._setup_requests.clear()
         elif isinstance(message, Notification) and message.method == _INITIALIZED:
             self._initialized = True
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             with contextlib.suppress(WireError):
-                if (id_ := cancelled_id(message)) is not None:
-                    # No answer will come.
+                if (id_ := decode_cancelled_id(message)) is not None:
+                    # A cancelled request gets no response.
                     self.pending.pop(id_, None)
 
-    def _answered(self, answer: Response) -> None:
-        request = self.pending.pop(answer.id, None)
-        if request is None or answer.error is not None:
+    def _on_response(self, response: Response) -> None:
+        request = self.pending.pop(response.id, None)
+        if request is None or response.error is not None:
             return
         if request.method == "logging/setLevel":
-            self._kept[request.method, ""] = request
+            self._setup_requests[request.method, ""] = request
         elif request.method == "resources/subscribe":
-            self._kept[request.method, _uri(request)] = request
+            self._setup_requests[request.method, _uri(request)] = request
         elif request.method == "resources/unsubscribe":
-            self._kept.pop(("resources/subscribe", _uri(request)), None)
+            self._setup_requests.pop(("resources/subscribe", _uri(request)), None)
 
-    def _again(self, request: Request) -> bytes:
-        self._replays += 1
-        id_ = f"rookery-bridge-{self._replays}"
-        self._replayed.add(id_)
+    def _make_replay(self, request: Request) -> bytes:
+        self._replay_count += 1
+        id_ = f"rookery-bridge-{self._replay_count}"
+        self._replayed_ids.add(id_)
         return encode_request(id_, request.method, request.params)
 
 
 def _uri(request: Request) -> str:
-    return text_of(object_of(request.params), "uri")
+    return decode_text(decode_object(request.params), "uri")
 
 
-def _lists_changed(answer: Response) -> list[bytes]:
-    """What the client knows of lists may be old: it is told so, for those that the daemon says may change."""
-    if answer.error is not None:
+def _lists_changed(response: Response) -> list[bytes]:
+    """Return a list_changed notification for each list that the new daemon says may change.
+
+    The lists that the client has cached may be outdated after the restart.
+    """
+    if response.error is not None:
         return []
-    offered: Any = msgspec.json.decode(answer.result)
-    found: Any = cast("dict[str, Any]", offered).get("capabilities") if isinstance(offered, dict) else None
-    can = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    changing = [one for one in _LISTS if isinstance(can.get(one), dict) and can[one].get("listChanged")]
-    return [encode_notification(f"notifications/{one}/list_changed", b"{}") for one in changing]
+    result: Any = msgspec.json.decode(response.result)
+    offered: Any = cast("dict[str, Any]", result).get("capabilities") if isinstance(result, dict) else None
+    capabilities = cast("dict[str, Any]", offered) if isinstance(offered, dict) else {}
+    kinds = [
+        kind for kind in _LISTS if isinstance(capabilities.get(kind), dict) and capabilities[kind].get("listChanged")
+    ]
+    return [encode_notification(f"notifications/{kind}/list_changed", b"{}") for kind in kinds]

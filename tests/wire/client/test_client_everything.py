@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_stdio import Program, StdioChannel
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import WireError
-from rookery.wire.writing import Identity
+from rookery.system.process.spawn import Spawner
+from rookery.wire.client.encode import ClientIdentity
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.client.stdio import ServerProgram, StdioTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol.messages import WireError
 from tests.conformance.suite import NODE
 from tests.support.clients import IDENTITY, PROGRAMS, Met, meeting, read, soon
 from tests.support.npm import SECONDS, folder_of
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], **OFFLINE}
 # The server offers more tools to clients that can do more.
-LIKE_THE_SDK = Identity(IDENTITY.info, {**IDENTITY.capabilities, "elicitation": {"form": {}, "url": {}}})
+LIKE_THE_SDK = ClientIdentity(IDENTITY.info, {**IDENTITY.capabilities, "elicitation": {"form": {}, "url": {}}})
 LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
 # What may be left out, but would take long.
 QUICK = {"trigger-long-running-operation": {"duration": 0.05, "steps": 2}}
@@ -67,9 +67,11 @@ def url() -> Iterator[str]:
 async def ours(server: str | list[str]) -> AsyncGenerator[Met]:
     async with HttpClient() as http:
         channel = (
-            HttpChannel(http, server)
+            HttpTransport(http, server)
             if isinstance(server, str)
-            else StdioChannel(Spawner(new_id()), Program("everything", server, folder_of("everything"), ENVIRONMENT))
+            else StdioTransport(
+                Spawner(new_id()), ServerProgram("everything", server, folder_of("everything"), ENVIRONMENT)
+            )
         )
         async with meeting(channel, identity=LIKE_THE_SDK) as met:
             yield met

@@ -1,6 +1,7 @@
 """The official SDK as the server: everything it offers works through our client, in both eras, on each transport."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,13 +13,12 @@ from typing import Any
 import pytest
 
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_sse import SseChannel
-from rookery.wire.client_stdio import StdioChannel
-from rookery.wire.connect import Era
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import Id, Response, WireError
+from rookery.system.process.spawn import Spawner
+from rookery.wire.client.http import HttpTransport, SseTransport
+from rookery.wire.client.stdio import StdioTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import RequestId, Response, WireError
 from tests.support.clients import PROGRAMS, Ear, Met, meeting, program, read, soon
 from tests.support.requirements import requirement
 
@@ -38,18 +38,20 @@ def port() -> Iterator[int]:
             process.kill()
 
 
-def local(*words: str) -> StdioChannel:
-    return StdioChannel(Spawner(new_id()), program("sdk_server.py", "stdio", *words))
+def local(*words: str, revision: str = "") -> StdioTransport:
+    """With a `revision` the server speaks no newer one."""
+    env = {"SDK_REVISION": revision} if revision else {}
+    return StdioTransport(Spawner(new_id()), program("sdk_server.py", "stdio", *words, env=env))
 
 
 @asynccontextmanager
 async def remote(port: int, way: str) -> AsyncGenerator[Met]:
     """`way` is an era over Streamable HTTP, or sse."""
     async with HttpClient() as http:
-        channel, older = HttpChannel(http, f"http://127.0.0.1:{port}/mcp"), None
+        channel, older = HttpTransport(http, f"http://127.0.0.1:{port}/mcp"), None
         if way == "sse":
             url = f"http://127.0.0.1:{port}/sse"
-            channel, older = HttpChannel(http, url), SseChannel(http, url)
+            channel, older = HttpTransport(http, url), SseTransport(http, url)
         async with meeting(channel, older=older, known="handshake" if way == "handshake" else None) as met:
             yield met
 
@@ -62,6 +64,15 @@ async def said(met: Met, name: str, **arguments: Any) -> str:
     found = await call(met, name, **arguments)
     assert not found.get("isError"), found
     return found["content"][0]["text"]
+
+
+async def value(met: Met, name: str, **arguments: Any) -> Any:
+    """What a tool returned: structured where the revision has that, or else as text."""
+    found = await call(met, name, **arguments)
+    told = json.loads(found["content"][0]["text"])
+    if met.client.revision >= "2025-06-18":
+        assert found["structuredContent"] in (told, {"result": told})
+    return told
 
 
 # ---- what is checked everywhere
@@ -89,11 +100,10 @@ async def lists_come_whole(met: Met) -> None:
 
 async def calls_give_what_they_should(met: Met) -> None:
     assert await said(met, "echo", text="x" * 1_000_000) == "x" * 1_000_000
-    assert (await call(met, "add", a=2, b=3))["structuredContent"] == {"result": 5}
-    assert (await call(met, "structured"))["structuredContent"] == {"x": 1, "y": 2.5}
+    assert await value(met, "add", a=2, b=3) == 5
+    assert await value(met, "structured") == {"x": 1, "y": 2.5}
     assert await said(met, "unicode") == 'ü 😀 \u2028 \x7f \\ " \n end'
-    many = await asyncio.gather(*(call(met, "add", a=n, b=n) for n in range(30)))
-    assert [one["structuredContent"]["result"] for one in many] == [2 * n for n in range(30)]
+    assert await asyncio.gather(*(value(met, "add", a=n, b=n) for n in range(30))) == [2 * n for n in range(30)]
 
 
 async def errors_are_told_as_errors(met: Met) -> None:
@@ -130,7 +140,8 @@ async def progress_is_told_in_order(met: Met) -> None:
     result = await soon(met.client.call_tool("progress", {"steps": 20}, ear))
     assert read(result)["content"][0]["text"] == "done"
     assert [int(bytes(params["progress"]).partition(b".")[0]) for params in ear.progress] == list(range(1, 21))
-    assert read(ear.progress[0]["message"]) == "step 1"
+    if met.client.revision >= "2025-03-26":  # before that progress had no words
+        assert read(ear.progress[0]["message"]) == "step 1"
 
 
 async def log_messages_arrive(met: Met) -> None:
@@ -140,7 +151,8 @@ async def log_messages_arrive(met: Met) -> None:
 
 
 async def questions_are_answered(met: Met) -> None:
-    assert await said(met, "elicit") == "Hello, Ada"
+    if met.client.revision >= "2025-06-18":  # before that there was no elicitation
+        assert await said(met, "elicit") == "Hello, Ada"
     assert await said(met, "sample") == "test said a poem"
 
 
@@ -151,7 +163,7 @@ async def a_cancellation_reaches_the_tool(met: Met) -> None:
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await soon(calling)
-    assert (await call(met, "was_cancelled"))["structuredContent"] == {"result": True}
+    assert await value(met, "was_cancelled") is True
     assert await said(met, "echo", text="still here") == "still here"
 
 
@@ -172,9 +184,10 @@ CHECKS: list[Callable[[Met], Awaitable[None]]] = [
 
 
 @requirement("wire.client.stdio", "wire.client.era", "wire.cancel.progress")
-@pytest.mark.parametrize(("known", "revision"), [(None, "2026-07-28"), ("handshake", "2025-11-25")])
-async def test_over_stdio_everything_works_in_both_eras(known: Era | None, revision: str) -> None:
-    async with meeting(local(), known=known) as met:
+@pytest.mark.parametrize("revision", revisions.ALL)
+async def test_over_stdio_everything_works_in_every_revision(revision: str) -> None:
+    known = "handshake" if revision in revisions.HANDSHAKE else None
+    async with meeting(local(revision=revision if known else ""), known=known) as met:
         assert (met.era, met.client.revision) == (known or "modern", revision)
         for check in CHECKS:
             await check(met)
@@ -199,15 +212,15 @@ async def test_over_http_and_sse_everything_works(
 async def test_a_modern_server_that_starts_slower_than_we_ask_is_recognised_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.wire.connect._PROBE_SECONDS", 0.2)
+    monkeypatch.setattr("rookery.wire.client.connect._PROBE_SECONDS", 0.2)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     channel = local(str(gate))
     request = channel.request
 
-    async def opens_the_gate(id_: Id, message: bytes, headers: Any) -> Response:
+    async def opens_the_gate(id_: RequestId, message: bytes, headers: Any) -> Response:
         if b'"initialize"' in message:
-            monkeypatch.setattr("rookery.wire.connect._PROBE_SECONDS", 20.0)
+            monkeypatch.setattr("rookery.wire.client.connect._PROBE_SECONDS", 20.0)
             await asyncio.to_thread(gate.write_bytes, b"")
         return await request(id_, message, headers)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client import Timeouts
-from rookery.wire.jsonrpc import WireError
+from rookery.wire.client.client import Timeouts
+from rookery.wire.protocol.messages import WireError
 from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
@@ -29,7 +29,7 @@ async def test_a_server_that_ends_at_once_is_told_with_its_code_and_last_words()
     with pytest.raises(RookeryError) as caught:
         async with meeting(odd("--exit", "3", "TOKEN is not set")):
             pass
-    assert "ended with code 3" in caught.value.message
+    assert "exited with code 3" in caught.value.message
     assert "TOKEN is not set" in caught.value.message
 
 
@@ -40,9 +40,9 @@ async def test_a_server_that_ends_during_calls_ends_them_all_with_its_last_words
         await met.heard.wait_for("notifications/begun")
         with pytest.raises(RookeryError) as caught:
             await call(met, "die", code=4)
-        with pytest.raises(RookeryError, match="ended with code 4"):
+        with pytest.raises(RookeryError, match="exited with code 4"):
             await soon(hanging)
-        with pytest.raises(RookeryError, match="ended with code 4"):
+        with pytest.raises(RookeryError, match="exited with code 4"):
             await call(met, "echo")
         assert (caught.value.code, "something is very wrong" in caught.value.message) == ("upstream-failed", True)
 
@@ -93,7 +93,7 @@ async def test_closing_ends_the_calls_that_run_and_later_ones_are_refused() -> N
 @requirement("wire.client.timeouts")
 async def test_a_server_that_never_answers_is_given_up_by_the_start_up_time_out() -> None:
     limits = Timeouts(startup=SHORT, catalog=LIMIT, execution=LIMIT)
-    with pytest.raises(RookeryError, match=r"start-up time-out of 0\.3 s") as caught:
+    with pytest.raises(RookeryError, match=r"start-up timeout of 0\.3 s") as caught:
         async with meeting(odd("--mute", "--banner", "hello"), timeouts=limits):
             pass
     assert caught.value.code == "timeout"
@@ -103,7 +103,7 @@ async def test_a_server_that_never_answers_is_given_up_by_the_start_up_time_out(
 async def test_a_list_that_never_comes_is_given_up_by_the_catalog_time_out() -> None:
     limits = Timeouts(startup=LIMIT, catalog=SHORT, execution=LIMIT)
     async with meeting(odd("--list", "silent"), timeouts=limits, known="handshake") as met:
-        with pytest.raises(RookeryError, match=r"tools/list: .*catalog time-out of 0\.3 s"):
+        with pytest.raises(RookeryError, match=r"tools/list: .*catalog timeout of 0\.3 s"):
             await soon(met.client.list_all("tools/list", "tools"))
         assert await call(met, "echo", a=1) == {"a": 1}
 
@@ -112,9 +112,9 @@ async def test_a_list_that_never_comes_is_given_up_by_the_catalog_time_out() -> 
 async def test_a_call_that_never_ends_is_given_up_by_the_execution_time_out_and_cancelled() -> None:
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=SHORT)
     async with meeting(odd(), timeouts=limits, known="handshake") as met:
-        with pytest.raises(RookeryError, match=r"tools/call: .*execution time-out of 0\.3 s"):
+        with pytest.raises(RookeryError, match=r"tools/call: .*execution timeout of 0\.3 s"):
             await soon(met.client.call_tool("hang", {}))
-        assert (await met.heard.wait_for("notifications/heard-cancel"))["reason"] == "execution time-out"
+        assert (await met.heard.wait_for("notifications/heard-cancel"))["reason"] == "execution timeout"
 
 
 @requirement("wire.client.timeouts", "wire.cancel.progress")
@@ -124,16 +124,16 @@ async def test_each_progress_gives_a_call_its_whole_time_again() -> None:
         progressed = asyncio.Event()
 
         def told() -> None:
-            (running,) = met.client.in_flight.running.values()
+            (running,) = met.client.in_flight.requests.values()
             ends.append(running.due)
             progressed.set()
 
         calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear(progressed=told)))
         await met.heard.wait_for("notifications/begun")
-        (running,) = met.client.in_flight.running.values()
+        (running,) = met.client.in_flight.requests.values()
         for _ in range(3):
             # As if its time had almost run out.
-            running.allow(LIMIT / 2)
+            running.set_limit(LIMIT / 2)
             progressed.clear()
             asked = asyncio.get_running_loop().time()
             await met.client.notify("notifications/step", {})
@@ -145,7 +145,7 @@ async def test_each_progress_gives_a_call_its_whole_time_again() -> None:
 
 @requirement("wire.client.survives")
 @pytest.mark.parametrize(
-    ("kind", "error"), [("loop", "the cursor '1' came twice"), ("endless", "more than 1000 pages")]
+    ("kind", "error"), [("loop", "the server returned the cursor '1' twice"), ("endless", "more than 1000 pages")]
 )
 async def test_a_list_without_an_end_is_an_error(kind: str, error: str) -> None:
     async with meeting(odd("--list", kind), known="handshake") as met:

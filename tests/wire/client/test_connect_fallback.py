@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client import Timeouts
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_sse import SseChannel
-from rookery.wire.connect import Era
-from rookery.wire.http_client import HttpClient
-from rookery.wire.revisions import META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION
+from rookery.wire.client.client import Timeouts
+from rookery.wire.client.connect import Era
+from rookery.wire.client.http import HttpTransport, SseTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol.revisions import META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION
 from tests.support.clients import (
     IDENTITY,
     LIMIT,
@@ -53,7 +52,7 @@ async def call(met: Met, **arguments: Any) -> Any:
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_the_handshake_is_said_as_the_revision_wants_it(revision: str, http: HttpClient) -> None:
     server = Scripted(Handshake(revision=revision))
-    async with server, meeting(HttpChannel(http, server.url, SECRET)) as met:
+    async with server, meeting(HttpTransport(http, server.url, SECRET)) as met:
         assert (met.era, met.client.revision) == ("handshake", revision)
         assert await call(met) == "done"
     probe, hello, ready, *_ = server.asked
@@ -89,7 +88,7 @@ async def test_a_session_id_that_comes_with_the_refusal_of_the_probe_is_not_take
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         assert await call(met) == "done"
         assert not any("mcp-session-id" in asked.headers for asked in server.asked)
 
@@ -118,7 +117,7 @@ async def modern(asked: Asked, out: Out) -> None:
 @requirement("wire.client.era")
 @pytest.mark.parametrize("known", [None, "modern", "handshake"])
 async def test_a_modern_server_is_recognised_whatever_was_remembered(known: Era | None, http: HttpClient) -> None:
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url, SECRET), known=known) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url, SECRET), known=known) as met:
         assert (met.era, met.client.revision, met.client.info) == ("modern", "2026-07-28", {"name": "modern"})
         assert met.client.instructions == "be brief"
         assert await call(met) == "modern"
@@ -145,7 +144,7 @@ async def test_a_cancelled_call_of_a_modern_server_is_just_closed(http: HttpClie
         else:
             await modern(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         calling = asyncio.create_task(call(met))
         await server.wait_for("tools/call")
         calling.cancel()
@@ -162,7 +161,7 @@ async def test_a_server_that_shares_no_revision_with_us_is_not_asked_further(htt
 
     async with Scripted(handler) as server:
         with pytest.raises(RookeryError, match="too old"):
-            async with meeting(HttpChannel(http, server.url), older=SseChannel(http, server.url)):
+            async with meeting(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
                 pass
         assert server.whats() == ["server/discover"]
 
@@ -170,7 +169,7 @@ async def test_a_server_that_shares_no_revision_with_us_is_not_asked_further(htt
 @requirement("wire.client.fallback", "wire.client.era")
 async def test_discover_then_initialize_then_sse_each_with_our_headers(http: HttpClient) -> None:
     async with Scripted(OldServer()) as server:
-        ways = HttpChannel(http, server.url, SECRET), SseChannel(http, server.url, SECRET)
+        ways = HttpTransport(http, server.url, SECRET), SseTransport(http, server.url, SECRET)
         async with meeting(ways[0], older=ways[1]) as met:
             assert (met.era, met.client.revision) == ("sse", "2024-11-05")
             assert await call(met) == "old"
@@ -185,7 +184,7 @@ async def test_discover_then_initialize_then_sse_each_with_our_headers(http: Htt
         for asked in server.asked:
             assert (asked.headers["authorization"], asked.headers["x-api-key"]) == ("Bearer s3cret", "k3y")
         server.asked.clear()
-        ways = HttpChannel(http, server.url, SECRET), SseChannel(http, server.url, SECRET)
+        ways = HttpTransport(http, server.url, SECRET), SseTransport(http, server.url, SECRET)
         async with meeting(ways[0], older=ways[1], known="sse") as met:
             assert await call(met) == "old"
         assert server.whats()[0] == "GET"
@@ -198,7 +197,7 @@ async def test_where_both_ways_fail_the_error_tells_of_both(http: HttpClient) ->
 
     async with Scripted(handler) as server:
         with pytest.raises(RookeryError, match="over Streamable HTTP: HTTP 404: no post; over HTTP\\+SSE: HTTP 410"):
-            async with meeting(HttpChannel(http, server.url), older=SseChannel(http, server.url)):
+            async with meeting(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
                 pass
 
 
@@ -206,7 +205,7 @@ async def test_where_both_ways_fail_the_error_tells_of_both(http: HttpClient) ->
 @pytest.mark.parametrize("handler", [Handshake(), modern], ids=["handshake", "modern"])
 async def test_a_server_that_has_left_the_older_kind_behind_is_asked_anew(handler: Handler, http: HttpClient) -> None:
     async with Scripted(handler) as server:
-        ways = HttpChannel(http, server.url), SseChannel(http, server.url)
+        ways = HttpTransport(http, server.url), SseTransport(http, server.url)
         async with meeting(ways[0], older=ways[1], known="sse") as met:
             assert met.era == ("modern" if handler is modern else "handshake")
             assert server.whats()[:2] == ["GET", "server/discover"]
@@ -220,7 +219,7 @@ async def test_where_what_was_remembered_and_everything_else_fails_the_error_tel
         await out.answer(404 if asked.method == "POST" else 410, b"no post", "text/plain")
 
     async with Scripted(handler) as server:
-        ways = HttpChannel(http, server.url), SseChannel(http, server.url)
+        ways = HttpTransport(http, server.url), SseTransport(http, server.url)
         with pytest.raises(RookeryError, match="over HTTP\\+SSE: HTTP 410; over Streamable HTTP: HTTP 404: no post"):
             async with meeting(ways[0], older=ways[1], known="sse"):
                 pass
@@ -235,8 +234,8 @@ async def test_a_remote_server_that_never_answers_is_given_up_by_the_start_up_ti
 
     limits = Timeouts(startup=2.0, catalog=LIMIT, execution=LIMIT)
     async with Scripted(never) as server:
-        ways = HttpChannel(http, server.url), SseChannel(http, server.url)
-        with pytest.raises(RookeryError, match=r"start-up time-out of 2 s"):
+        ways = HttpTransport(http, server.url), SseTransport(http, server.url)
+        with pytest.raises(RookeryError, match=r"start-up timeout of 2 s"):
             async with meeting(ways[0], older=ways[1], timeouts=limits):
                 pass
         assert server.whats() == ["server/discover", "initialize"]
@@ -260,7 +259,7 @@ async def test_a_remote_server_that_never_answers_is_given_up_by_the_start_up_ti
 async def test_d22_an_endpoint_at_another_origin_is_refused(target: str, http: HttpClient) -> None:
     async with Scripted(OldServer(f"event: endpoint\ndata: {target}\n\n".encode())) as server:
         with pytest.raises(RookeryError, match=r"another origin|ValueError"):
-            async with meeting(SseChannel(http, server.url, SECRET), known="sse"):
+            async with meeting(SseTransport(http, server.url, SECRET), known="sse"):
                 pass
         assert server.whats() == ["GET"]
 
@@ -269,7 +268,7 @@ async def test_d22_an_endpoint_at_another_origin_is_refused(target: str, http: H
 async def test_d22_a_second_endpoint_changes_nothing(http: HttpClient) -> None:
     channel_of = OldServer(ENDPOINT, b"event: endpoint\ndata: /elsewhere\n\n")
     async with Scripted(channel_of) as server:
-        channel = SseChannel(http, server.url)
+        channel = SseTransport(http, server.url)
         async with meeting(channel, known="sse") as met:
             assert await call(met) == "old"
             assert {asked.path for asked in server.asked if asked.method == "POST"} == {"/messages?0"}
@@ -278,10 +277,10 @@ async def test_d22_a_second_endpoint_changes_nothing(http: HttpClient) -> None:
 
 @requirement("wire.client.survives")
 async def test_d22_an_endpoint_that_never_comes_is_given_up(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.client_sse._ENDPOINT_SECONDS", 0.2)
+    monkeypatch.setattr("rookery.wire.client.http._ENDPOINT_SECONDS", 0.2)
     async with Scripted(OldServer(b": nothing\n\n")) as server:
         with pytest.raises(RookeryError, match="no endpoint event"):
-            async with meeting(SseChannel(http, server.url), known="sse"):
+            async with meeting(SseTransport(http, server.url), known="sse"):
                 pass
 
 
@@ -289,7 +288,7 @@ async def test_an_endpoint_may_be_told_with_any_line_end(http: HttpClient) -> No
     for end in (b"\n", b"\r\n", b"\r"):
         async with (
             Scripted(OldServer(ENDPOINT.replace(b"\n", end))) as server,
-            meeting(SseChannel(http, server.url), known="sse") as met,
+            meeting(SseTransport(http, server.url), known="sse") as met,
         ):
             assert await call(met) == "old"
 
@@ -304,7 +303,7 @@ async def test_a_stream_of_the_older_kind_that_ends_ends_its_calls(http: HttpCli
                 await super().say(asked, stream)
 
     async with Scripted(Ends()) as server:
-        channel = SseChannel(http, server.url)
+        channel = SseTransport(http, server.url)
         async with meeting(channel, known="sse") as met:
             for _ in range(2):
                 with pytest.raises(RookeryError, match="reset"):
@@ -322,7 +321,7 @@ async def test_a_post_of_the_older_kind_that_is_refused_is_a_typed_error(status:
         else:
             await old(asked, out)
 
-    async with Scripted(handler) as server, meeting(SseChannel(http, server.url), known="sse") as met:
+    async with Scripted(handler) as server, meeting(SseTransport(http, server.url), known="sse") as met:
         with pytest.raises(RookeryError, match=f"HTTP {status}: no"):
             await call(met)
         assert len(server.of("tools/call")) == 1
@@ -334,7 +333,7 @@ async def test_closing_ends_the_calls_of_the_older_kind(http: HttpClient) -> Non
             if asked.what != "tools/call":
                 await super().say(asked, stream)
 
-    async with Scripted(Hangs()) as server, meeting(SseChannel(http, server.url), known="sse") as met:
+    async with Scripted(Hangs()) as server, meeting(SseTransport(http, server.url), known="sse") as met:
         calling = asyncio.create_task(call(met))
         await server.wait_for("tools/call")
         await soon(met.client.close())
@@ -343,7 +342,7 @@ async def test_closing_ends_the_calls_of_the_older_kind(http: HttpClient) -> Non
 
 
 async def test_a_channel_that_was_never_opened_can_be_closed(http: HttpClient) -> None:
-    for channel in (SseChannel(http, "http://127.0.0.1:1/"), HttpChannel(http, "http://127.0.0.1:1/"), odd()):
+    for channel in (SseTransport(http, "http://127.0.0.1:1/"), HttpTransport(http, "http://127.0.0.1:1/"), odd()):
         await soon(channel.close())
         assert channel.strays == 0
         assert channel.strays == 0

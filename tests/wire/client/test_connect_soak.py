@@ -1,4 +1,4 @@
-"""D14: a thousand connections of each kind, made and closed, leave nothing behind."""
+"""D14: many connections of each kind, made and closed, leave nothing behind."""
 
 import asyncio
 import gc
@@ -13,20 +13,20 @@ import psutil
 import pytest
 
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire.channel import Channel
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_sse import SseChannel
-from rookery.wire.client_stdio import Program, StdioChannel
-from rookery.wire.connect import Era
-from rookery.wire.http_client import HttpClient
+from rookery.system.process.spawn import Spawner
+from rookery.wire.client.connect import Era
+from rookery.wire.client.http import HttpTransport, SseTransport
+from rookery.wire.client.stdio import ServerProgram, StdioTransport
+from rookery.wire.client.transport import ClientTransport
+from rookery.wire.http_client.client import HttpClient
 from tests.support.clients import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
 from tests.support.requirements import requirement
+from tests.support.soak import repetitions, soak
 
 pytestmark = pytest.mark.anyio
 
-CYCLES = 1000
-A_ROUND = 200
+CYCLES = repetitions(200, 1000)
+A_ROUND = repetitions(40, 200)
 AT_ONCE = 8
 SECONDS = 240
 TABLE = 2 * 2**20
@@ -37,27 +37,27 @@ ANSWERS = [
     '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh"}}}',
     '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"1"}]}}',
 ]
-SHELL = Program("sh", ["/bin/sh", "-c", SCRIPT, *ANSWERS], Path("/"), {"PATH": os.environ["PATH"]})
+SHELL = ServerProgram("sh", ["/bin/sh", "-c", SCRIPT, *ANSWERS], Path("/"), {"PATH": os.environ["PATH"]})
 
 
-async def cycle(channel: Channel, known: Era, said: object) -> None:
+async def cycle(channel: ClientTransport, known: Era, said: object) -> None:
     async with meeting(channel, known=known) as met:
         assert text(await soon(met.client.call_tool("echo", {}))) == said
 
 
 async def over_stdio(count: int) -> None:
-    await repeat(count, lambda: cycle(StdioChannel(Spawner(new_id()), SHELL), "handshake", 1))
+    await repeat(count, lambda: cycle(StdioTransport(Spawner(new_id()), SHELL), "handshake", 1))
 
 
 async def over_http(count: int) -> None:
     async with HttpClient() as http, Scripted(Handshake()) as server:
-        await repeat(count, lambda: cycle(HttpChannel(http, server.url), "handshake", "done"))
+        await repeat(count, lambda: cycle(HttpTransport(http, server.url), "handshake", "done"))
         assert len(server.of("DELETE")) == count
 
 
 async def over_sse(count: int) -> None:
     async with HttpClient() as http, Scripted(OldServer()) as server:
-        await repeat(count, lambda: cycle(SseChannel(http, server.url), "sse", "old"))
+        await repeat(count, lambda: cycle(SseTransport(http, server.url), "sse", "old"))
         assert len(server.of("initialize")) == count
 
 
@@ -99,10 +99,11 @@ async def start_all_threads() -> None:
     await soon(asyncio.gather(*(asyncio.to_thread(together.wait, LIMIT) for _ in range(cap))))
 
 
+@soak
 @pytest.mark.timeout(SECONDS)
 @requirement("wire.client.survives")
 @pytest.mark.parametrize("way", [over_stdio, over_http, over_sse], ids=["stdio", "http", "sse"])
-async def test_d14_a_thousand_connections_leave_nothing_behind(
+async def test_d14_many_connections_leave_nothing_behind(
     way: Callable[[int], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)  # what is logged is kept until the end of the test
@@ -116,8 +117,9 @@ async def test_d14_a_thousand_connections_leave_nothing_behind(
     after = await settled(before)
     for kind in ("descriptors", "threads", "tasks"):
         assert after[kind] <= before[kind], (kind, before, after)
-    # Less than one thing for each connection, whether the collector knows it or not.
+    # Less than one thing for each connection, whether the collector knows it or not; of few connections less than
+    # five, as the interpreter keeps some hundreds for itself. One that is lost has more.
     for kind in ("objects", "blocks"):
-        assert after[kind] - before[kind] < CYCLES, (kind, before, after)
+        assert after[kind] - before[kind] < CYCLES * repetitions(5, 1), (kind, before, after)
     # In each thread's share of the heap the interpreter's table of strings, of 2 MB, may have been and be gone again.
     assert after["memory"] - before["memory"] < after["threads"] * 2 * TABLE, (before, after)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import WireError
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol.messages import WireError
 from tests.support.clients import Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
 from tests.support.requirements import requirement
 
@@ -61,7 +61,7 @@ async def test_a_lost_session_is_made_anew_and_the_call_arrives_once(kind: str, 
 
     handler = Handshake(on_call)
     handler.lost_as = LOST[kind]
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         await call(met, n=1)
         handler.forget()
         assert await asyncio.gather(*(call(met, n=n) for n in range(2, 12))) == ["done"] * 10
@@ -81,7 +81,7 @@ async def test_a_late_word_about_the_old_session_does_not_cost_the_new_one(http:
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         late = asyncio.create_task(call(met, late=True))
         await server.wait_for("tools/call")
         proper.forget()
@@ -97,7 +97,7 @@ async def test_a_notification_that_finds_the_session_lost_leaves_that_to_the_nex
     http: HttpClient,
 ) -> None:
     handler = Handshake()
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         handler.forget()
         await soon(met.client.notify("notifications/roots/list_changed", {}))
         assert await call(met) == "done"
@@ -107,14 +107,14 @@ async def test_a_notification_that_finds_the_session_lost_leaves_that_to_the_nex
 @requirement("wire.client.reconnect")
 async def test_a_server_that_forgets_every_session_is_asked_twice_and_no_more(http: HttpClient) -> None:
     handler = Handshake()
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         handler.lost_as = (404, b"")
 
         async def always(asked: Asked, out: Out) -> None:
             await out.answer(404)
 
         handler.on_call = always
-        await fails(met, "forgets every session")
+        await fails(met, "loses every new session")
         assert len(server.of("tools/call")) == 2
 
 
@@ -130,10 +130,10 @@ async def test_a_session_that_cannot_be_made_anew_is_a_typed_error_and_tried_aga
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         proper.forget()
         down.set()
-        await fails(met, "no new one: HTTP 404: starting")
+        await fails(met, "a new one could not be opened: HTTP 404: starting")
         down.clear()
         assert await call(met) == "done"
 
@@ -146,13 +146,13 @@ async def test_a_call_that_timed_out_is_not_repeated_because_its_cancellation_fi
 
     async def on_call(asked: Asked, out: Out) -> None:
         handler.forget()
-        (running,) = met.client.in_flight.running.values()
-        running.allow(0)
+        (running,) = met.client.in_flight.requests.values()
+        running.set_limit(0)
         await out.left()
 
     handler.on_call = on_call
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
-        with pytest.raises(RookeryError, match="execution time-out"):
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
+        with pytest.raises(RookeryError, match="execution timeout"):
             await call(met)
         await server.wait_for("notifications/cancelled")
         assert len(server.of("tools/call")) == 1
@@ -208,19 +208,19 @@ async def _redirect(asked: Asked, out: Out) -> None:
 TROUBLES: dict[str, tuple[Trouble, str]] = {
     "reset": (_reset, "reset"),
     "half a body": (_half_body, "reset"),
-    "truncated chunks": (_half_chunks, "before the answer was whole"),
-    "a stream without the answer": (_stream_without_answer, "ended before it was whole"),
-    "no HTTP": (_no_http, "not HTTP"),
+    "truncated chunks": (_half_chunks, "before the response was complete"),
+    "a stream without the answer": (_stream_without_answer, "ended before it was complete"),
+    "no HTTP": (_no_http, "not valid HTTP"),
     "502": (_status(502), "HTTP 502: trouble"),
     "503": (_status(503), "HTTP 503"),
     "429": (_status(429), "HTTP 429"),
     "401": (_status(401), "HTTP 401"),
     "400": (_status(400), "HTTP 400"),
-    "an HTML page": (_status(200, b"<html>hello", "text/html"), "no message"),
-    "an empty body": (_status(200, b""), "no message"),
-    "nothing but 202": (_status(202, b""), "ended before it was whole"),
-    "another id": (_other_id, "ended before it was whole"),
-    "redirect": (_redirect, "redirects are not followed; this one is to http://127.0.0.1:9/elsewhere"),
+    "an HTML page": (_status(200, b"<html>hello", "text/html"), "not a valid message"),
+    "an empty body": (_status(200, b""), "not a valid message"),
+    "nothing but 202": (_status(202, b""), "ended before it was complete"),
+    "another id": (_other_id, "ended before it was complete"),
+    "redirect": (_redirect, "redirects are not followed; the server redirects to http://127.0.0.1:9/elsewhere"),
 }
 
 
@@ -229,7 +229,7 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
 async def test_d20_trouble_in_a_call_is_told_and_the_call_is_not_repeated(kind: str, http: HttpClient) -> None:
     trouble, error = TROUBLES[kind]
     handler = Handshake(trouble)
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url, SECRET)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url, SECRET)) as met:
         await fails(met, error)
         assert len(server.of("tools/call")) == 1
         handler.on_call = None
@@ -247,7 +247,7 @@ async def test_d20_a_server_that_restarts_in_a_call_gets_it_once_and_a_new_sessi
     server = Scripted(handler)
     await server.start()
     try:
-        async with meeting(HttpChannel(http, server.url)) as met:
+        async with meeting(HttpTransport(http, server.url)) as met:
             calling = asyncio.create_task(call(met, n=1))
             await server.wait_for("tools/call")
             await server.stop()
@@ -278,13 +278,13 @@ async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(http: Htt
             await (everywhere if moved.is_set() else proper)(asked, out)
 
         async with Scripted(handler) as server:
-            async with meeting(HttpChannel(http, server.url, SECRET)) as met:
+            async with meeting(HttpTransport(http, server.url, SECRET)) as met:
                 moved.set()
                 await fails(met, "redirects are not followed")
                 await met.client.notify("notifications/x", {})
             assert server.asked[-1].what == "DELETE"
             with pytest.raises(RookeryError, match="redirects are not followed"):
-                async with meeting(HttpChannel(http, server.url, SECRET)):
+                async with meeting(HttpTransport(http, server.url, SECRET)):
                     pass
         assert thief.asked == []
 
@@ -311,7 +311,7 @@ async def test_an_answer_stream_that_breaks_off_is_taken_up_where_it_broke(http:
         await out.left()
 
     handler.on_call, handler.stream = on_call, resumed
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         assert await call(met) == "done"
         assert [one.headers.get("last-event-id") for one in server.of("GET")] == [None, "2"]
         assert len(server.of("tools/call")) == 1
@@ -330,8 +330,8 @@ async def test_a_broken_stream_that_cannot_be_taken_up_is_a_typed_error(status: 
 
     handler = Handshake(on_call)
     handler.stream = refuse
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
-        await fails(met, f"cannot be had again: HTTP {status}")
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
+        await fails(met, f"cannot be resumed: HTTP {status}")
         assert len(server.of("tools/call")) == 1
 
 
@@ -347,7 +347,7 @@ async def test_an_answer_stream_is_read_with_every_line_end_cut_at_every_byte(en
 
     async with (
         Scripted(Handshake(on_call)) as server,
-        meeting(HttpChannel(http, server.url), known="handshake") as met,
+        meeting(HttpTransport(http, server.url), known="handshake") as met,
     ):
         assert read(await soon(met.client.call_tool("echo", {})))["wide"] == "ü😀"
 
@@ -355,7 +355,7 @@ async def test_an_answer_stream_is_read_with_every_line_end_cut_at_every_byte(en
 async def test_questions_on_the_standing_stream_are_answered_and_it_is_re_made(
     http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.wire.client_http._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("rookery.wire.client.http._RETRY_SECONDS", 0.01)
     rounds: list[int] = []
 
     async def stream(asked: Asked, out: Out) -> None:
@@ -372,15 +372,15 @@ async def test_questions_on_the_standing_stream_are_answered_and_it_is_re_made(
 
     handler = Handshake()
     handler.stream = stream
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)):
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)):
         answers = [(await server.wait_for("answer", n)).message for n in (1, 2)]
         assert [one["id"] for one in answers] == ["q1", "q3"]
         assert answers[0]["result"]["roots"][0]["uri"] == "file:///here"
 
 
 async def test_a_body_beyond_all_measure_is_an_error(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.http_answer._BODY_BYTES", 2**20)
-    monkeypatch.setattr("rookery.wire.sse_parser._LONGEST", 2**20)
+    monkeypatch.setattr("rookery.wire.http_client.connection._BODY_BYTES", 2**20)
+    monkeypatch.setattr("rookery.wire.http_client.sse._LONGEST_EVENT", 2**20)
     handler = Handshake(_status(200, b"[" * 2**21, "application/json"))
 
     async def endless(asked: Asked, out: Out) -> None:
@@ -388,7 +388,7 @@ async def test_a_body_beyond_all_measure_is_an_error(http: HttpClient, monkeypat
         while True:
             await out.chunk(b"data: " + b"x" * 10_000 + b"\n")
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         await fails(met, "larger than 1048576 bytes")
         handler.on_call = endless
         await fails(met, "longer than 1048576 bytes")
@@ -405,8 +405,8 @@ async def test_a_server_that_hangs_delays_no_other(http: HttpClient) -> None:
     async with (
         Scripted(Handshake(never)) as stuck,
         Scripted(Handshake()) as server,
-        meeting(HttpChannel(http, stuck.url)) as one,
-        meeting(HttpChannel(http, server.url)) as other,
+        meeting(HttpTransport(http, stuck.url)) as one,
+        meeting(HttpTransport(http, server.url)) as other,
     ):
         hanging = [asyncio.create_task(call(one)) for _ in range(20)]
         await stuck.wait_for("tools/call", 20)
@@ -425,7 +425,7 @@ async def test_a_cancelled_call_of_a_handshake_server_is_told_to_it(http: HttpCl
         await out.left()
         left.set()
 
-    async with Scripted(Handshake(never)) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(Handshake(never)) as server, meeting(HttpTransport(http, server.url)) as met:
         calling = asyncio.create_task(call(met))
         number = (await server.wait_for("tools/call")).message["id"]
         calling.cancel()
@@ -439,7 +439,7 @@ async def test_an_error_answer_with_an_http_error_is_the_answer(http: HttpClient
     async def refuse(asked: Asked, out: Out) -> None:
         await out.json(asked.error(-32602, "no such tool", {"x": [1]}), 400)
 
-    async with Scripted(Handshake(refuse)) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(Handshake(refuse)) as server, meeting(HttpTransport(http, server.url)) as met:
         with pytest.raises(WireError, match="no such tool") as caught:
             await call(met)
         assert (caught.value.code, caught.value.data) == (-32602, {"x": [1]})

@@ -11,12 +11,19 @@ import pytest
 from msgspec import Raw
 
 from rookery.system.errors import RookeryError
-from rookery.wire import questions
-from rookery.wire.client import Timeouts
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import Params, WireError
-from rookery.wire.revisions import META, META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, META_SERVER, META_VERSION
+from rookery.wire.client import questions
+from rookery.wire.client.client import Timeouts
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol.messages import Params, WireError
+from rookery.wire.protocol.revisions import (
+    META,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_SERVER,
+    META_VERSION,
+)
 from tests.support.clients import (
     IDENTITY,
     LIMIT,
@@ -80,7 +87,7 @@ async def test_a_question_and_a_log_reach_the_listener_of_the_only_call_in_fligh
     async with meeting(odd(), known="handshake") as met:
         assert (await ask(met, ear, LOG, ROOTS))[0]["result"]["by"] == "one"
         assert (await ear.heard.wait_for("notifications/message"))["data"] == "a log"
-        assert (ear.asked, [one.method for one in met.heard.all], met.client.unplaced) == (["roots/list"], [], {})
+        assert (ear.asked, [one.method for one in met.heard.all], met.client.unassigned) == (["roots/list"], [], {})
 
 
 async def test_calls_of_one_and_the_same_client_share_what_is_not_named() -> None:
@@ -96,7 +103,7 @@ async def test_with_calls_of_several_clients_a_question_is_refused_a_log_dropped
         async with hanging(met, two):
             (refused,) = await ask(met, one, LOG, LOG, ROOTS)
             assert "several clients have calls in flight" in refused["error"]["message"]
-            assert met.client.unplaced == {"roots/list": 1, "notifications/message": 2}
+            assert met.client.unassigned == {"roots/list": 1, "notifications/message": 2}
             assert "notifications/message 2 times, roots/list 1 times" in met.client.diagnosis()
         assert not [*one.asked, *two.asked, *one.heard.all, *two.heard.all]
         assert "notifications/message" not in [heard.method for heard in met.heard.all]
@@ -143,7 +150,7 @@ async def test_a_listener_that_fails_neither_ends_the_reading_nor_leaves_the_ser
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(Ear):
-        def notified(self, message: Any) -> None:
+        def on_notification(self, message: Any) -> None:
             raise ValueError("broken")
 
     async def refuse(method: str, params: Params) -> dict[str, Any]:
@@ -154,7 +161,10 @@ async def test_a_listener_that_fails_neither_ends_the_reading_nor_leaves_the_ser
     async with meeting(odd(), known="handshake") as met:
         ear = Broken(answerer=refuse)
         found = await ask(met, ear, LOG, ROOTS, {"id": 2, "method": "elicitation/create"}, answers=2)
-        assert {one["id"]: one["error"]["message"] for one in found} == {"q": "not you", 2: "could not be answered"}
+        assert {one["id"]: one["error"]["message"] for one in found} == {
+            "q": "not you",
+            2: "the question could not be answered",
+        }
         assert [record.exc_info is not None for record in caplog.records] == [True, True]
         caplog.clear()
 
@@ -182,7 +192,7 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
 
     ear = Ear(answerer=think)
     async with meeting(odd(), known="handshake") as met:
-        running = met.client.in_flight.running
+        running = met.client.in_flight.requests
         async with hanging(met, Ear("one")):
             (other,) = running.values()
             asking = asyncio.create_task(ask(met, ear, ROOTS, {**ROOTS, "id": "r"}, answers=2))
@@ -212,12 +222,12 @@ async def test_a_question_that_nobody_answers_is_given_up_and_the_time_of_its_ca
         calling = asyncio.create_task(met.client.call_tool("hang", {}, Ear(answerer=never)))
         await met.heard.wait_for("notifications/begun")
         await say(met, ROOTS)
-        (running,) = met.client.in_flight.running.values()
+        (running,) = met.client.in_flight.requests.values()
         async with asyncio.timeout(LIMIT):
             while running.due == math.inf:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.001)
-        running.allow(0)
-        with pytest.raises(RookeryError, match="execution time-out"):
+        running.set_limit(0)
+        with pytest.raises(RookeryError, match="execution timeout"):
             await soon(calling)
 
 
@@ -234,7 +244,7 @@ async def test_a_call_without_a_listener_has_a_progress_token_too() -> None:
 async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "AT_ONCE", 3)
+    monkeypatch.setattr(questions, "MAX_QUESTIONS", 3)
     go = asyncio.Event()
 
     async def think(method: str, params: Params) -> dict[str, Any]:
@@ -248,7 +258,7 @@ async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dr
         assert text(await soon(met.client.call_tool("noise", noise, Ear(answerer=think)))) == "after the noise"
         refused = [await met.heard.wait_for("notifications/answered", count) for count in (1, 2, 3)]
         assert [(one["id"], "error" in one) for one in refused] == [(3, True), (4, True), (5, True)]
-        assert "more than 3 questions" in refused[0]["error"]["message"]
+        assert "more than 3 concurrent questions" in refused[0]["error"]["message"]
         go.set()
         answered = [await met.heard.wait_for("notifications/answered", count) for count in (4, 5, 6)]
         assert [(one["id"], "error" in one) for one in answered] == [(0, False), (1, False), (2, False)]
@@ -283,7 +293,7 @@ async def test_a_question_does_not_long_outlive_the_calls_that_it_may_have_been_
             assert "answer q" not in text(await soon(met.client.call_tool("told", {})))
         else:
             answered = await met.heard.wait_for("notifications/answered")
-            assert "the call for which roots/list was asked has ended" in answered["error"]["message"]
+            assert "the call that roots/list belongs to has ended" in answered["error"]["message"]
 
 
 # ---- over Streamable HTTP, where each call has a stream of its own
@@ -316,7 +326,7 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(http: Htt
             answered[asked.message["id"]].set()
         await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url), known="handshake") as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url), known="handshake") as met:
         ears = {name: Ear(name, named(name)) for name in ("one", "two")}
         calls = [met.client.call_tool("x", {"name": name}, ear) for name, ear in ears.items()]
         assert [text(result) for result in await soon(asyncio.gather(*calls))] == ["one", "two"]
@@ -327,7 +337,7 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(http: Htt
         for name, ear in ears.items():
             assert [one.method for one in ear.heard.all] == ["notifications/message", "notifications/seen"]
             assert read(ear.heard.all[0].params)["data"] == name
-        assert (met.heard.all, met.client.unplaced) == ([], {})
+        assert (met.heard.all, met.client.unassigned) == ([], {})
 
 
 async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(http: HttpClient) -> None:
@@ -343,7 +353,7 @@ async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(
 
     async with (
         Scripted(Handshake(on_call)) as server,
-        meeting(HttpChannel(http, server.url), known="handshake") as met,
+        meeting(HttpTransport(http, server.url), known="handshake") as met,
     ):
         assert text(await soon(met.client.call_tool("x", {}, Ear(answerer=never)))) == 1
         assert "has ended" in (await server.wait_for("answer")).message["error"]["message"]
@@ -365,14 +375,14 @@ async def modern(asked: Asked, out: Out) -> None:
 
 
 async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(http: HttpClient) -> None:
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
         given = read(await soon(met.client.call_tool("x", {}, Ear(answerer=named("one")))))["given"]
         assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
 
 
 async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(http: HttpClient) -> None:
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url), timeouts=limits) as met:
         with pytest.raises(WireError, match=r"roots/list was not answered within 0\.05 s"):
             await soon(met.client.call_tool("x", {}, Ear(answerer=never)))
 
@@ -380,7 +390,7 @@ async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(http: Ht
 async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_answered_later(
     http: HttpClient,
 ) -> None:
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
         ear = Ear()
         params = {"name": "x", "arguments": Raw(b"{}")}
         found = read(await soon(met.client.call("tools/call", params, ear, rounds=False)))
@@ -404,7 +414,7 @@ async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_p
     }
     written = b'{"traceparent": "00-1-2-00", "%blogLevel": "debug", "progressToken": "theirs"}' % META.encode()
     params: dict[str, Any] = {"name": Raw(b'"x"'), "_meta": Raw(written) if raw else meta}
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.call("tools/call", params, Ear(), rounds=False, capabilities={"sampling": {}}))
         asked = server.asked[-1]
         assert asked.headers["mcp-name"] == "x"
@@ -432,6 +442,6 @@ async def test_a_handshake_server_is_not_told_of_another_era() -> None:
 async def test_the_catalog_time_out_is_for_all_pages_together() -> None:
     limits = Timeouts(startup=LIMIT, catalog=0.02, execution=LIMIT)
     async with meeting(odd("--list", "endless"), timeouts=limits, known="handshake") as met:
-        with pytest.raises(Exception, match=r"tools/list: .*catalog time-out of 0\.02 s"):
+        with pytest.raises(Exception, match=r"tools/list: .*catalog timeout of 0\.02 s"):
             await soon(met.client.list_all("tools/list", "tools"))
         assert text(await soon(met.client.call_tool("told", {}))).count("tools/list") < 1000

@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client import Timeouts
-from rookery.wire.jsonrpc import Notification
+from rookery.wire.client.client import Timeouts
+from rookery.wire.protocol.messages import Notification
 from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.requirements import requirement
 
@@ -87,7 +87,7 @@ async def test_a_server_that_ends_at_the_modern_question_is_started_again_and_gr
 async def test_a_server_that_keeps_silent_at_the_modern_question_is_greeted_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.wire.connect._PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("rookery.wire.client.connect._PROBE_SECONDS", 0.5)
     async with meeting(odd("--discover", "silent")) as met:
         assert met.era == "handshake"
         assert await call(met, "echo", a=1) == {"a": 1}
@@ -127,7 +127,7 @@ async def test_c20_progress_that_comes_while_a_cancel_is_being_said_does_not_end
 ) -> None:
     async with meeting(odd()) as met:
         saying, go = asyncio.Event(), asyncio.Event()
-        send = met.client.channel.send
+        send = met.client.transport.send
 
         async def slowly(message: bytes, headers: Any) -> None:
             if b"notifications/cancelled" in message:
@@ -135,7 +135,7 @@ async def test_c20_progress_that_comes_while_a_cancel_is_being_said_does_not_end
                 await go.wait()
             await send(message, headers)
 
-        monkeypatch.setattr(met.client.channel, "send", slowly)
+        monkeypatch.setattr(met.client.transport, "send", slowly)
         calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear()))
         await met.heard.wait_for("notifications/begun")
         calling.cancel()
@@ -191,7 +191,7 @@ async def test_c20_a_question_that_the_server_takes_back_is_not_answered() -> No
         calling = asyncio.create_task(call(met, "ask", questions=questions, answers=1))
         await soon(begun.wait())
         assert [one["id"] for one in await soon(calling)] == [2]
-        met.client.heard(Notification("notifications/cancelled", Raw(b'{"requestId":1}')), None)
+        met.client.on_message(Notification("notifications/cancelled", Raw(b'{"requestId":1}')), None)
         await soon(ended.wait())
 
 
@@ -265,7 +265,7 @@ async def test_c21_an_answer_in_pieces_is_put_together() -> None:
 
 @requirement("wire.client.survives")
 async def test_c21_a_line_beyond_all_measure_ends_that_server_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.incoming._LONGEST_LINE", 2**20)
+    monkeypatch.setattr("rookery.wire.protocol.framing._LONGEST_LINE", 2**20)
     async with meeting(odd(), known="handshake") as met, meeting(odd(), known="handshake") as other:
         with pytest.raises(RookeryError, match="longer than 1048576 bytes"):
             await noise(met, b"x" * 8 * 2**20)
@@ -312,7 +312,7 @@ async def test_without_the_option_the_error_names_it() -> None:
 
 @requirement("wire.client.framing")
 async def test_a_server_that_answers_in_lines_with_the_option_on_is_named_too() -> None:
-    with pytest.raises(RookeryError, match='it answers in lines; take framing = "content-length" out'):
+    with pytest.raises(RookeryError, match='the server sends lines; remove framing = "content-length"'):
         async with meeting(odd("--banner", '{"jsonrpc":"2.0","method":"x"}', framing="content-length")):
             pass
 
@@ -371,15 +371,15 @@ async def test_what_is_said_in_one_turn_of_the_loop_while_others_wait_is_one_wri
 
 @requirement("wire.client.survives")
 async def test_a_server_that_closes_its_input_and_lives_on_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.client_stdio._LAST_WORDS_SECONDS", 0.1)
+    monkeypatch.setattr("rookery.wire.client.stdio._DRAIN_SECONDS", 0.1)
     async with meeting(odd(), known="handshake") as met:
         assert await call(met, "aloof") == "I do not listen any more"
         gone = asyncio.Event()
-        met.client.on_gone = lambda reason: gone.set()
+        met.client.on_lost = lambda reason: gone.set()
         with pytest.raises(RookeryError, match="closed its input"):
             await call(met, "echo")
         await soon(gone.wait())
-        assert met.client.gone == "it closed its input"
+        assert met.client.close_reason == "it closed its input"
 
 
 # ---- D21: a server that does not read
@@ -405,7 +405,7 @@ async def test_d21_a_server_that_stops_reading_is_given_up_and_delays_no_other()
 async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.wire.requester._CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr("rookery.wire.client.client._CANCEL_SECONDS", 0.1)
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.1)
     channel = odd()
     async with meeting(channel, known="handshake", timeouts=limits) as met:
@@ -422,7 +422,7 @@ async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pil
 
             monkeypatch.setattr(channel._child.stdin, "write", counted)
             for _ in range(3):
-                with pytest.raises(RookeryError, match="execution time-out"):
+                with pytest.raises(RookeryError, match="execution timeout"):
                     await soon(met.client.call_tool("echo", {"big": "x" * 3_000_000}))
             assert len(written) == 1
         finally:

@@ -12,13 +12,14 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire import revisions, watching
-from rookery.wire.client import Timeouts
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.client_stdio import StdioChannel
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import WireError
+from rookery.system.process.spawn import Spawner
+from rookery.wire.client import subscriptions
+from rookery.wire.client.client import Timeouts
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.client.stdio import StdioTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import WireError
 from tests.conformance.busy import WATCHED
 from tests.support.clients import (
     LIMIT,
@@ -66,9 +67,9 @@ def port() -> Iterator[int]:
 async def watched(way: str, port: int, http: HttpClient) -> AsyncGenerator[Met]:
     """The SDK's server, over its pipe or over HTTP."""
     if way == "stdio":
-        channel = StdioChannel(Spawner(new_id()), program("sdk_watched.py", "stdio"))
+        channel = StdioTransport(Spawner(new_id()), program("sdk_watched.py", "stdio"))
     else:
-        channel = HttpChannel(http, f"http://127.0.0.1:{port}/mcp")
+        channel = HttpTransport(http, f"http://127.0.0.1:{port}/mcp")
     async with meeting(channel) as met:
         assert met.era == "modern"
         yield met
@@ -110,7 +111,7 @@ async def test_a_subscription_is_nobodys_call(way: str, port: int, http: HttpCli
         params: dict[str, Any] = {"name": "log", "arguments": {}, "_meta": {revisions.META_LOG_LEVEL: "info"}}
         await soon(met.client.call("tools/call", params, ear))
         assert (await ear.heard.wait_for("notifications/message"))["data"] == "something happened"
-        assert (met.heard.all, met.client.unplaced) == ([], {})
+        assert (met.heard.all, met.client.unassigned) == ([], {})
 
 
 # ---- subscriptions that break, end, or never stand
@@ -159,9 +160,9 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
         pauses.append(failures)
         return 0.01
 
-    monkeypatch.setattr(watching, "pause", pause)
+    monkeypatch.setattr(subscriptions, "compute_backoff", pause)
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         assert met.heard.all == []
         for round_ in (1, 2):
@@ -183,7 +184,7 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
 async def test_a_subscription_ends_with_its_client(http: HttpClient) -> None:
     modern = Modern()
     async with Scripted(modern) as server:
-        async with meeting(HttpChannel(http, server.url)) as met:
+        async with meeting(HttpTransport(http, server.url)) as met:
             await soon(met.client.watch(set()))
             assert not modern.left.is_set()
         await soon(modern.left.wait())
@@ -191,7 +192,7 @@ async def test_a_subscription_ends_with_its_client(http: HttpClient) -> None:
 
 
 async def test_what_is_watched_already_is_not_asked_for_again(http: HttpClient) -> None:
-    async with Scripted(Modern()) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(Modern()) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(asyncio.gather(*(met.client.watch(set()) for _ in range(5))))
         assert len(server.of("subscriptions/listen")) == 1
 
@@ -200,14 +201,14 @@ async def test_what_is_watched_already_is_not_asked_for_again(http: HttpClient) 
 async def test_a_server_that_never_tells_of_changes_is_not_asked_to(
     capabilities: dict[str, Any], http: HttpClient
 ) -> None:
-    async with Scripted(Modern(capabilities)) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(Modern(capabilities)) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         assert server.whats() == ["server/discover"]
 
 
 async def test_a_subscription_that_is_refused_is_told_and_the_old_one_stays(http: HttpClient) -> None:
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.watch(set()))
         modern.refused = "too many"
         with pytest.raises(WireError, match="too many"):
@@ -224,8 +225,8 @@ async def test_a_subscription_that_is_never_acknowledged_is_given_up(http: HttpC
     modern = Modern()
     modern.silent = True
     limits = Timeouts(startup=LIMIT, catalog=0.2, execution=LIMIT)
-    async with Scripted(modern) as server, meeting(HttpChannel(http, server.url), timeouts=limits) as met:
-        with pytest.raises(RookeryError, match=r"not acknowledged within the catalog time-out of 0\.2 s"):
+    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url), timeouts=limits) as met:
+        with pytest.raises(RookeryError, match=r"not acknowledged within the catalog timeout of 0\.2 s"):
             await soon(met.client.watch(set()))
         await soon(modern.left.wait())
 
@@ -237,13 +238,13 @@ async def test_a_subscription_that_is_never_acknowledged_is_given_up(http: HttpC
 async def test_a_handshake_server_is_asked_for_each_resource(way: str, http: HttpClient) -> None:
     async with a_place() as place:
         if way == "stdio":
-            root = Path(__file__).parents[2]
+            root = Path(__file__).parents[3]
             made = program("odd_server.py")
             object.__setattr__(made, "argv", [sys.executable, "-m", "tests.conformance.serve_stdio"])
             object.__setattr__(made, "cwd", root)
-            channel = StdioChannel(Spawner(new_id()), made)
+            channel = StdioTransport(Spawner(new_id()), made)
         else:
-            channel = HttpChannel(http, place.url("http"))
+            channel = HttpTransport(http, place.url("http"))
         async with meeting(channel, known="handshake") as met:
             await soon(met.client.watch({WATCHED, "test://static-text"}))
             await soon(met.client.call_tool("touch", {}))
@@ -260,7 +261,7 @@ async def test_a_new_session_is_told_what_is_watched_and_everything_counts_as_ch
 ) -> None:
     handler = Handshake()
     handler.capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.watch({"note://one"}))
         handler.forget()
         await soon(met.client.call_tool("echo", {}))
@@ -277,7 +278,7 @@ async def test_a_resource_that_cannot_be_watched_does_not_keep_others_from_it(ht
 
     handler = Handshake(on_call)
     handler.capabilities = {"resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
         await soon(met.client.watch({"note://bad", "note://good"}))
         await soon(met.client.watch({"note://good"}))
         await soon(met.client.watch(set()))

@@ -3,11 +3,21 @@
 import itertools
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire.gate import OWNER, Principal, Tokens, socket_judge, tcp_judge
+from rookery.wire.http.auth import (
+    ANYBODY,
+    LOOPBACK,
+    OWNER,
+    Principal,
+    Refusal,
+    Tokens,
+    make_socket_authenticator,
+    make_tcp_authenticator,
+)
 from tests.support.requirements import requirement
 from tests.support.wire import Answer, Site, reply, request, serving
 
@@ -15,6 +25,7 @@ pytestmark = pytest.mark.anyio
 
 TOKEN = "s3cret-token"
 BEARER = f"Authorization: Bearer {TOKEN}"
+OF_WORKSPACE, WORKSPACE = "of-a-workspace", Principal("workspace", workspace=Path("/app/.git/worktrees/fix"))
 ROUTES = ["/", "/api/health", "/api/events", "/mcp", "/nowhere"]
 
 
@@ -42,16 +53,17 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(*, require_token: bool = True) -> AsyncGenerator[Guarded]:
+async def guarded(*, tokenless: Principal | None = None) -> AsyncGenerator[Guarded]:
     tokens = Tokens()
     tokens.add(TOKEN, OWNER)
+    tokens.add(OF_WORKSPACE, WORKSPACE)
     passed: list[tuple[str, str, Principal]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         passed.append((scope["method"], scope["path"], scope["state"]["principal"]))
         await reply(send, b"in")
 
-    async with serving(app, judge_of=lambda port: tcp_judge(port, tokens, require_token=require_token)) as site:
+    async with serving(app, judge_of=lambda port: make_tcp_authenticator(port, tokens, tokenless=tokenless)) as site:
         made = Guarded(site)
         made.passed = passed
         yield made
@@ -347,15 +359,52 @@ async def test_json_of_any_spelling_passes_and_so_does_no_body_at_all(method: st
 
 @requirement("house.auth.loopback")
 async def test_without_tokens_host_origin_and_content_are_still_judged() -> None:
-    async with guarded(require_token=False) as gate:
-        assert (await gate.ask("GET", "/api/status")).status == 200
-        assert (await gate.ask("GET", "/api/status", "Authorization: Bearer whatever")).status == 200
-        assert [who for _, _, who in gate.passed] == [OWNER, OWNER]
-        assert (await gate.send("GET", "/api/status", "Host: evil.test")).status == 421
-        assert (await gate.ask("GET", "/api/status", "Origin: null")).status == 403
+    async with guarded(tokenless=LOOPBACK) as gate:
+        assert (await gate.ask("GET", "/mcp")).status == 200
+        assert [who for _, _, who in gate.passed] == [LOOPBACK]
+        assert (await gate.send("GET", "/mcp", "Host: evil.test")).status == 421
+        assert (await gate.ask("GET", "/mcp", "Origin: null")).status == 403
         plain = ["Content-Type: text/plain", "Content-Length: 2"]
-        assert (await gate.ask("POST", "/api/status", *plain, body=b"{}")).status == 415
+        assert (await gate.ask("POST", "/mcp", *plain, body=b"{}")).status == 415
+        assert len(gate.passed) == 1
+
+
+@requirement("house.auth.loopback-agents")
+async def test_a_token_counts_also_where_none_is_needed() -> None:
+    async with guarded(tokenless=LOOPBACK) as gate:
+        assert (await gate.ask("GET", "/api/status", BEARER)).status == 200
+        assert (await gate.ask("GET", "/mcp", f"Authorization: Bearer {OF_WORKSPACE}")).status == 200
+        assert [who for _, _, who in gate.passed] == [OWNER, WORKSPACE]
+        assert (await gate.ask("GET", "/api/status", f"Authorization: Bearer {OF_WORKSPACE}")).status == 403
+        for wrong in ("Bearer rk_garbage", "Bearer", "", f"Basic {TOKEN}"):
+            assert (await gate.ask("GET", "/mcp", f"Authorization: {wrong}")).status == 401, wrong
         assert len(gate.passed) == 2
+
+
+@requirement("house.auth.loopback-agents")
+@pytest.mark.parametrize("path", ["/api/status", "/api/mcp", "/metrics", "/socket.io/", "/", "/api/health/", "/wx/mcp"])
+async def test_without_a_token_only_the_endpoints_of_mcp_are_open(path: str) -> None:
+    async with guarded(tokenless=LOOPBACK) as gate:
+        for method in ("GET", "POST", "DELETE"):
+            assert (await gate.ask(method, path)).status == 401
+        for open_ in ("/mcp", "/sse", "/ws", "/w/app/fix/mcp"):
+            assert (await gate.ask("GET", open_)).status == 200
+        assert {who for _, _, who in gate.passed} == {LOOPBACK}
+
+
+@requirement("house.auth.cross-site")
+@pytest.mark.parametrize("tokenless", [None, LOOPBACK], ids=["token", "loopback"])
+async def test_a_get_that_another_site_is_behind_is_refused(tokenless: Principal | None) -> None:
+    async with guarded(tokenless=tokenless) as gate:
+        for site in ("cross-site", "same-site", "CROSS-SITE", "unheard-of", ""):
+            for path in ("/mcp", "/sse", "/w/app/fix/mcp", "/api/health"):
+                answer = await gate.ask("GET", path, BEARER, f"Sec-Fetch-Site: {site}")
+                assert (answer.status, answer.code) == (403, "foreign-origin"), (site, path)
+        assert gate.passed == []
+        for site in ("same-origin", "none"):
+            assert (await gate.ask("GET", "/mcp", BEARER, f"Sec-Fetch-Site: {site}")).status == 200
+        twice = ["Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site"]
+        assert (await gate.ask("GET", "/mcp", BEARER, *twice)).status == 403
 
 
 async def test_host_is_judged_before_origin_before_content_before_token() -> None:
@@ -381,10 +430,25 @@ async def test_a_refusal_ends_its_connection_and_touches_no_other() -> None:
 
 def test_on_the_unix_socket_the_content_type_is_all_that_is_judged() -> None:
     for headers in ([], [(b"host", b"evil.test")], [(b"origin", b"null")], [(b"authorization", b"Bearer wrong")]):
-        who = socket_judge("GET", "/api/status", headers)
+        who = make_socket_authenticator()("GET", "/api/status", headers)
         assert isinstance(who, Principal)
         assert who.kind == "owner"
         assert who.local
-    refused = socket_judge("POST", "/", [(b"content-type", b"text/plain"), (b"content-length", b"2")])
+    refused = make_socket_authenticator()("POST", "/", [(b"content-type", b"text/plain"), (b"content-length", b"2")])
     assert not isinstance(refused, Principal)
     assert refused.status == 415
+
+
+@requirement("ws.agent.principal")
+@pytest.mark.parametrize("path", [*ROUTES, "/mcp", "/sse", "/ws", "/w/app/fix/mcp", "/socket.io/", "/metrics"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+async def test_on_the_unix_socket_a_workspace_opens_what_its_token_opens_on_a_port(method: str, path: str) -> None:
+    async with guarded() as gate:
+        answer = await gate.ask(method, path, f"Authorization: Bearer {OF_WORKSPACE}")
+        found = make_socket_authenticator(WORKSPACE)(method, path, [])
+        if answer.status == 200:
+            assert found == gate.passed[0][2]
+        else:
+            assert isinstance(found, Refusal) and found.status == answer.status
+    nobody = make_socket_authenticator(ANYBODY)(method, path, [])
+    assert nobody is ANYBODY if (method, path) == ("GET", "/api/health") else isinstance(nobody, Refusal)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire.door import Limits
+from rookery.wire.http.pool import HttpLimits
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, Answer, body_of, echo, reply, request, serving, soon
 
@@ -94,7 +94,7 @@ async def test_a_stream_goes_in_chunks_and_to_http_1_0_until_the_close() -> None
 
 @requirement("house.limits.requests")
 async def test_an_idle_connection_is_closed_after_its_time_and_not_before_an_answer() -> None:
-    async with serving(app := Gated(), Limits(keep_alive_seconds=0.1)) as site:
+    async with serving(app := Gated(), HttpLimits(keep_alive_seconds=0.1)) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"))
         await soon(app.reached.wait())
@@ -107,7 +107,7 @@ async def test_an_idle_connection_is_closed_after_its_time_and_not_before_an_ans
 
 
 async def test_a_stray_line_end_between_requests_begins_no_request() -> None:
-    async with serving(echo, Limits(header_seconds=0.5, keep_alive_seconds=LIMIT)) as site:
+    async with serving(echo, HttpLimits(header_seconds=0.5, keep_alive_seconds=LIMIT)) as site:
         client, front = await site.fronted()
         await client.ask(request())
         front.data_received(b"\r\n\r\n")
@@ -380,7 +380,7 @@ async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
 
 async def test_a_refusal_waits_for_the_answers_before_it() -> None:
     """Or else the client takes it for the answer to its first request."""
-    async with serving(app := Gated(), Limits(body_bytes=100)) as site:
+    async with serving(app := Gated(), HttpLimits(body_bytes=100)) as site:
         for last, status in ((request("POST", "/b", body=b"x" * 101), 413), (request("GET", "*"), 400)):
             client = await site.client()
             app.reached.clear()

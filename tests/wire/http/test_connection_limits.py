@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire.door import Limits
-from rookery.wire.front import REFUSED
+from rookery.wire.http.connection import REFUSED_TOTAL
+from rookery.wire.http.pool import HttpLimits
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, Client, Site, body_of, reply, request, room_for, serving, soon
 
@@ -76,7 +76,7 @@ async def served(site: Site) -> None:
 
 async def test_a10_five_hundred_slow_clients_end_while_others_are_served() -> None:
     room_for(1500)
-    async with serving(App(), Limits(header_seconds=1.0)) as site:
+    async with serving(App(), HttpLimits(header_seconds=1.0)) as site:
         slow = [await site.client() for _ in range(500)]
         ended = [asyncio.ensure_future(client.rest()) for client in slow]
         text = b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 10_000
@@ -99,14 +99,14 @@ async def test_a10_five_hundred_slow_clients_end_while_others_are_served() -> No
 
 
 async def test_a10_a_client_that_says_nothing_at_all_is_let_go() -> None:
-    async with serving(App(), Limits(header_seconds=0.05)) as site:
+    async with serving(App(), HttpLimits(header_seconds=0.05)) as site:
         client = await site.client()
         assert (await client.answer()).code == "head-time"
         assert await client.rest() == b""
 
 
 async def test_a10_a_slow_body_is_refused_and_its_app_told() -> None:
-    async with serving(app := App(), Limits(body_seconds=0.2)) as site:
+    async with serving(app := App(), HttpLimits(body_seconds=0.2)) as site:
         client = await site.client()
         await client.send(request("POST", "/", JSON, "Content-Length: 100"), b"{")
         answer = await client.answer()
@@ -117,7 +117,7 @@ async def test_a10_a_slow_body_is_refused_and_its_app_told() -> None:
 
 
 async def test_a_body_that_the_app_does_not_take_is_not_called_slow() -> None:
-    async with serving(app := App(), Limits(body_seconds=0.5)) as site:
+    async with serving(app := App(), HttpLimits(body_seconds=0.5)) as site:
         client, front = await site.fronted()
         await client.send(request("GET", "/wait"))
         await soon(app.reached.wait())
@@ -132,7 +132,7 @@ async def test_a_body_that_the_app_does_not_take_is_not_called_slow() -> None:
 
 
 async def test_a_refused_body_takes_no_answer_from_the_request_before_it() -> None:
-    async with serving(app := App(), Limits(body_seconds=0.05)) as site:
+    async with serving(app := App(), HttpLimits(body_seconds=0.05)) as site:
         client = await site.client()
         await client.send(request("GET", "/wait"), request("POST", "/slow", JSON, "Content-Length: 100"))
         await soon(app.reached.wait())
@@ -159,7 +159,7 @@ async def test_an_endless_head_is_refused_and_cut_off(piece: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"GET /%b HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nX: %b\r\n\r\n"])
 async def test_a_head_over_the_limit_is_refused_also_in_one_piece(line: bytes) -> None:
-    async with serving(app := App(), Limits(header_bytes=1000)) as site:
+    async with serving(app := App(), HttpLimits(header_bytes=1000)) as site:
         assert (await site.ask(line % (b"x" * 900))).status == 200
         for size in (1001, 20_000):
             answer = await site.ask(line % (b"x" * size))
@@ -175,7 +175,7 @@ async def test_an_endless_head_behind_a_running_answer_is_bounded_too() -> None:
 
 
 async def test_the_head_of_a_pipelined_request_may_follow_a_large_body() -> None:
-    async with serving(App(), Limits(header_bytes=1000)) as site:
+    async with serving(App(), HttpLimits(header_bytes=1000)) as site:
         client, front = await site.fronted()
         front.data_received(request("POST", "/a", body=b"x" * 5000) + b"GET /b HTTP/1.1\r\n")
         front.data_received(b"X: " + b"y" * 500 + b"\r\n\r\n")
@@ -190,17 +190,19 @@ async def test_endless_trailers_are_refused_and_cut_off(piece: bytes) -> None:
         await served(site)
 
 
+@requirement("wire.limits.messages")
 async def test_a_huge_announced_body_is_refused_before_any_of_it_is_read() -> None:
-    async with serving(app := App(), Limits(body_bytes=1000)) as site:
+    async with serving(app := App(), HttpLimits(body_bytes=1000)) as site:
         for size in (1001, 2**40, 2**63):
             answer = await site.ask(request("POST", "/", JSON, f"Content-Length: {size}", "Expect: 100-continue"))
             assert (answer.status, answer.code) == (413, "body-too-large")
+            assert "larger than 1000 bytes" in answer.json()["error"]["message"]
         assert app.paths == []
         assert (await site.ask(request("POST", "/", body=b"x" * 1000))).status == 200
 
 
 async def test_a_chunked_body_over_the_limit_is_refused_when_it_passes_it() -> None:
-    async with serving(app := App(), Limits(body_bytes=1000)) as site:
+    async with serving(app := App(), HttpLimits(body_bytes=1000)) as site:
         fits = request("POST", "/", JSON, CHUNKED) + b"1f4\r\n%b\r\n" % (b"x" * 500) * 2
         assert (await site.ask(fits, b"0\r\n\r\n")).status == 200
         client = await site.client()
@@ -214,12 +216,12 @@ async def test_a_chunked_body_over_the_limit_is_refused_when_it_passes_it() -> N
 
 
 async def test_a_body_that_goes_on_after_a_refusal_is_cut_off_and_the_answer_still_read() -> None:
-    async with serving(App(), Limits(body_bytes=1000)) as site:
-        before = REFUSED.value("body-after-refusal")
+    async with serving(App(), HttpLimits(body_bytes=1000)) as site:
+        before = REFUSED_TOTAL.value("body-after-refusal")
         opening = request("POST", "/", JSON, f"Content-Length: {200 * MEGABYTE}")
         assert (await flood(site, opening, b"x" * 10_000)).startswith(b"HTTP/1.1 413 ")
         await site.connections.reach(0)
-        assert REFUSED.value("body-after-refusal") == before + 1
+        assert REFUSED_TOTAL.value("body-after-refusal") == before + 1
         await served(site)
 
 
@@ -228,7 +230,7 @@ async def test_a_body_that_goes_on_after_a_refusal_is_cut_off_and_the_answer_sti
 
 @pytest.mark.parametrize("path", ["/much", "/big"])
 async def test_a13_a_client_that_stops_reading_is_cut_off_and_others_are_served(path: str) -> None:
-    async with serving(app := App(), Limits(write_seconds=0.3)) as site:
+    async with serving(app := App(), HttpLimits(write_seconds=0.3)) as site:
         client = await site.client(receive_bytes=4096)
         asking = request("GET", path) * (1 if path == "/much" else 30)
         await client.send(asking)
@@ -256,7 +258,7 @@ async def test_answers_that_nobody_takes_do_not_pile_up() -> None:
 @pytest.mark.parametrize("then", ["idle", "close", "half-close"])
 async def test_an_answer_that_is_never_read_does_not_hold_its_connection(then: str) -> None:
     """Not even one so small that the transport would not complain."""
-    async with serving(app := App(), Limits(keep_alive_seconds=0.1, write_seconds=0.1)) as site:
+    async with serving(app := App(), HttpLimits(keep_alive_seconds=0.1, write_seconds=0.1)) as site:
         client = await site.client(receive_bytes=4096)
         await site.connections.reach(1)
         front = site.connections.only()
@@ -281,7 +283,7 @@ async def proven(site: Site, path: str = "/proven") -> Client:
 
 
 async def test_the_oldest_that_has_not_proven_itself_makes_room() -> None:
-    async with serving(App(), Limits(connections=3)) as site:
+    async with serving(App(), HttpLimits(connections=3)) as site:
         owner = await proven(site)
         silent = [await site.client() for _ in range(2)]
         await site.connections.reach(3)
@@ -293,7 +295,7 @@ async def test_the_oldest_that_has_not_proven_itself_makes_room() -> None:
 
 
 async def test_whoever_asked_only_what_is_open_to_all_makes_room() -> None:
-    async with serving(App(), Limits(connections=3)) as site:
+    async with serving(App(), HttpLimits(connections=3)) as site:
         owner = await proven(site)
         anybody = [await proven(site, "/anybody") for _ in range(2)]
         await proven(site)
@@ -302,7 +304,7 @@ async def test_whoever_asked_only_what_is_open_to_all_makes_room() -> None:
 
 
 async def test_when_all_are_proven_newcomers_get_503_however_many_they_are() -> None:
-    async with serving(App(), Limits(connections=3)) as site:
+    async with serving(App(), HttpLimits(connections=3)) as site:
         owners = [await proven(site) for _ in range(3)]
         late = [await site.client() for _ in range(10)]
         answers = [await client.rest() for client in late]
@@ -318,22 +320,22 @@ async def test_when_all_are_proven_newcomers_get_503_however_many_they_are() -> 
 
 
 async def test_a_burst_of_newcomers_pushes_out_as_many_as_it_brings() -> None:
-    async with serving(App(), Limits(connections=10)) as site:
+    async with serving(App(), HttpLimits(connections=10)) as site:
         for _ in range(3):
             await asyncio.gather(*(site.client() for _ in range(50)))
         await site.connections.reach(10)
         await served(site)
         assert len(site.connections) <= 11
-        assert len(site.door.unproven) <= 10
+        assert len(site.door.unauthenticated) <= 10
 
 
 async def test_refused_clients_that_hang_on_hold_no_place() -> None:
-    async with serving(App(), Limits(connections=5)) as site:
+    async with serving(App(), HttpLimits(connections=5)) as site:
         for _ in range(20):
             refused = await site.client()
             assert (await refused.ask(b"GET * HTTP/1.1\r\n\r\n")).status == 400
         assert len(site.connections) <= 11
-        assert len(site.door.leaving) <= 6
+        assert len(site.door.closing_connections) <= 6
         owners = [await proven(site) for _ in range(5)]
         for owner in owners:
             assert (await owner.ask(request())).status == 200
@@ -371,7 +373,7 @@ async def test_a12_no_bytes_at_all_harm_the_door(fragments: list[bytes], cuts: l
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     data = b"".join(fragments)
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    limits = Limits(header_bytes=1000, body_bytes=2000)
+    limits = HttpLimits(header_bytes=1000, body_bytes=2000)
     async with serving(app := App(), limits) as site:
         client, front = await site.fronted()
         for start, end in itertools.pairwise(places):

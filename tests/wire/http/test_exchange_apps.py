@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from rookery.wire.exchange import REQUESTS
+from rookery.wire.http.exchange import REQUESTS_TOTAL
 from tests.support.wire import body_of, reply, request, serving, soon
 
 pytestmark = pytest.mark.anyio
@@ -41,14 +41,14 @@ async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> bool:
     """The answer is a whole 500, nothing of what was meant is in it, and the log tells why."""
     async with serving(App(act)) as site:
         client = await site.client()
-        before = REQUESTS.value("200"), REQUESTS.value("500")
+        before = REQUESTS_TOTAL.value("200"), REQUESTS_TOTAL.value("500")
         with log.at_level(logging.ERROR, "rookery.http"):
             answer = await client.ask(request("GET", "/bad"))
         assert (answer.status, answer.code) == (500, "internal-error")
         assert list(answer.headers) == ["content-type", "content-length", "connection"]
         assert not answer.kept
         assert await client.rest() == b""
-        assert (REQUESTS.value("200"), REQUESTS.value("500")) == (before[0], before[1] + 1)
+        assert (REQUESTS_TOTAL.value("200"), REQUESTS_TOTAL.value("500")) == (before[0], before[1] + 1)
         assert [record.getMessage() for record in log.records] == ["GET /bad failed"]
         return (await site.ask(request("GET", "/good"))).body == b"/good"
 
@@ -217,7 +217,7 @@ async def test_an_app_that_goes_on_sending_after_the_end_adds_nothing(caplog: py
         client = await site.client()
         assert (await client.ask(request("GET", "/bad"), request("GET", "/b"))).body == b"whole"
         assert (await client.answer()).body == b"/b"
-        assert "out of turn" in caplog.text
+        assert "unexpected http.response.body" in caplog.text
 
 
 # ---- bodies that are not read
@@ -269,19 +269,19 @@ async def test_an_app_that_reads_late_holds_the_sender_back_and_gets_every_byte(
 
     async with serving(App(act)) as site:
         client, front = await site.fronted()
-        want = front.want_body
+        want = front.set_reading
 
         def want_body(wanted: bool) -> None:
             want(wanted)
             if not wanted:
                 held.set()
 
-        monkeypatch.setattr(front, "want_body", want_body)
+        monkeypatch.setattr(front, "set_reading", want_body)
         client.writer.write(request("POST", "/bad", "Content-Type: application/json", f"Content-Length: {size}"))
         client.writer.write(b"x" * size)
         await soon(held.wait())
-        assert front._reading is not None
-        assert len(front._reading._body) < 1_000_000
+        assert front._incoming is not None
+        assert len(front._incoming._body) < 1_000_000
         reading.set()
         await soon(client.writer.drain())
         assert (await client.answer()).body == b"%d" % size

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, strategies as st
 from starlette.types import Scope
 
-from rookery.wire.door import Limits
-from rookery.wire.front import Front
-from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.head import Head
-from rookery.wire.repeated import Repeated, learned
+from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
+from rookery.wire.http.connection import HttpServerConnection
+from rookery.wire.http.head import RequestHead
+from rookery.wire.http.head_cache import RepeatedHead, make_repeated_head
+from rookery.wire.http.pool import HttpLimits
 from tests.support.wire import Client, echo, request, serving, soon
 
 pytestmark = pytest.mark.anyio
@@ -25,13 +25,13 @@ _SIX = b'{"a":1'
 def repeats(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """The bodies of requests that were not parsed."""
     seen: list[bytes] = []
-    repeat = Front._repeat
+    repeat = HttpServerConnection._handle_repeated
 
-    def noted(self: Front, known: Repeated, body: bytes) -> None:
+    def noted(self: HttpServerConnection, known: RepeatedHead, body: bytes) -> None:
         seen.append(body)
         repeat(self, known, body)
 
-    monkeypatch.setattr(Front, "_repeat", noted)
+    monkeypatch.setattr(HttpServerConnection, "_handle_repeated", noted)
     yield seen
 
 
@@ -39,7 +39,7 @@ def scope_of(data: bytes, **more: Any) -> Scope:
     """What the parser makes of a request."""
     lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")
     pairs = [line.partition(b":")[::2] for line in lines[1:]]
-    head = Head([(name.lower(), value.strip()) for name, value in pairs])
+    head = RequestHead([(name.lower(), value.strip()) for name, value in pairs])
     method, path, version = lines[0].decode().split(" ")
     return {"method": method, "path": path, "http_version": version.removeprefix("HTTP/"), "headers": head, **more}
 
@@ -85,7 +85,7 @@ async def test_a_repeated_request_may_come_in_pieces_or_with_the_next_one(repeat
 async def test_a_token_that_counts_no_more_is_refused_on_a_connection_that_it_opened(repeats: list[bytes]) -> None:
     tokens = Tokens()
     tokens.add("one", OWNER)
-    async with serving(echo, judge_of=lambda port: tcp_judge(port, tokens)) as site:
+    async with serving(echo, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
         client = await site.client()
         data = request("POST", "/a", "Authorization: Bearer one", body=_SIX)
         data = data.replace(b"Host: here", b"Host: 127.0.0.1:%d" % site.port)
@@ -96,7 +96,7 @@ async def test_a_token_that_counts_no_more_is_refused_on_a_connection_that_it_op
 
 
 async def test_a_body_that_is_too_large_is_refused_however_often_its_head_was_heard(repeats: list[bytes]) -> None:
-    async with serving(echo, Limits(body_bytes=2000)) as site:
+    async with serving(echo, HttpLimits(body_bytes=2000)) as site:
         client = await site.client()
         assert (await client.ask(request("POST", "/a", body=_SIX))).status == 200
         assert (await client.ask(request("POST", "/a", body=b"1" * 2001))).status == 413
@@ -115,32 +115,32 @@ async def test_a_body_that_is_too_large_is_refused_however_often_its_head_was_he
 )
 def test_what_asks_for_more_than_to_be_read_is_parsed_each_time(method: str, header: str) -> None:
     data = request(method, "/a", header, body=_SIX)
-    assert learned(data, scope_of(data), len(data)) is None
+    assert make_repeated_head(data, scope_of(data), len(data)) is None
 
 
 def test_a_request_is_learned_only_from_all_of_it_and_nothing_else() -> None:
     data = request("POST", "/a", body=_SIX)
-    assert learned(data, scope_of(data), len(data)) is not None
-    assert learned(data[:-1], scope_of(data), len(data[:-1])) is None
-    assert learned(data + b"G", scope_of(data), len(data + b"G")) is None
+    assert make_repeated_head(data, scope_of(data), len(data)) is not None
+    assert make_repeated_head(data[:-1], scope_of(data), len(data[:-1])) is None
+    assert make_repeated_head(data + b"G", scope_of(data), len(data + b"G")) is None
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.integers(-3, 3))
 def test_only_a_whole_request_with_that_head_has_a_body(before: bytes, body: bytes, off: int) -> None:
     first = request("POST", "/a", body=b"{}")
-    known = learned(first, scope_of(first), len(first))
+    known = make_repeated_head(first, scope_of(first), len(first))
     assert known is not None
     data = request("POST", "/a", body=body)
-    assert known.body_of(data) == body
+    assert known.match_body(data) == body
     assert ("content-length", str(len(body))) in [(a.decode(), b.decode()) for a, b in known.head]
-    assert known.body_of(data + b"G") is None and known.body_of(data[:-1]) is None
+    assert known.match_body(data + b"G") is None and known.match_body(data[:-1]) is None
     if before:
-        assert known.body_of(before + data) is None
+        assert known.match_body(before + data) is None
     if off:
         other = data.replace(b"Length: %d" % len(body), b"Length: %d" % max(0, len(body) + off))
-        assert known.body_of(other) in (None, body if other == data else None)
+        assert known.match_body(other) in (None, body if other == data else None)
     for sign in (b"+", b"-", b" ", b"0x", b"_"):
-        assert known.body_of(data.replace(b"Length: ", b"Length: " + sign)) is None
+        assert known.match_body(data.replace(b"Length: ", b"Length: " + sign)) is None
 
 
 async def test_the_scope_of_a_repeated_request_is_its_own(repeats: list[bytes]) -> None:
@@ -163,13 +163,13 @@ async def test_the_end_of_a_request_is_not_taken_for_a_whole_one(
     repeats: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever stands in a header, on its own it is what it says."""
-    begun, on_url = asyncio.Event(), Front.on_url
+    begun, on_url = asyncio.Event(), HttpServerConnection.on_url
 
-    def noted(self: Front, url: bytes) -> None:
+    def noted(self: HttpServerConnection, url: bytes) -> None:
         begun.set()
         on_url(self, url)
 
-    monkeypatch.setattr(Front, "on_url", noted)
+    monkeypatch.setattr(HttpServerConnection, "on_url", noted)
     async with serving(echo) as site:
         inner = request("POST", "/inner", "X-Tag: y", body=b"{}")
         outer = request("POST", "/outer", "X-Tag: y", body=b"{}").partition(b"Content-Length")[0] + b"X-Inner: "

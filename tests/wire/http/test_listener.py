@@ -16,11 +16,29 @@ import psutil
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire import listener as module
-from rookery.wire.door import Limits
-from rookery.wire.front import REFUSED
-from rookery.wire.gate import Tokens, socket_judge, tcp_judge
-from rookery.wire.listener import LOOPBACK, Listener, bind_port, bind_unix, peer_uid, port_taken, socket_path
+from rookery.wire.http import listener as module
+from rookery.wire.http.auth import (
+    ANYBODY,
+    OWNER,
+    Authenticate,
+    PeerProcess,
+    Principal,
+    Refusal,
+    Tokens,
+    make_socket_authenticator,
+    make_tcp_authenticator,
+)
+from rookery.wire.http.connection import REFUSED_TOTAL
+from rookery.wire.http.listener import (
+    LOOPBACK_ADDRESS,
+    Listener,
+    bind_port,
+    bind_unix,
+    choose_socket_path,
+    make_port_taken_error,
+    read_peer_uid,
+)
+from rookery.wire.http.pool import HttpLimits
 from tests.support import wire as support
 from tests.support.requirements import requirement
 from tests.support.wire import body_of, echo, reply, request, serving, soon
@@ -63,7 +81,7 @@ def test_a_port_is_ours_as_soon_as_it_is_bound() -> None:
     made = bind_port(0)
     assert made is not None
     with made:
-        assert made.getsockname()[0] == LOOPBACK
+        assert made.getsockname()[0] == LOOPBACK_ADDRESS
         assert not made.getblocking()
         with socket.create_connection(made.getsockname(), timeout=10):
             pass  # the kernel lets clients in before anybody serves them
@@ -76,7 +94,7 @@ def test_a09_a_taken_port_is_told_and_left_alone() -> None:
     with first:
         port = first.getsockname()[1]
         assert bind_port(port) is None
-        assert str(port) in port_taken(port).message
+        assert str(port) in make_port_taken_error(port).message
     again = bind_port(port)
     assert again is not None
     again.close()
@@ -97,7 +115,7 @@ def test_a09_a_squatter_on_any_address_that_covers_ours_counts(host: str, reuse:
 def test_of_two_that_bind_at_once_only_one_gets_the_port() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind((LOOPBACK, 0))
+        other.bind((LOOPBACK_ADDRESS, 0))
         made = bind_port(other.getsockname()[1])
         assert made is not None
         with made, pytest.raises(OSError, match="in use"):
@@ -148,7 +166,7 @@ async def test_a09_a_squatter_on_the_other_loopback_does_not_matter(monkeypatch:
         assert made is not None
         monkeypatch.setattr(support, "bind_port", Mock(return_value=made))
         async with serving(echo) as site:
-            assert site.address == (LOOPBACK, port)
+            assert site.address == (LOOPBACK_ADDRESS, port)
             assert (await site.ask(request())).status == 200
 
 
@@ -194,20 +212,20 @@ def test_a_stale_socket_file_is_replaced_and_a_failure_leaves_the_umask(folder: 
 def test_a_path_too_long_for_a_socket_falls_back_to_a_short_one(folder: Path) -> None:
     for length in (1, 50, 87):
         state = Path("/" + "x" * (length - 1))
-        assert socket_path(state, lambda: folder) == state / "rookery.sock"
+        assert choose_socket_path(state, lambda: folder) == state / "rookery.sock"
     for state in (Path("/" + "x" * 87), Path("/" + "é" * 50), Path("/" + "x" * 300)):
-        assert socket_path(state, lambda: folder) == folder / "rookery.sock"
+        assert choose_socket_path(state, lambda: folder) == folder / "rookery.sock"
 
 
 def test_both_ends_of_a_unix_socket_are_this_user() -> None:
     left, right = socket.socketpair()
     with left, right:
-        assert peer_uid(left) == peer_uid(right) == os.getuid()
+        assert read_peer_uid(left) == read_peer_uid(right) == os.getuid()
 
 
 @requirement("house.auth.token")
 async def test_the_unix_socket_asks_for_no_token(folder: Path) -> None:
-    async with serving(echo, judge_of=lambda port: socket_judge, path=folder / "s") as site:
+    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
         client = await site.client()
         for _ in range(2):
             assert (await client.ask(request("POST", "/api/daemon/stop", body=b"{}"))).status == 200
@@ -232,8 +250,8 @@ print(got)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 async def test_another_user_is_cut_off_before_a_byte_is_read(folder: Path) -> None:
     path = folder / "s"
-    before = REFUSED.value("foreign-uid")
-    async with serving(echo, judge_of=lambda port: socket_judge, path=path) as site:
+    before = REFUSED_TOTAL.value("foreign-uid")
+    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=path) as site:
         folder.chmod(0o755)
         path.chmod(0o777)
         ran = await asyncio.to_thread(
@@ -244,7 +262,7 @@ async def test_another_user_is_cut_off_before_a_byte_is_read(folder: Path) -> No
             check=False,
         )
         assert ran.stdout == b"b''\n", ran.stderr
-        assert REFUSED.value("foreign-uid") == before + 1
+        assert REFUSED_TOTAL.value("foreign-uid") == before + 1
         assert (await site.ask(request())).status == 200
 
 
@@ -252,12 +270,80 @@ async def test_a_peer_that_the_system_cannot_name_is_cut_off(folder: Path, monke
     def unknown(connected: object) -> int:
         raise OSError(57, "Socket is not connected")
 
-    async with serving(echo, judge_of=lambda port: socket_judge, path=folder / "s") as site:
-        monkeypatch.setattr(module, "peer_uid", unknown)
+    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
+        monkeypatch.setattr(module, "read_peer_uid", unknown)
         client = await site.client()
         with contextlib.suppress(ConnectionError):
             await client.send(request())
         assert await client.rest() == b""
+
+
+# ---- who is at the other end
+
+
+@requirement("ws.agent.principal")
+async def test_nothing_is_looked_at_before_it_is_known_who_connects_and_that_is_asked_once(folder: Path) -> None:
+    asked, known = asyncio.Queue[PeerProcess | None](), asyncio.Event()
+    passed: list[str] = []
+
+    async def identify(peer: PeerProcess | None) -> Authenticate:
+        asked.put_nowait(peer)
+        await known.wait()
+        return make_socket_authenticator(
+            Principal("workspace", workspace=folder), Refusal(403, "forbidden", "not yours")
+        )
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        passed.append(scope["path"])
+        await reply(send, await body_of(receive))
+
+    async with serving(
+        app, judge_of=lambda port: make_socket_authenticator(), path=folder / "s", identify=identify
+    ) as site:
+        client = await site.client()
+        body = b'"' + b"x" * 3_000_000 + b'"'
+        sending = asyncio.ensure_future(client.send(request("POST", "/mcp", body=body), request("POST", "/mcp")))
+        peer = await soon(asked.get())
+        assert peer is not None and peer.pid == os.getpid()
+        gone = await site.client()
+        assert await soon(asked.get()) == peer
+        gone.reset()
+        assert passed == []
+        known.set()
+        assert (await client.answer()).body == body
+        await sending
+        assert (await client.answer()).status == 200
+        assert not site.listener.pool.shares.streams, "a connection that is identified is no stream"
+        assert (await client.ask(request("GET", "/api/status"))).code == "forbidden"
+        assert passed == ["/mcp", "/mcp"] and asked.empty()
+        assert (await site.ask(request("GET", "/api/health"))).status == 200
+        assert asked.qsize() == 1
+
+
+async def test_where_it_cannot_be_found_out_who_connects_nothing_but_health_is_open(folder: Path) -> None:
+    async def identify(peer: PeerProcess | None) -> Authenticate:
+        raise OSError("no such process")
+
+    async with serving(
+        echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s", identify=identify
+    ) as site:
+        assert (await site.ask(request("POST", "/mcp", body=b"{}"))).status == 403
+        assert (await site.ask(request("GET", "/api/health"))).status == 200
+
+
+async def test_on_a_port_the_address_tells_who_connects() -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def identify(address: tuple[str, int]) -> Authenticate:
+        seen.append(address)
+        return make_socket_authenticator(OWNER if address == seen[0] else ANYBODY)
+
+    async with serving(echo, identify_address=identify) as site:
+        first = await site.client()
+        assert (await first.ask(request("GET", "/api/status"))).status == 200
+        assert (await (await site.client()).ask(request("GET", "/api/status"))).status == 403
+        assert (await first.ask(request("GET", "/api/status"))).status == 200
+        assert seen[0] == first.writer.get_extra_info("sockname") and len(seen) == 2
 
 
 # ---- the stop
@@ -306,7 +392,7 @@ async def test_after_a_stop_nobody_is_let_in() -> None:
 
 async def test_whoever_was_accepted_while_the_stop_began_is_cut_off() -> None:
     async with serving(echo) as site:
-        site.door.closing = True
+        site.door.is_closing = True
         client = await site.client()
         assert await client.rest() == b""
         await site.connections.reach(0)
@@ -315,5 +401,5 @@ async def test_whoever_was_accepted_while_the_stop_began_is_cut_off() -> None:
 async def test_a_listener_that_never_started_can_be_stopped() -> None:
     made = bind_port(0)
     assert made is not None
-    await soon(Listener(made, echo, tcp_judge(0, Tokens()), Limits()).stop(60))
+    await soon(Listener(made, echo, make_tcp_authenticator(0, Tokens()), HttpLimits()).stop(60))
     assert made.fileno() == -1

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.requirements import requirement
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "dropped_route.py"
-ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parents[2] / "programs" / "dropped_route.py"
+ROOT = Path(__file__).parents[3]
 
 
 @requirement("wire.http.lost-client")

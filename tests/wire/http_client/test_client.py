@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.http_answer import Answer, HttpBroken
-from rookery.wire.http_client import HttpClient
-from rookery.wire.http_request import Requests
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.http_client.connection import HttpBroken, HttpResponse
+from rookery.wire.http_client.request import HttpRequestWriter
 from tests.support.clients import LIMIT, Asked, Handler, Handshake, Out, Scripted, meeting, soon
 
 pytestmark = pytest.mark.anyio
@@ -40,10 +40,10 @@ class Peer(Scripted):
         return len(set(self.ports))
 
 
-async def ask(http: HttpClient, server: Scripted, method: str = "POST") -> Answer:
-    requests = Requests(server.url, {})
+async def ask(http: HttpClient, server: Scripted, method: str = "POST") -> HttpResponse:
+    requests = HttpRequestWriter(server.url, {})
     body = b"{}" if method == "POST" else None
-    return await soon(http.send(requests.place, requests.write(method, {}, body), harmless=method == "GET"))
+    return await soon(http.send(requests.origin, requests.write(method, {}, body), idempotent=method == "GET"))
 
 
 async def told(http: HttpClient, server: Scripted, method: str = "POST") -> bytes:
@@ -85,10 +85,10 @@ async def test_requests_at_the_same_time_have_connections_of_their_own(http: Htt
 
 
 async def test_an_idle_connection_is_closed_after_a_while(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.http_client._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("rookery.wire.http_client.client._IDLE_SECONDS", 0.05)
     async with Peer(ok) as server:
         await told(http, server)
-        await until(lambda: not http._all and not http._idle and http._sweeper is None)
+        await until(lambda: not http._connections and not http._idle and http._sweeper is None)
         assert await told(http, server) == b"ok"
         assert server.connections == 2
 
@@ -110,7 +110,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again(http: HttpC
     async with Peer(handler) as server:
         for _ in range(3):
             assert await told(http, server) == b"ok"
-            await until(lambda: not http._all)
+            await until(lambda: not http._connections)
         assert server.connections == len(server.asked) == 3
 
 
@@ -122,7 +122,7 @@ async def test_what_a_server_says_unasked_costs_it_the_connection(http: HttpClie
     async with Peer(handler) as server:
         for _ in range(2):
             assert await told(http, server) == b"ok"
-            await until(lambda: not http._all)
+            await until(lambda: not http._connections)
 
 
 # ---- D20
@@ -164,7 +164,7 @@ async def test_d20_a_harmless_request_is_not_sent_again_once_its_answer_has_begu
 
     async with Peer(handler) as server:
         await told(http, server)
-        with pytest.raises(HttpBroken, match="before the answer was whole"):
+        with pytest.raises(HttpBroken, match="before the response was complete"):
             await told(http, server, "GET")
         assert len(seen) == 2
 
@@ -191,7 +191,7 @@ async def test_a_server_that_closes_its_side_too_early_has_not_answered(http: Ht
         await out.left()
 
     async with Peer(handler) as server:
-        with pytest.raises(HttpBroken, match="before the answer was whole"):
+        with pytest.raises(HttpBroken, match="before the response was complete"):
             await told(http, server)
 
 
@@ -200,9 +200,9 @@ async def test_a_large_answer_comes_whole_and_a_large_request_too(http: HttpClie
         await out.answer(200, asked.body)
 
     async with Peer(handler) as server:
-        requests, body = Requests(server.url, {}), bytes(range(256)) * 40_000
+        requests, body = HttpRequestWriter(server.url, {}), bytes(range(256)) * 40_000
         for _ in range(2):
-            with await soon(http.send(requests.place, requests.write("POST", {}, body))) as answer:
+            with await soon(http.send(requests.origin, requests.write("POST", {}, body))) as answer:
                 assert await soon(answer.read()) == body
         assert server.connections == 1
 
@@ -218,13 +218,13 @@ async def test_a_server_that_talks_more_than_is_read_has_to_wait(http: HttpClien
 
     async with Peer(handler) as server:
         with await ask(http, server) as answer:
-            await until(lambda: not next(iter(http._all))._listening)
+            await until(lambda: not next(iter(http._connections))._reading)
             assert len(answer._body) < 2**20
             read = 0
             while read < 2**24:
                 read += len(await soon(answer.next()))
                 assert len(answer._body) < 2**20
-        await until(lambda: not http._all)
+        await until(lambda: not http._connections)
 
 
 async def test_an_answer_that_trickles_is_waited_for_as_long_as_the_caller_wants(http: HttpClient) -> None:
@@ -278,8 +278,8 @@ async def test_a_stream_that_ends_after_what_was_wanted_keeps_its_connection(htt
         for _ in range(3):
             with await ask(http, server) as answer:
                 assert (await soon(answer.next())).startswith(b"wanted")
-                answer.leave()
-            await until(lambda: http._idle.get(Requests(server.url, {}).place))
+                answer.discard_rest()
+            await until(lambda: http._idle.get(HttpRequestWriter(server.url, {}).origin))
         assert server.connections == 1
 
 
@@ -287,7 +287,7 @@ async def test_a_stream_that_ends_after_what_was_wanted_keeps_its_connection(htt
 async def test_a_stream_that_does_not_end_after_what_was_wanted_is_cut(
     talks: bool, http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.wire.http_connection._LINGER_SECONDS", 60.0 if talks else 0.05)
+    monkeypatch.setattr("rookery.wire.http_client.connection._LINGER_SECONDS", 60.0 if talks else 0.05)
     left = asyncio.Event()
 
     async def handler(asked: Asked, out: Out) -> None:
@@ -302,9 +302,9 @@ async def test_a_stream_that_does_not_end_after_what_was_wanted_is_cut(
     async with Peer(handler) as server:
         with await ask(http, server) as answer:
             assert (await soon(answer.next())).startswith(b"wanted")
-            answer.leave()
+            answer.discard_rest()
         await soon(left.wait())
-        await until(lambda: not http._all)
+        await until(lambda: not http._connections)
 
 
 async def test_closing_the_client_ends_what_runs_and_what_is_kept() -> None:
@@ -317,7 +317,7 @@ async def test_closing_the_client_ends_what_runs_and_what_is_kept() -> None:
         await until(lambda: len(server.asked) == 3)
         assert await told(http, server, "GET") == b"ok"
         await soon(http.close())
-        assert not http._all
+        assert not http._connections
         for task in running:
             with pytest.raises(HttpBroken):
                 await soon(task)
@@ -340,17 +340,17 @@ async def test_an_address_that_refuses_is_an_error(http: HttpClient) -> None:
 @pytest.mark.parametrize(
     ("url", "headers", "match"),
     [
-        ("http://no-such-host.invalid/mcp", {}, "no address of no-such-host.invalid is known"),
+        ("http://no-such-host.invalid/mcp", {}, "the name no-such-host.invalid cannot be resolved"),
         ("http://127.0.0.1:99999/mcp", {}, "out of range"),
-        ("gopher://127.0.0.1/", {}, "not a URL of a server"),
-        ("http://127.0.0.1:9/", {"X-Key": "s3cret\r\nX-Evil: 1"}, "X-Key must not have more than one line"),
+        ("gopher://127.0.0.1/", {}, "not a valid http or https URL"),
+        ("http://127.0.0.1:9/", {"X-Key": "s3cret\r\nX-Evil: 1"}, "X-Key must not contain a line break"),
     ],
 )
 async def test_what_cannot_be_asked_is_a_typed_error(
     url: str, headers: dict[str, str], match: str, http: HttpClient
 ) -> None:
     with pytest.raises(RookeryError, match=match) as caught:
-        async with meeting(HttpChannel(http, url, headers)):
+        async with meeting(HttpTransport(http, url, headers)):
             pass
     assert caught.value.code == "upstream-failed"
     assert "s3cret" not in str(caught.value)
@@ -368,8 +368,8 @@ async def test_a_server_at_an_ipv6_address_is_reached(http: HttpClient) -> None:
     heads: list[bytes] = []
     async with await asyncio.start_server(serve, "::1") as server:
         port: int = server.sockets[0].getsockname()[1]
-        requests = Requests(f"http://[::1]:{port}/", {})
-        with await soon(http.send(requests.place, requests.write("GET", {}))) as answer:
+        requests = HttpRequestWriter(f"http://[::1]:{port}/", {})
+        with await soon(http.send(requests.origin, requests.write("GET", {}))) as answer:
             assert answer.status == 204
         assert b"Host: [::1]:%d\r\n" % port in heads[0]
 
@@ -382,8 +382,8 @@ async def test_a_call_through_a_stream_keeps_its_connection(http: HttpClient) ->
         await out.event(asked.result({"content": []}))
         await out.end()
 
-    async with Peer(Handshake(on_call, sessions=False)) as server, meeting(HttpChannel(http, server.url)) as met:
+    async with Peer(Handshake(on_call, sessions=False)) as server, meeting(HttpTransport(http, server.url)) as met:
         for _ in range(10):
             await soon(met.client.call_tool("echo", {}))
-            await until(lambda: http._idle.get(Requests(server.url, {}).place))
+            await until(lambda: http._idle.get(HttpRequestWriter(server.url, {}).origin))
         assert server.connections == 1

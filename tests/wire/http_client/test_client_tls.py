@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rookery.wire.http_answer import HttpBroken
-from rookery.wire.http_client import HttpClient
-from rookery.wire.http_request import Requests
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.http_client.connection import HttpBroken
+from rookery.wire.http_client.request import HttpRequestWriter
 from tests.support.clients import LIMIT, soon
 
 pytestmark = [
@@ -70,8 +70,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 async def told(http: HttpClient, url: str) -> bytes:
-    requests = Requests(url, {})
-    with await soon(http.send(requests.place, requests.write("GET", {}))) as answer:
+    requests = HttpRequestWriter(url, {})
+    with await soon(http.send(requests.origin, requests.write("GET", {}))) as answer:
         return await soon(answer.read())
 
 
@@ -102,7 +102,7 @@ async def test_a_connection_that_was_closed_behind_tls_is_not_used_again(
         for _ in range(3):
             assert await told(http, f"https://localhost:{port}/") == b"ok"
             async with asyncio.timeout(LIMIT):
-                while http._all:  # noqa: ASYNC110 - nobody is told
+                while http._connections:  # noqa: ASYNC110 - nobody is told
                     await asyncio.sleep(0.001)
     assert names == ["localhost"] * 3
 
@@ -147,7 +147,7 @@ async def test_a_server_without_tls_is_not_asked_with_it() -> None:
 
 
 async def test_a_connection_that_does_not_come_about_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.http_client._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("rookery.wire.http_client.client._CONNECT_SECONDS", 0.5)
     async with plain(b"") as port, HttpClient() as http:
         with pytest.raises(HttpBroken, match=r"no connection to localhost within 0\.5 s"):
             await told(http, f"https://localhost:{port}/")

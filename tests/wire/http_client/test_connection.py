@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rookery.wire.http_connection import HttpConnection
+from rookery.wire.http_client.connection import HttpClientConnection
 
 
 class Line(asyncio.Transport):
@@ -51,9 +51,9 @@ class Told:
 
     async def _run(self, pieces: Sequence[bytes]) -> None:
         line = Line()
-        connection = HttpConnection(self._count, lambda _: None)
+        connection = HttpClientConnection(self._count, lambda _: None)
         connection.connection_made(line)
-        asking = asyncio.get_running_loop().create_task(connection.ask(b""))
+        asking = asyncio.get_running_loop().create_task(connection.send(b""))
         await asyncio.sleep(0)
         for piece in pieces:
             if not line.closed:
@@ -61,12 +61,12 @@ class Told:
         connection.connection_lost(None)
         try:
             answer = await asking
-            self.status, self.kind, self.headers = answer.status, answer.kind, answer.headers
+            self.status, self.kind, self.headers = answer.status, answer.media_type, answer.headers
             self.body = await answer.read()
         except (OSError, ValueError) as error:
             self.error = error
 
-    def _count(self, _: HttpConnection) -> None:
+    def _count(self, _: HttpClientConnection) -> None:
         self.freed += 1
 
 
@@ -181,19 +181,19 @@ HUGE = b"X-Long: " + b"x" * 70_000
 @pytest.mark.parametrize(
     ("pieces", "match"),
     [
-        ([b"HTTP/1.1 200 OK\r\n", HUGE], "head of the answer is larger"),
-        ([b"HTTP/1.1 200 OK\r\n" + HUGE + b"\r\nContent-Length: 0\r\n\r\n"], "head of the answer is larger"),
-        ([b"HTTP/1.1 200 OK\r\n", *[b"X: 1\r\n"] * 20_000], "head of the answer is larger"),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n"] * 5000, "head of the answer is larger"),
-        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", *[b"x" * 1000] * 70], "head of the answer"),
+        ([b"HTTP/1.1 200 OK\r\n", HUGE], "head of the response is larger"),
+        ([b"HTTP/1.1 200 OK\r\n" + HUGE + b"\r\nContent-Length: 0\r\n\r\n"], "head of the response is larger"),
+        ([b"HTTP/1.1 200 OK\r\n", *[b"X: 1\r\n"] * 20_000], "head of the response is larger"),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n"] * 5000, "head of the response is larger"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", *[b"x" * 1000] * 70], "head of the response"),
         ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx"], "encoded as gzip"),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"], "encoded as gzip, chunked"),
-        ([b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx"], "not HTTP"),
-        ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"], "not HTTP"),
-        ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"], "not HTTP"),
-        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], "not HTTP"),
-        ([b"SSH-2.0-OpenSSH_9.2\r\n"], "not HTTP"),
-        ([], "before the answer was whole"),
+        ([b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx"], "not valid HTTP"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"], "not valid HTTP"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"], "not valid HTTP"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], "not valid HTTP"),
+        ([b"SSH-2.0-OpenSSH_9.2\r\n"], "not valid HTTP"),
+        ([], "before the response was complete"),
     ],
 )
 def test_an_answer_that_cannot_be_taken_is_told(pieces: list[bytes], match: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rookery.wire.sse_parser import ServerSentEvent, SseParser
+from rookery.wire.http_client.sse import ServerSentEvent, SseParser
 
 MESSAGES = (
     b": a comment\nevent: greeting\nid: 1\ndata: one\n\n"
@@ -97,7 +97,7 @@ def test_a_pause_that_makes_no_sense_is_ignored(value: bytes) -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"x" * 94 + b"\n"], ids=["one line", "many lines"])
 def test_an_event_beyond_all_measure_is_an_error(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.sse_parser._LONGEST", 10_000)
+    monkeypatch.setattr("rookery.wire.http_client.sse._LONGEST_EVENT", 10_000)
     parser = SseParser()
     with pytest.raises(ValueError, match="longer than 10000 bytes"):
         for _ in range(200):
@@ -105,5 +105,5 @@ def test_an_event_beyond_all_measure_is_an_error(piece: bytes, monkeypatch: pyte
 
 
 def test_many_events_of_measure_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.wire.sse_parser._LONGEST", 10_000)
+    monkeypatch.setattr("rookery.wire.http_client.sse._LONGEST_EVENT", 10_000)
     assert len(fed(*[b"data: " + b"x" * 94 + b"\n\n"] * 500)[0]) == 500

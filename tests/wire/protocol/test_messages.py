@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import Raw
 
-from rookery.wire.headers import decode_value, encode_value
-from rookery.wire.jsonrpc import (
+from rookery.wire.protocol.headers import decode_header_value, encode_header_value
+from rookery.wire.protocol.messages import (
     INVALID_REQUEST,
     MAX_BATCH,
     MAX_DEPTH,
@@ -17,14 +17,15 @@ from rookery.wire.jsonrpc import (
     Request,
     Response,
     WireError,
-    decode,
+    decode_messages,
+    decode_object,
     encode_notification,
     encode_request,
     encode_result,
-    object_of,
 )
-from rookery.wire.sealing import Seal
+from rookery.wire.protocol.sealed_state import Seal
 from tests.support.requirements import requirement
+from tests.support.soak import repetitions, soak
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -37,10 +38,10 @@ IDS = st.integers(-(2**53), 2**53) | st.text(max_size=20)
 @requirement("wire.fields.kept")
 def test_params_and_results_stay_the_bytes_they_came_as() -> None:
     raw = b'{"b":1.0,"a":123456789012345678901234567890,"a":2,"z":"\\u00e9","unknown":{"deep":[1e400]}}'
-    (request,) = decode(b'{"jsonrpc":"2.0","id":"x","method":"m","params":%b,"extra":1}' % raw)
+    (request,) = decode_messages(b'{"jsonrpc":"2.0","id":"x","method":"m","params":%b,"extra":1}' % raw)
     assert isinstance(request, Request)
     assert bytes(request.params) == raw
-    (answer,) = decode(b'{"jsonrpc":"2.0","id":"x","result":%b}' % raw)
+    (answer,) = decode_messages(b'{"jsonrpc":"2.0","id":"x","result":%b}' % raw)
     assert isinstance(answer, Response) and answer.error is None
     assert bytes(answer.result) == raw
 
@@ -68,7 +69,7 @@ def test_params_and_results_stay_the_bytes_they_came_as() -> None:
 )
 def test_what_is_no_message_gets_the_code_that_it_deserves(data: bytes, code: int) -> None:
     with pytest.raises(WireError) as caught:
-        decode(data)
+        decode_messages(data)
     assert caught.value.code == code
 
 
@@ -76,68 +77,69 @@ def test_what_is_no_message_gets_the_code_that_it_deserves(data: bytes, code: in
 def test_limits_on_depth_and_batch_say_what_was_exceeded() -> None:
     deep = b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1)
     with pytest.raises(WireError, match=str(MAX_DEPTH)):
-        decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b}}' % deep)
+        decode_messages(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b}}' % deep)
     one = b'{"jsonrpc":"2.0","method":"m"}'
-    assert len(decode(b"[" + b",".join([one] * MAX_BATCH) + b"]")) == MAX_BATCH
+    assert len(decode_messages(b"[" + b",".join([one] * MAX_BATCH) + b"]")) == MAX_BATCH
     with pytest.raises(WireError, match=str(MAX_BATCH)):
-        decode(b"[" + b",".join([one] * (MAX_BATCH + 1)) + b"]")
+        decode_messages(b"[" + b",".join([one] * (MAX_BATCH + 1)) + b"]")
 
 
 def test_many_brackets_inside_a_string_are_not_depth() -> None:
     text = json.dumps('["\\' * 2000)
-    (request,) = decode(f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{text}}}}}'.encode())
+    (request,) = decode_messages(f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{text}}}}}'.encode())
     assert isinstance(request, Request)
 
 
 @given(id_=IDS, method=st.text(max_size=30), params=st.dictionaries(st.text(), JSON))
 def test_what_is_written_is_read_back_the_same(id_: int | str, method: str, params: dict[str, Any]) -> None:
     data = json.dumps(params).encode()
-    (request,) = decode(encode_request(id_, method, data))
+    (request,) = decode_messages(encode_request(id_, method, data))
     assert isinstance(request, Request)
     assert (request.id, request.method, json.loads(bytes(request.params))) == (id_, method, params)
-    (notification,) = decode(encode_notification(method, data))
+    (notification,) = decode_messages(encode_notification(method, data))
     assert isinstance(notification, Notification) and notification.method == method
-    (answer,) = decode(encode_result(id_, data))
+    (answer,) = decode_messages(encode_result(id_, data))
     assert isinstance(answer, Response) and json.loads(bytes(answer.result)) == params
 
 
+@soak
 @requirement("wire.limits.messages")
-@settings(max_examples=500)
+@settings(max_examples=repetitions(100, 500))
 @given(data=st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_no_input_does_more_than_be_refused(data: bytes) -> None:
     try:
-        messages = decode(data)
+        messages = decode_messages(data)
     except WireError as error:
         assert error.code in (PARSE_ERROR, INVALID_REQUEST)
-        assert json.loads(error.encoded(None))["id"] is None
+        assert json.loads(error.encode(None))["id"] is None
         return
     for message in messages:
         if isinstance(message, Request | Notification):
             try:
-                object_of(message.params)
+                decode_object(message.params)
             except WireError as error:
                 assert error.code == -32602
 
 
 @given(text=st.text())
 def test_a_header_value_survives_as_what_it_was(text: str) -> None:
-    encoded = encode_value(text)
+    encoded = encode_header_value(text)
     assert encoded.isascii() and "\n" not in encoded and encoded == encoded.strip()
-    assert decode_value(encoded) == text
+    assert decode_header_value(encoded) == text
 
 
 @given(answers=st.dictionaries(st.text(), JSON), place=st.integers(0, 10_000), flip=st.integers(1, 255))
 def test_a_sealed_state_opens_unchanged_and_only_unchanged(answers: dict[str, Any], place: int, flip: int) -> None:
     seal = Seal()
     carried = {key: Raw(json.dumps(value).encode()) for key, value in answers.items()}
-    text = seal.close(carried, "call")
-    assert seal.open(text, "call") == carried
+    text = seal.seal(carried, "call")
+    assert seal.unseal(text, "call") == carried
     changed = bytearray(text.encode())
     changed[place % len(changed)] = (changed[place % len(changed)] ^ flip) % 128
     if bytes(changed) != text.encode():
         with pytest.raises(WireError):
-            seal.open(changed.decode(), "call")
+            seal.unseal(changed.decode(), "call")
     with pytest.raises(WireError):
-        seal.open(text, "another call")
+        seal.unseal(text, "another call")
     with pytest.raises(WireError):
-        Seal().open(text, "call")
+        Seal().unseal(text, "call")

@@ -4,7 +4,7 @@ import mcp_types.jsonrpc
 import mcp_types.methods
 import mcp_types.version
 
-from rookery.wire import jsonrpc, revisions
+from rookery.wire.protocol import messages, revisions
 
 
 def test_the_revisions_are_all_that_are_published() -> None:
@@ -22,17 +22,17 @@ def test_each_revision_has_the_methods_of_its_schema() -> None:
 
 
 def test_what_may_be_cached_and_what_may_ask_is_as_published() -> None:
-    assert set(mcp_types.methods.CACHEABLE_METHODS) == revisions.CACHEABLE
-    assert set(mcp_types.methods.INPUT_REQUIRED_METHODS) == revisions.MAY_ASK
+    assert set(mcp_types.methods.CACHEABLE_METHODS) == revisions.CACHEABLE_METHODS
+    assert set(mcp_types.methods.INPUT_REQUIRED_METHODS) == revisions.INPUT_METHODS
 
 
 def test_the_codes_of_errors_are_as_published() -> None:
     published = mcp_types.jsonrpc
-    assert published.PARSE_ERROR == jsonrpc.PARSE_ERROR
-    assert published.INVALID_REQUEST == jsonrpc.INVALID_REQUEST
-    assert published.METHOD_NOT_FOUND == jsonrpc.METHOD_NOT_FOUND
-    assert published.INVALID_PARAMS == jsonrpc.INVALID_PARAMS
-    assert published.INTERNAL_ERROR == jsonrpc.INTERNAL_ERROR
-    assert published.HEADER_MISMATCH == jsonrpc.HEADER_MISMATCH
-    assert published.MISSING_REQUIRED_CLIENT_CAPABILITY == jsonrpc.MISSING_CAPABILITY
-    assert published.UNSUPPORTED_PROTOCOL_VERSION == jsonrpc.UNSUPPORTED_VERSION
+    assert published.PARSE_ERROR == messages.PARSE_ERROR
+    assert published.INVALID_REQUEST == messages.INVALID_REQUEST
+    assert published.METHOD_NOT_FOUND == messages.METHOD_NOT_FOUND
+    assert published.INVALID_PARAMS == messages.INVALID_PARAMS
+    assert published.INTERNAL_ERROR == messages.INTERNAL_ERROR
+    assert published.HEADER_MISMATCH == messages.HEADER_MISMATCH
+    assert published.MISSING_REQUIRED_CLIENT_CAPABILITY == messages.MISSING_CAPABILITY
+    assert published.UNSUPPORTED_PROTOCOL_VERSION == messages.UNSUPPORTED_VERSION

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.wire import modern, session
-from rookery.wire.provider import Ask, Call
+from rookery.wire.protocol.provider import Call, ClientQuestion
+from rookery.wire.server import session, stateless as modern
 from tests.conformance.busy import Busy
 from tests.support.mcp_lines import enveloped, hello, message
 from tests.support.playbook import staged
@@ -30,7 +30,7 @@ class Relay(Busy):
         self.calls.append(call)
         if call.method == "tools/call":
             await call.notify("notifications/message", Raw(b'{"level":"info",  "data":1e2}'))
-            return (await call.ask_raw({"roots": Ask("roots/list", Raw(b'{"_meta":{"n":1.0}}'))}))["roots"]
+            return (await call.ask_raw({"roots": ClientQuestion("roots/list", Raw(b'{"_meta":{"n":1.0}}'))}))["roots"]
         return {}
 
 
@@ -69,8 +69,8 @@ async def test_questions_answers_and_notifications_pass_as_the_bytes_they_came_a
 async def test_answers_of_a_modern_client_pass_as_they_came_also_through_the_sealed_state() -> None:
     class Twice(Busy):
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
-            first = await call.ask_raw({"first": Ask("roots/list", {})})
-            return {**first, **await call.ask_raw({"second": Ask("roots/list", {})})}
+            first = await call.ask_raw({"first": ClientQuestion("roots/list", {})})
+            return {**first, **await call.ask_raw({"second": ClientQuestion("roots/list", {})})}
 
     def round_(number: int, **more: Any) -> dict[str, Any]:
         return message("tools/call", enveloped({"name": "any", **more}), number)
@@ -112,7 +112,7 @@ async def test_rounds_of_another_server_are_relayed_unopened_and_its_question_as
 async def test_a_relayed_question_that_clients_do_not_know_is_refused() -> None:
     class Strange(Busy):
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
-            return await call.ask({"it": Ask("tools/list", {})})
+            return await call.ask({"it": ClientQuestion("tools/list", {})})
 
     async with staged(Strange()) as stage:
         client = stage.client() >> hello() << HELLO
@@ -130,7 +130,7 @@ def subscription(id_: int, uri: str, word: str = "subscribe") -> dict[str, Any]:
 async def test_the_provider_hears_what_anybody_watches_when_that_changes_and_only_then() -> None:
     provider = Busy()
     seen: list[set[str]] = []
-    provider.changes.on_watched = lambda uris: seen.append(set(uris))
+    provider.changes.on_watched_changed = lambda uris: seen.append(set(uris))
     wanted = {"notifications": {"resourceSubscriptions": ["a:", "l:", "l:"]}}
     listening = message("subscriptions/listen", enveloped(wanted), "l")
     async with staged(provider) as stage:
@@ -173,7 +173,7 @@ async def test_what_one_client_watches_is_capped_and_the_error_says_so(monkeypat
             >> subscription(1, "a:")
             << answer(1, {})
             >> subscription(2, "b:")
-            << error(2, -32000, "1 resources")
+            << error(2, -32000, "1 subscriptions")
             >> subscription(3, "a:")
             << answer(3, {})
             >> subscription(4, "a:", "unsubscribe")

@@ -1,5 +1,6 @@
 """The official SDK as the client: whatever it can ask, on every transport and in every revision, it gets."""
 
+import json
 from typing import Any
 
 import anyio
@@ -8,8 +9,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from rookery.wire import revisions
-from tests.conformance.busy import PLAIN_TOOLS, WATCHED
+from rookery.wire.protocol import revisions
+from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
 from tests.support.mcp_clients import HANDSHAKE, MODERN, WAYS, Told, a_client, a_client_of, a_place
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT
@@ -37,12 +38,16 @@ async def test_every_tool_is_listed_and_answers(transport: str, mode: str) -> No
         async with a_client(transport, mode) as client:
             assert client.protocol_version == (HANDSHAKE if mode == "legacy" else MODERN)
             tools = (await client.list_tools()).tools
-            assert set(PLAIN_TOOLS) < {tool.name for tool in tools}
+            assert sorted(tool.name for tool in tools) == sorted(Busy()._tools)
             assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
             for name, kinds in PLAIN_TOOLS.items():
                 result = await client.call_tool(name, {})
                 assert [content.type for content in result.content] == kinds
                 assert bool(result.is_error) == (name == "test_error_handling")
+            given = {"name": "ü", "address": {"city": ["\u2028"]}}
+            assert (
+                json.loads(words(await client.call_tool("json_schema_2020_12_tool", given)).partition(": ")[2]) == given
+            )
 
 
 @every_way
@@ -210,7 +215,7 @@ async def test_a_client_that_tries_finds_the_newest_era_that_the_transport_has(t
 
 @pytest.mark.parametrize("transport", ["http", "sse", "ws", "stdio"])
 @pytest.mark.parametrize("revision", HANDSHAKE_PROTOCOL_VERSIONS)
-@requirement("wire.revision.all", "wire.handshake.server")
+@requirement("wire.revision.all", "wire.handshake.server", "wire.interop.peers")
 async def test_a_handshake_client_gets_the_revision_it_asks_for(
     transport: str, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +229,7 @@ async def test_a_handshake_client_gets_the_revision_it_asks_for(
             assert words(await client.call_tool("test_sampling", {"prompt": "?"})) == "LLM response: Paris"
 
 
-@requirement("wire.revision.all")
+@requirement("wire.revision.all", "wire.interop.peers")
 async def test_one_endpoint_serves_all_five_revisions_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     with anyio.fail_after(LIMIT):

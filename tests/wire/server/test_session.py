@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.wire import connection, revisions
-from rookery.wire.provider import Call, report_progress
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.provider import Call, report_progress
+from rookery.wire.server import duplex
 from tests.conformance.busy import WATCHED, Busy
 from tests.support.mcp_lines import enveloped, hello, message
 from tests.support.playbook import staged
@@ -65,8 +66,8 @@ async def test_a_client_of_a_revision_without_handshake_is_offered_the_latest_th
     [
         ({}, "protocolVersion is missing"),
         ({"protocolVersion": 5}, "protocolVersion must be a string"),
-        ({"protocolVersion": "2025-11-25", "capabilities": []}, "initialize does not fit"),
-        ({"protocolVersion": "2025-11-25", "clientInfo": "me"}, "initialize does not fit"),
+        ({"protocolVersion": "2025-11-25", "capabilities": []}, "the parameters of initialize are invalid"),
+        ({"protocolVersion": "2025-11-25", "clientInfo": "me"}, "the parameters of initialize are invalid"),
     ],
 )
 async def test_a_handshake_that_does_not_fit_is_refused_and_may_be_tried_again(params: Any, words: str) -> None:
@@ -83,7 +84,7 @@ async def test_before_the_handshake_only_ping_and_modern_requests_are_served_and
             >> message("ping", {}, 1)
             << answer(1, {})
             >> call(2, "test_simple_text")
-            << error(2, -32600, "begin with initialize")
+            << error(2, -32600, "send initialize first")
             >> message("tools/list", enveloped(), 3)
             << result(3, resultType="complete")
             >> hello()
@@ -131,7 +132,7 @@ async def test_two_clients_may_use_the_same_ids() -> None:
 
 
 async def test_more_calls_than_allowed_at_once_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_CALLS", 1)
+    monkeypatch.setattr(duplex, "MAX_CALLS", 1)
     async with staged(Busy()) as stage:
         assert await (
             stage.client()
@@ -352,7 +353,7 @@ async def test_a_batch_is_answered_as_one_where_the_revision_has_batches() -> No
             >> [message("initialize", {}, 3), note]
             << [error(3, -32600, "already")]
         )
-        assert await (stage.client() >> hello() << HELLO >> batch << error(None, -32600, "no batches"))
+        assert await (stage.client() >> hello() << HELLO >> batch << error(None, -32600, "does not support batches"))
 
 
 async def test_a_session_goes_with_its_connection_and_its_calls_with_it() -> None:

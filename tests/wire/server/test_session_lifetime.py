@@ -6,10 +6,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from rookery.system.tasks import TaskSet
-from rookery.wire.endpoint import Endpoint
-from rookery.wire.jsonrpc import INVALID_REQUEST, Request, WireError, decode, encode_result, object_of
+from rookery.wire.protocol.messages import (
+    INVALID_REQUEST,
+    Request,
+    WireError,
+    decode_messages,
+    decode_object,
+    encode_result,
+)
+from rookery.wire.server.endpoint import Endpoint
+from rookery.wire.server.session import Sessions
+from rookery.wire.shares import ShareLimits, Shares
 from tests.conformance.busy import WATCHED, Busy
 from tests.support.mcp_lines import hello, message
 from tests.support.playbook import Stage, Talker, staged
@@ -31,21 +41,21 @@ class Visitor(Talker):
         self._stage, self._tasks, self._owner = stage, tasks, owner
 
     async def _arrive(self, data: bytes) -> None:
-        (found,) = decode(data)
+        (found,) = decode_messages(data)
         if isinstance(found, Request):
             self._tasks.start(self._serve(found), found.method)
         elif (session := self._stage.sessions.find(self.session, self._owner)) is not None:
-            session.take(found)
+            session.handle(found)
 
     async def _serve(self, request: Request) -> None:
         try:
             await self.hear(await self._answer(request))
         except WireError as refused:
-            await self.hear(refused.encoded(request.id))
+            await self.hear(refused.encode(request.id))
 
     async def _answer(self, request: Request) -> bytes:
         if request.method == "initialize":
-            session, agreed = self._stage.sessions.open(object_of(request.params), self._owner)
+            session, agreed = self._stage.sessions.open(decode_object(request.params), self._owner)
             self.session = session.id
             return encode_result(request.id, msgspec.json.encode(agreed))
         session = self._stage.sessions.find(self.session, self._owner)
@@ -142,16 +152,39 @@ async def test_a_session_with_an_open_connection_is_not_idle() -> None:
 
 
 @requirement("wire.http.session")
-async def test_a16_sessions_are_capped_by_name_and_one_that_ends_or_expires_makes_room() -> None:
+async def test_a16_idle_sessions_make_room_never_used_ones_first_and_busy_ones_do_not() -> None:
     async with sitting(Busy(), cap=2) as site:
-        first, second, third = site.visitor(), site.visitor(), site.visitor()
-        full = error("hello", -32000, "2 sessions")
-        assert await (first >> hello() << result("hello"))
-        assert await (second >> site.at(30) >> hello() << result("hello"))
-        assert await (third >> hello() << full >> site.at(60) >> hello() << result("hello"))
-        assert await (first >> PING << GONE)
-        assert await (second >> PING << PONG >> second.leave >> PING << GONE >> hello() << result("hello"))
-        assert await (first >> hello() << full)
+        used, unused, third, fourth = (site.visitor() for _ in range(4))
+        assert await (used >> hello() << result("hello"))
+        assert await (unused >> site.at(1) >> hello() << result("hello"))
+        assert await (used >> site.at(2) >> PING << PONG)
+        assert await (third >> site.at(3) >> hello() << result("hello") >> site.at(4) >> PING << PONG)
+        assert await (unused >> PING << GONE)
+        assert await (fourth >> site.at(5) >> hello() << result("hello") >> site.at(6) >> PING << PONG)
+        assert await (used >> PING << GONE)
+        assert await (third >> call(1, "hang") << told("progress"))
+        assert await (fourth >> call(1, "hang") << told("progress"))
+        assert await (used >> hello() << error("hello", -32000, "2 sessions"))
+        assert await (fourth >> cancel(1) << error(1, -32800) >> fourth.leave)
+        assert await (used >> hello() << result("hello"))
+
+
+@requirement("house.limits.shares")
+async def test_a16_sessions_of_one_workspace_make_room_for_its_own_alone() -> None:
+    """Wherever they are: the shares count over all endpoints."""
+    shares = Shares(ShareLimits(sessions=2))
+    params = {"protocolVersion": Raw(b'"2025-06-18"')}
+    one, other = (Sessions(Busy(), shares=shares) for _ in range(2))
+    owners = [one.open(params, "owner")[0] for _ in range(3)]
+    neighbour = other.open(params, "workspace /b")[0]
+    first, second = one.open(params, "workspace /a")[0], other.open(params, "workspace /a")[0]
+    third = other.open(params, "workspace /a")[0]
+    assert (first.ended, second.ended, third.ended) == (True, False, False)
+    assert not neighbour.ended
+    assert not any(session.ended for session in owners)
+    for sessions in (one, other):
+        sessions.close_all()
+    assert shares.sessions == {}
 
 
 async def test_a18_a_session_of_another_credential_is_not_found_nor_kept_alive_by_asking_for_it() -> None:
@@ -187,7 +220,7 @@ async def test_the_end_of_a_session_is_told_once_whatever_ended_it_and_takes_eve
 async def test_an_endpoint_hands_on_who_wants_to_hear_of_ended_sessions() -> None:
     ended: list[object] = []
     endpoint = Endpoint(Busy(), on_session_end=ended.append)
-    session, _ = endpoint.service.sessions.open(object_of(msgspec.Raw(b'{"protocolVersion":""}')), "owner")
+    session, _ = endpoint.service.sessions.open(decode_object(msgspec.Raw(b'{"protocolVersion":""}')), "owner")
     endpoint.close()
     endpoint.close()
     assert ended == [session]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rookery.wire.jsonrpc import WireError
-from rookery.wire.resuming import Streams
-from rookery.wire.streams import KEPT_BYTES
+from rookery.wire.protocol.messages import WireError
+from rookery.wire.server.session import STREAM_BYTES_KEPT, ResumableStreams
+from rookery.wire.shares import HeldBytes, Shares
 from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
@@ -12,36 +12,36 @@ MEGABYTE = b"x" * 1_000_000
 
 
 async def test_a_stream_keeps_few_large_events_and_says_which_are_gone() -> None:
-    streams = Streams()
+    streams = ResumableStreams(HeldBytes(Shares().replay_bytes, "owner"))
     stream = streams.new()
     for _ in range(100):
         stream.push(MEGABYTE)
-    assert stream.size <= KEPT_BYTES
-    found, position = streams.found(f"{stream.name}-96")
-    events, _ = await soon(found.after(position))
+    assert stream.size <= STREAM_BYTES_KEPT
+    found, position = streams.find(f"{stream.name}-96")
+    events, _ = await soon(found.wait_after(position))
     assert [event.split(b"\r\n")[0] for event in events] == [b"id: s1-97", b"id: s1-98", b"id: s1-99", b"id: s1-100"]
     for number in (0, 95):
-        with pytest.raises(WireError, match="than is kept"):
-            streams.found(f"{stream.name}-{number}")
+        with pytest.raises(WireError, match="no longer kept"):
+            streams.find(f"{stream.name}-{number}")
 
 
 async def test_the_newest_event_is_kept_whatever_its_size() -> None:
-    streams = Streams()
+    streams = ResumableStreams(HeldBytes(Shares().replay_bytes, "owner"))
     stream = streams.new()
     stream.push(b"small")
-    stream.push(b"x" * (KEPT_BYTES + 1))
+    stream.push(b"x" * (STREAM_BYTES_KEPT + 1))
     stream.end()
-    found, position = streams.found(f"{stream.name}-1")
-    events, position = await soon(found.after(position))
-    assert len(events[0]) > KEPT_BYTES
-    assert await soon(found.after(position)) == ([], 2)
+    found, position = streams.find(f"{stream.name}-1")
+    events, position = await soon(found.wait_after(position))
+    assert len(events[0]) > STREAM_BYTES_KEPT
+    assert await soon(found.wait_after(position)) == ([], 2)
 
 
-@pytest.mark.parametrize(("size", "kept"), [(10, 8), (1_000_000, 4), (KEPT_BYTES, 1)])
+@pytest.mark.parametrize(("size", "kept"), [(10, 8), (1_000_000, 4), (STREAM_BYTES_KEPT, 1)])
 def test_streams_that_have_ended_are_few_and_small_together_and_those_that_run_are_all_kept(
     size: int, kept: int
 ) -> None:
-    streams = Streams()
+    streams = ResumableStreams(HeldBytes(Shares().replay_bytes, "owner"))
     runs = streams.new()
     runs.push(MEGABYTE)
     for _ in range(20):
@@ -49,14 +49,14 @@ def test_streams_that_have_ended_are_few_and_small_together_and_those_that_run_a
         stream.push(b"x" * size)
         stream.end()
     streams.new()
-    assert streams.found("s1-0") == (runs, 0)
+    assert streams.find("s1-0") == (runs, 0)
     known = [number for number in range(2, 22) if is_known(streams, f"s{number}-0")]
     assert known == list(range(22 - kept, 22))
 
 
-def is_known(streams: Streams, event_id: str) -> bool:
+def is_known(streams: ResumableStreams, event_id: str) -> bool:
     try:
-        streams.found(event_id)
+        streams.find(event_id)
     except WireError:
         return False
     return True

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rookery.wire import sse_server
-from rookery.wire.endpoint import Endpoint
-from rookery.wire.gate import ANYBODY, OWNER, Headers, Principal
+from rookery.wire.http.auth import ANYBODY, OWNER, Headers, Principal
+from rookery.wire.server import sse
+from rookery.wire.server.endpoint import Endpoint
 from tests.conformance.busy import Busy
 from tests.support.mcp_lines import hello, message
 from tests.support.requirements import requirement
@@ -156,7 +156,7 @@ async def test_a_shutdown_answers_open_calls_ends_the_stream_and_lets_nobody_in(
 
 
 async def test_a_silent_stream_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse_server, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "KEEP_ALIVE_SECONDS", 0.01)
     async with a_place() as place:
         events = await opened(place)
         assert (await events.next())[0] == ""

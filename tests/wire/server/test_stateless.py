@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.wire import revisions
-from rookery.wire.head import Head
-from rookery.wire.jsonrpc import Request, decode
-from rookery.wire.provider import Ask, Call
+from rookery.wire.http.head import RequestHead
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import Request, decode_messages
+from rookery.wire.protocol.provider import Call, ClientQuestion
 from tests.conformance.busy import WATCHED, Busy
 from tests.support.mcp_lines import enveloped, hello, message
 from tests.support.playbook import Stage, Talker, staged
@@ -55,7 +55,7 @@ async def test_a_client_discovers_what_there_is_without_saying_hello() -> None:
 @pytest.mark.parametrize(
     ("meta", "code", "words"),
     [
-        ({revisions.META_VERSION: 5}, -32602, "protocolVersion is not of the right kind"),
+        ({revisions.META_VERSION: 5}, -32602, "protocolVersion has the wrong type"),
         ({revisions.META_CAPABILITIES: ...}, -32602, "clientCapabilities"),
         ({revisions.META_CAPABILITIES: "all"}, -32602, "clientCapabilities"),
         ({revisions.META_CLIENT: "me"}, -32602, "clientInfo"),
@@ -120,11 +120,11 @@ def posting(stage: Stage, headers: dict[str, list[str]]) -> Talker:
     """A client whose requests come with headers: version and method as they should be, but for these."""
 
     async def take(data: bytes) -> None:
-        (request,) = decode(data)
+        (request,) = decode_messages(data)
         assert isinstance(request, Request)
         given = {"mcp-protocol-version": [revisions.LATEST], "mcp-method": [request.method]} | headers
-        head = Head([(name.encode(), each.encode()) for name, several in given.items() for each in several])
-        found, _ = await stage.service.modern(request, head, "owner", made.hear, lost=lambda: False)
+        head = RequestHead([(name.encode(), each.encode()) for name, several in given.items() for each in several])
+        found, _ = await stage.service.modern(request, head, "owner", made.hear, is_lost=lambda: False)
         await made.hear(found)
 
     made = Talker(take)
@@ -138,16 +138,16 @@ def posting(stage: Stage, headers: dict[str, list[str]]) -> Talker:
         ({}, None),
         ({"mcp-name": ["=?base64?dGVzdF9oZWFkZXJfdG9vbA==?="]}, None),
         ({"mcp-param-other": ["declared by nobody"]}, None),
-        ({"mcp-method": ["tools/list"]}, "mcp-method does not say"),
-        ({"mcp-method": []}, "mcp-method does not say"),
-        ({"mcp-method": ["tools/call", "tools/call"]}, "mcp-method is given 2 times"),
-        ({"mcp-name": ["another"]}, "mcp-name does not say"),
-        ({"mcp-name": []}, "mcp-name does not say"),
-        ({"mcp-name": ["=?base64?!?="]}, "mcp-name does not say"),
-        ({"mcp-protocol-version": ["2025-11-25"]}, "mcp-protocol-version does not say"),
-        ({"mcp-param-region": ["elsewhere"]}, "Mcp-Param-Region does not say"),
-        ({"mcp-param-region": []}, "must be given together"),
-        ({"mcp-param-region": ["here", "here"]}, "Mcp-Param-Region is given 2 times"),
+        ({"mcp-method": ["tools/list"]}, "mcp-method does not match"),
+        ({"mcp-method": []}, "mcp-method does not match"),
+        ({"mcp-method": ["tools/call", "tools/call"]}, "mcp-method occurs 2 times"),
+        ({"mcp-name": ["another"]}, "mcp-name does not match"),
+        ({"mcp-name": []}, "mcp-name does not match"),
+        ({"mcp-name": ["=?base64?!?="]}, "mcp-name does not match"),
+        ({"mcp-protocol-version": ["2025-11-25"]}, "mcp-protocol-version does not match"),
+        ({"mcp-param-region": ["elsewhere"]}, "Mcp-Param-Region does not match"),
+        ({"mcp-param-region": []}, "must be sent together"),
+        ({"mcp-param-region": ["here", "here"]}, "Mcp-Param-Region occurs 2 times"),
     ],
 )
 async def test_a19_a_header_that_differs_from_the_body_is_refused(headers: Any, refused: str | None) -> None:
@@ -298,9 +298,9 @@ SECOND_ROUNDS: list[tuple[dict[str, Any], str | None]] = [
     ({}, None),
     ({"second": 599.0}, None),
     ({"second": 601.0}, "has expired"),
-    ({"state": forged}, "not one of ours"),
-    ({"state": "{}\n".format}, "not one of ours"),
-    ({"state": ""}, "not one of ours"),
+    ({"state": forged}, "not issued by this server"),
+    ({"state": "{}\n".format}, "not issued by this server"),
+    ({"state": ""}, "not issued by this server"),
     ({"state": 5}, "must be a string"),
     ({"tool": "test_input_required_result_tampered_state"}, "belongs to another call"),
     ({"arguments": {"x": 1}}, "belongs to another call"),
@@ -330,7 +330,7 @@ async def test_a_state_that_was_changed_or_is_for_another_or_too_old_is_refused(
 async def test_a_state_that_was_good_when_it_was_opened_is_good_for_the_whole_call() -> None:
     class Slow(Busy):
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
-            asks = [{key: Ask("roots/list", {})} for key in ("before", "after")]
+            asks = [{key: ClientQuestion("roots/list", {})} for key in ("before", "after")]
             await call.ask(asks[0])
             stage.clock.now += 700 * ("requestState" in call.params)
             return await call.ask(asks[1])
@@ -354,7 +354,7 @@ async def test_a_state_that_nobody_asks_for_is_not_opened() -> None:
 async def test_a_method_whose_answer_may_not_be_a_question_fails_where_its_provider_asks() -> None:
     class Curious(Busy):
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
-            return await call.ask({"roots": Ask("roots/list", {})})
+            return await call.ask({"roots": ClientQuestion("roots/list", {})})
 
     async with staged(Curious()) as stage:
         assert await (stage.client() >> listing(1) << error(1, -32603, "prompts/list may not ask"))
@@ -426,7 +426,7 @@ async def test_only_what_the_server_can_tell_is_promised() -> None:
 @pytest.mark.parametrize("wanted", [{"toolsListChanged": 1}, {"resourceSubscriptions": [5]}])
 async def test_a_filter_that_does_not_fit_is_refused(wanted: Any) -> None:
     async with staged(Busy()) as stage:
-        assert await (stage.client() >> listen(1, **wanted) << error(1, -32602, "notifications does not fit"))
+        assert await (stage.client() >> listen(1, **wanted) << error(1, -32602, "notifications is invalid"))
 
 
 @requirement("wire.server.shutdown")

@@ -6,19 +6,20 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.wire import modern, revisions
-from rookery.wire.head import Head
-from rookery.wire.headers import Declarations
-from rookery.wire.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, Request, WireError
+from rookery.wire.http.head import RequestHead
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.headers import HeaderDeclarations
+from rookery.wire.protocol.messages import HEADER_MISMATCH, INVALID_PARAMS, Request, WireError
+from rookery.wire.server import stateless
 from tests.conformance.fixture import Fixture
 
 _GOOD: dict[str, Any] = {revisions.META_VERSION: revisions.LATEST, revisions.META_CAPABILITIES: {}}
 _HEAD = [(b"mcp-protocol-version", revisions.LATEST.encode()), (b"mcp-method", b"tools/list")]
 
 
-def classified(meta: object, head: list[tuple[bytes, bytes]] = _HEAD) -> modern.Told:
+def classified(meta: object, head: list[tuple[bytes, bytes]] = _HEAD) -> stateless.RequestEnvelope:
     request = Request(1, "tools/list", Raw(msgspec.json.encode({"_meta": meta})))
-    return modern.classify(request, Head(head), Fixture(), Declarations())[0]
+    return stateless.classify_request(request, RequestHead(head), Fixture(), HeaderDeclarations())[0]
 
 
 def test_clients_that_say_different_things_are_told_apart() -> None:

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.wire.provider import Call
+from rookery.wire.protocol.provider import Call
 from tests.conformance.busy import Busy
 from tests.support.mcp_lines import enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, soon
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def call(id_: int | str, tool: str, **arguments: Any) -> dict[str, Any]:

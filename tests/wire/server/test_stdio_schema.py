@@ -8,7 +8,7 @@ import mcp_types
 import pytest
 from mcp_types import methods
 
-from rookery.wire import revisions
+from rookery.wire.protocol import revisions
 from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
 from tests.support.mcp_lines import Lines, enveloped, hello, lines_to, message
 from tests.support.requirements import requirement

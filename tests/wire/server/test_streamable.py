@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.wire import revisions
-from rookery.wire.endpoint import Endpoint
-from rookery.wire.gate import ANYBODY, OWNER, Headers, Principal
-from rookery.wire.provider import Call, report_log
-from rookery.wire.sessions import Sessions
+from rookery.wire.http.auth import ANYBODY, OWNER, Headers, Principal
+from rookery.wire.http.pool import HttpLimits
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.provider import Call, report_log
+from rookery.wire.server.endpoint import Endpoint
+from rookery.wire.server.session import Sessions
 from tests.conformance.busy import WATCHED, Busy
 from tests.conformance.fixture import Result, text
 from tests.support.clock import SetClock
@@ -28,8 +29,17 @@ BOTH = "Accept: application/json, text/event-stream"
 class Odd(Busy):
     def __init__(self) -> None:
         super().__init__()
-        self._tools["log_an_id"] = self.log_an_id
-        self._tools["pretty"] = self.pretty
+        self.flooded = asyncio.Event()
+        for tool in (self.log_an_id, self.pretty, self.flood):
+            self._tools[tool.__name__] = tool
+
+    async def flood(self, call: Call, given: Mapping[str, Any]) -> Result:
+        """Says more than anybody reads, until it is ended."""
+        try:
+            while True:
+                await report_log(call, "info", "x" * 100_000)
+        finally:
+            self.flooded.set()
 
     async def log_an_id(self, call: Call, given: Mapping[str, Any]) -> Result:
         """Logs something that has an id."""
@@ -49,7 +59,7 @@ def judge(method: str, path: str, headers: Headers) -> Principal:
 class Talk:
     """One endpoint and its clients."""
 
-    def __init__(self, endpoint: Endpoint, provider: Busy, site: Site) -> None:
+    def __init__(self, endpoint: Endpoint, provider: Odd, site: Site) -> None:
         self.endpoint = endpoint
         self.provider = provider
         self.site = site
@@ -83,10 +93,10 @@ def modern(method: str, params: dict[str, Any], *headers: str, **meta: Any) -> b
 
 
 @asynccontextmanager
-async def talking(**more: Any) -> AsyncGenerator[Talk]:
+async def talking(limits: HttpLimits | None = None, **more: Any) -> AsyncGenerator[Talk]:
     provider = Odd()
     endpoint = Endpoint(provider, sessions=Sessions(provider, **more))
-    async with serving(endpoint, judge_of=lambda port: judge) as site:
+    async with serving(endpoint, limits, judge_of=lambda port: judge) as site:
         try:
             yield Talk(endpoint, provider, site)
         finally:
@@ -155,19 +165,21 @@ async def test_a_result_in_several_lines_is_one_event() -> None:
 
 @requirement("wire.jsonrpc.errors", "wire.limits.messages")
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "code", "words"),
     [
-        (b"{", -32700),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": "\xff"}}', -32700),
-        (b"5", -32600),
-        (b"[" + b"1," * 200 + b"1]", -32600),
-        (b'{"a":' * 600 + b"1" + b"}" * 600, -32600),
+        (b"{", -32700, ""),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": "\xff"}}', -32700, "utf-8"),
+        (b"5", -32600, ""),
+        (b"[" + b'{"jsonrpc":"2.0","method":"m"},' * 200 + b'{"jsonrpc":"2.0","method":"m"}]', -32600, "1 and 100"),
+        (b'{"a":' * 600 + b"1" + b"}" * 600, -32600, "deeper than 512 levels"),
     ],
+    ids=["cut off", "no UTF-8", "no object", "batch", "depth"],
 )
-async def test_a11_a12_what_is_no_message_is_a_400_that_says_why(body: bytes, code: int) -> None:
+async def test_a11_a12_what_is_no_message_is_a_400_that_says_why(body: bytes, code: int, words: str) -> None:
     async with talking() as talk:
         answer = await talk.post(body, BOTH)
         assert (answer.status, answer.json()["error"]["code"], answer.json()["id"]) == (400, code, None)
+        assert words in answer.json()["error"]["message"].lower().replace("utf8", "utf-8")
 
 
 # ---- the modern era
@@ -178,6 +190,7 @@ async def test_a11_a12_what_is_no_message_is_a_400_that_says_why(body: bytes, co
     ("sent", "code"),
     [
         (modern("tools/list", {}, "Mcp-Method: tools/call"), -32020),
+        (modern("tools/call", {"name": "test_simple_text"}, "Mcp-Name: another"), -32020),
         (modern("tools/call", {"name": "test_header_tool"}, "Mcp-Param-Region: here"), -32020),
         (modern("tools/call", {"name": "test_missing_capability"}, **{revisions.META_CAPABILITIES: {}}), -32021),
         (modern("tools/list", {}, "Mcp-Protocol-Version: 2030", **{revisions.META_VERSION: "2030"}), -32022),
@@ -185,7 +198,7 @@ async def test_a11_a12_what_is_no_message_is_a_400_that_says_why(body: bytes, co
         (modern("no/such", {}), -32601),
         (modern("tools/call", {"name": "no_such"}), -32602),
     ],
-    ids=["method", "argument", "capability", "version", "other era", "no method", "no tool"],
+    ids=["method", "name", "argument", "capability", "version", "other era", "no method", "no tool"],
 )
 async def test_a19_what_a_request_gets_wrong_itself_is_an_http_error_too(sent: bytes, code: int) -> None:
     async with talking() as talk:
@@ -193,6 +206,7 @@ async def test_a19_what_a_request_gets_wrong_itself_is_an_http_error_too(sent: b
         assert (answer.status, answer.json()["error"]["code"]) == (404 if code == -32601 else 400, code)
 
 
+@requirement("wire.limits.messages")
 async def test_a_number_that_no_parser_holds_is_an_error_and_not_a_crash() -> None:
     async with talking() as talk:
         sent = modern("tools/call", {"name": "test_header_tool", "arguments": {"region": 123456789}}, BOTH)
@@ -240,9 +254,9 @@ async def hears(client: Client, last: bytes) -> bytes:
 
 async def left(talk: Talk) -> None:
     """Until nobody reads the only session's stream any more."""
-    (session,) = talk.endpoint.service.sessions._known.values()
+    (session,) = talk.endpoint.service.sessions._sessions.values()
     async with asyncio.timeout(LIMIT):
-        while session.attended:  # noqa: ASYNC110 - nothing tells when a socket's end has been noticed
+        while session.has_reader:  # noqa: ASYNC110 - nothing tells when a socket's end has been noticed
             await asyncio.sleep(0)
 
 
@@ -316,7 +330,7 @@ async def test_who_comes_back_too_late_is_told_so() -> None:
             talk.provider.changes.list_changed("tools")
         again = request("GET", "/mcp", session, "Accept: text/event-stream", f"Last-Event-ID: {last}")
         refused = await talk.site.ask(again)
-        assert (refused.status, "begin a new stream" in refused.json()["error"]["message"]) == (400, True)
+        assert (refused.status, "open a new stream" in refused.json()["error"]["message"]) == (400, True)
         await standing(talk, session)
 
 
@@ -325,8 +339,13 @@ async def test_a16_a_session_too_many_is_a_503_and_one_that_expired_a_404() -> N
     clock = SetClock()
     async with talking(cap=1, idle_seconds=60, clock=clock) as talk:
         idle = await talk.session()
+        client = await talk.site.client()
+        await begun(client, posted(tool("hang"), idle, BOTH))
         refused = await talk.post(hello())
         assert (refused.status, "1 sessions" in refused.json()["error"]["message"]) == (503, True)
+        cancelled = await talk.post(message("notifications/cancelled", {"requestId": 1}), idle)
+        assert cancelled.status == 202
+        await soon(client.reader.readuntil(b"-32800"))
         clock.now = 61
         assert (await talk.post(message("ping", {}, 2), idle)).status == 404
         await talk.session()
@@ -376,8 +395,22 @@ async def test_a15_a_client_that_resets_loses_its_call_and_no_other(era: str) ->
         assert await talk.count_cancelled() == "1"
 
 
+@requirement("wire.http.lost-client")
+async def test_a13_a_client_that_stops_reading_its_answer_loses_that_call_and_no_other() -> None:
+    async with talking(limits=HttpLimits(write_seconds=0.2)) as talk:
+        silent, kept = await talk.site.client(receive_bytes=4096), await talk.site.client()
+        await begun(kept, modern("tools/call", {"name": "hang"}, BOTH, progressToken=1))
+        level = {revisions.META_LOG_LEVEL: "info"}
+        await silent.send(modern("tools/call", {"name": "flood"}, BOTH, progressToken=1, **level))
+        await soon(talk.provider.flooded.wait())
+        await talk.site.connections.reach(1)
+        assert talk.provider.cancelled == 0
+        talk.endpoint.close()
+        await soon(kept.reader.readuntil(b"shutting down"))
+
+
 def in_flight(talk: Talk) -> bool:
-    return any(session.calls for session in talk.endpoint.service.sessions._known.values())
+    return any(session.calls for session in talk.endpoint.service.sessions._sessions.values())
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.wire.jsonrpc import METHOD_NOT_FOUND, WireError
-from rookery.wire.provider import Call, Changes
-from rookery.wire.streamable import StreamableHttp
+from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
+from rookery.wire.protocol.provider import Call, ChangeNotifier
+from rookery.wire.server.streamable import StreamableHttp
 from tests.support.requirements import requirement
 from tests.support.wire import serving, without_token
 
 pytestmark = pytest.mark.anyio
 
-PEER = Path(__file__).parents[1] / "programs" / "sdk_echo.py"
+PEER = Path(__file__).parents[2] / "programs" / "sdk_echo.py"
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -38,7 +38,7 @@ class Echo:
         self.info = {"name": "echo", "version": "1"}
         self.capabilities: Mapping[str, Any] = {"tools": {"listChanged": False}}
         self.instructions = None
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
         return SCHEMA

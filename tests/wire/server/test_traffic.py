@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from rookery.wire.endpoint import Endpoint
-from rookery.wire.jsonrpc import Notification, Request
-from rookery.wire.traffic import KEPT, SEEN_SECONDS, Line, Traffic
+from rookery.wire.protocol.messages import Notification, Request
+from rookery.wire.server.endpoint import Endpoint
+from rookery.wire.server.traffic import MESSAGES_KEPT, PRESENCE_SECONDS, Traffic, TrafficLine
 from tests.conformance.busy import Busy
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller
 from tests.support.clock import SetClock
@@ -27,18 +27,18 @@ class Place:
     def __init__(self, endpoint: Endpoint, traffic: Traffic, site: Site, http: aiohttp.ClientSession) -> None:
         self.endpoint, self.traffic, self.site, self.http = endpoint, traffic, site, http
         self.news = asyncio.Event()
-        traffic.changed = self.news.set
+        traffic.on_changed = self.news.set
 
     def caller(self, revision: str) -> Caller:
         return Caller(self.http, f"http://127.0.0.1:{self.site.port}/mcp", revision)
 
-    def told(self) -> list[Line]:
+    def told(self) -> list[TrafficLine]:
         return self.traffic.lines()
 
     @property
     def clients(self) -> int:
         service = self.endpoint.service
-        return service.connected + len(self.traffic.present() | service.listeners())
+        return service.count_connected + len(self.traffic.list_present() | service.listeners())
 
 
 @asynccontextmanager
@@ -113,16 +113,16 @@ async def test_clients_are_counted_whatever_they_speak() -> None:
 
 def test_no_more_is_kept_than_the_last_messages_and_nothing_large_of_them() -> None:
     traffic = Traffic()
-    for number in range(3 * KEPT):
-        came = traffic.came(Request(number, "tools/call", msgspec.Raw(b"{}")), NAMED)
-        traffic.went(came, b"x" * number, 0)
+    for number in range(3 * MESSAGES_KEPT):
+        came = traffic.record_request(Request(number, "tools/call", msgspec.Raw(b"{}")), NAMED)
+        traffic.record_response(came, b"x" * number, 0)
     told = traffic.lines()
-    assert len(told) == KEPT
-    assert (told[-1].id, told[-1].bytes, told[-1].tool) == (3 * KEPT - 1, 3 * KEPT - 1, "read")
+    assert len(told) == MESSAGES_KEPT
+    assert (told[-1].id, told[-1].bytes, told[-1].tool) == (3 * MESSAGES_KEPT - 1, 3 * MESSAGES_KEPT - 1, "read")
     huge = "x" * 100_000
-    traffic.came(Request(huge, huge, msgspec.Raw(b"{}")), {"name": msgspec.Raw(b'"%b"' % huge.encode())})
-    traffic.came(Request(1, "tools/call", msgspec.Raw(b"{}")), {"name": msgspec.Raw(b"17")})
-    traffic.mention(Notification(huge, msgspec.Raw(b"{}")), None, 0)
+    traffic.record_request(Request(huge, huge, msgspec.Raw(b"{}")), {"name": msgspec.Raw(b'"%b"' % huge.encode())})
+    traffic.record_request(Request(1, "tools/call", msgspec.Raw(b"{}")), {"name": msgspec.Raw(b"17")})
+    traffic.record_message(Notification(huge, msgspec.Raw(b"{}")), None, 0)
     assert len(msgspec.json.encode(traffic.lines()[-3:])) < 3_000
 
 
@@ -130,14 +130,14 @@ def test_a_client_without_a_session_counts_for_a_minute_and_only_once() -> None:
     clock, news = SetClock(), list[int]()
     traffic = Traffic(lambda: news.append(1), clock)
     for _ in range(3):
-        traffic.saw(("owner", b"one"))
-    traffic.saw(("workspace x", b"one"))
-    assert len(traffic.present()) == 2 and len(news) == 2
-    clock.now = SEEN_SECONDS - 1
-    traffic.saw(("owner", b"one"))
-    clock.now = SEEN_SECONDS + 1
-    assert traffic.present() == {("owner", b"one")}
+        traffic.record_client(("owner", b"one"))
+    traffic.record_client(("workspace x", b"one"))
+    assert len(traffic.list_present()) == 2 and len(news) == 2
+    clock.now = PRESENCE_SECONDS - 1
+    traffic.record_client(("owner", b"one"))
+    clock.now = PRESENCE_SECONDS + 1
+    assert traffic.list_present() == {("owner", b"one")}
     assert len(news) == 2
     for number in range(5_000):
-        traffic.saw(("owner", b"%d" % number))
-    assert len(traffic.present()) == 1_000
+        traffic.record_client(("owner", b"%d" % number))
+    assert len(traffic.list_present()) == 1_000

@@ -11,12 +11,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from rookery.wire.endpoint import Endpoint
-from rookery.wire.front import Limits
-from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.provider import Call, report_log
-from rookery.wire.service import Service
-from rookery.wire.websocket_server import WebSocket
+from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
+from rookery.wire.http.connection import HttpLimits
+from rookery.wire.protocol.provider import Call, report_log
+from rookery.wire.server.endpoint import Endpoint
+from rookery.wire.server.service import Service
+from rookery.wire.server.websocket import WebSocketServer
 from tests.conformance.busy import Busy
 from tests.conformance.fixture import Result, text
 from tests.support.mcp_lines import enveloped, hello, message
@@ -30,7 +30,7 @@ UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 
 
 @asynccontextmanager
 async def a_socket(
-    app: Any, limits: Limits | None = None, **more: Any
+    app: Any, limits: HttpLimits | None = None, **more: Any
 ) -> AsyncGenerator[tuple[ClientConnection, Site]]:
     async with serving(app, limits) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None, **more) as socket:
         yield socket, site
@@ -102,7 +102,7 @@ async def test_what_is_no_message_is_answered_and_the_connection_stays() -> None
 async def test_an_upgrade_is_judged_like_every_other_request(headers: list[str], status: int) -> None:
     tokens = Tokens()
     tokens.add("t", OWNER)
-    async with serving(Endpoint(Busy()), judge_of=lambda port: tcp_judge(port, tokens)) as site:
+    async with serving(Endpoint(Busy()), judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
         client = await site.client()
         lines = ["GET /ws HTTP/1.1", *(line.format(host=f"127.0.0.1:{site.port}") for line in headers), *UPGRADE, KEY]
         await client.send("\r\n".join([*lines, "", ""]).encode())
@@ -126,7 +126,8 @@ async def test_a_message_over_the_limit_ends_the_connection_with_1009() -> None:
     async with a_socket(Endpoint(Busy(), message_bytes=1000)) as (socket, _):
         assert (await ask(socket, message("ping", {"pad": "x" * 800}, 1)))["id"] == 1
         await socket.send("x" * 1001)
-        assert (await goodbye(socket)).rcvd.code == 1009  # pyright: ignore[reportOptionalMemberAccess]
+        ended = (await goodbye(socket)).rcvd
+        assert ended is not None and ended.code == 1009 and "1000 bytes" in ended.reason
 
 
 async def test_a_binary_frame_ends_the_connection_with_1003() -> None:
@@ -188,7 +189,7 @@ async def test_a_goodbye_of_the_client_is_answered() -> None:
 
 async def test_a13_a_client_that_answers_no_ping_is_cut_off_and_one_that_does_is_kept() -> None:
     provider = Busy()
-    app = WebSocket(Service(provider), ping_seconds=1.0)
+    app = WebSocketServer(Service(provider), ping_seconds=1.0)
     async with serving(app) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None) as alive:
         client = await raw_socket(site)
         assert await soon(client.reader.readexactly(2)) == b"\x89\x00"
@@ -216,7 +217,7 @@ class Flood(Busy):
 @requirement("wire.http.lost-client")
 async def test_a_client_that_does_not_read_is_cut_off_and_its_call_cancelled() -> None:
     provider = Flood()
-    async with serving(Endpoint(provider), Limits(write_seconds=0.2)) as site:
+    async with serving(Endpoint(provider), HttpLimits(write_seconds=0.2)) as site:
         client = await raw_socket(site, receive_bytes=4096)
         await client.send(frame(json.dumps(hello()).encode()), frame(json.dumps(calling("flood")).encode()))
         await soon(provider.ended.wait())

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from rookery.wire.websocket_asgi import asks_for_websocket, serve_websocket
+from rookery.wire.server.websocket import is_upgrade_request, serve_websocket
 from tests.support.wire import Site, request, serving, soon
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 
 
 def on_front(app: ASGIApp) -> ASGIApp:
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
-        assert asks_for_websocket(scope)
+        assert is_upgrade_request(scope)
         await serve_websocket(app, scope, receive, send, message_bytes=1000)
 
     return served

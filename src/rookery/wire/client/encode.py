@@ -1,4 +1,4 @@
-"""How a client writes its messages: what each revision wants in `_meta`, and in the headers."""
+"""Encoding of a client's messages: the `_meta` and the headers that each revision requires."""
 
 import logging
 import secrets
@@ -9,58 +9,59 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rookery.wire import headers as mirrored, revisions
-from rookery.wire.jsonrpc import Id, encode_request, object_of
+from rookery.wire.protocol import headers as mirrored, revisions
+from rookery.wire.protocol.messages import RequestId, decode_object, encode_request
 
 logger = logging.getLogger("rookery.mcp.client")
 
-# Members of `_meta` that are always our own, whatever a caller gave.
-_OURS = ("progressToken", revisions.META_VERSION, revisions.META_CAPABILITIES, revisions.META_CLIENT)
+# Members of `_meta` that are always our own, whatever the caller passed.
+_RESERVED_META = ("progressToken", revisions.META_VERSION, revisions.META_CAPABILITIES, revisions.META_CLIENT)
 
 
-# Stand in a template where a number and arguments will be; nobody knows them, to have them in a name.
+# Placeholders for a number and arguments in a template. They are random, so no tool name can contain them.
 _NUMBER, _ARGUMENTS = secrets.token_hex(16), secrets.token_hex(16)
 
 
-Written = Callable[[tuple[Id, Raw, Id]], bytes]
+RequestTemplate = Callable[[tuple[RequestId, Raw, RequestId]], bytes]
 
 
 @dataclass(frozen=True)
-class Identity:
-    """How we present ourselves, and what we can be asked."""
+class ClientIdentity:
+    """How the client identifies itself, and which questions it can answer."""
 
     info: Mapping[str, Any]
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Writer:
-    """Writes what one server is told."""
+class MessageWriter:
+    """Encodes the messages to one server."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: ClientIdentity) -> None:
         self.identity = identity
         self.revision = ""
         self.modern = False
         # Which arguments of a tool are repeated in headers.
         self._mirrored: dict[str, list[tuple[tuple[str, ...], str]]] = {}
 
-    def speak(self, revision: str) -> None:
-        """Write as this revision wants it; none before that is known."""
+    def set_revision(self, revision: str) -> None:
+        """Set the revision to write. It is empty before it is known."""
         self.revision, self.modern = revision, revision in revisions.MODERN
 
     def request(
         self,
-        number: Id,
+        number: RequestId,
         method: str,
         params: Mapping[str, Any],
         *,
         with_progress: bool,
         capabilities: Mapping[str, Any] | None,
     ) -> bytes:
-        given = params.get("_meta")
+        """Return an encoded request with its `_meta`."""
+        caller_meta = params.get("_meta")
         meta: dict[str, Any] = {}
-        if given is not None:
-            meta |= object_of(given, "_meta") if isinstance(given, Raw) else given
-            for key in _OURS:
+        if caller_meta is not None:
+            meta |= decode_object(caller_meta, "_meta") if isinstance(caller_meta, Raw) else caller_meta
+            for key in _RESERVED_META:
                 meta.pop(key, None)
         if self.modern:
             meta[revisions.META_VERSION] = self.revision
@@ -68,53 +69,60 @@ class Writer:
             meta[revisions.META_CLIENT] = self.identity.info
         if with_progress:
             meta["progressToken"] = number
-        whole = {**params, "_meta": meta} if meta or given is not None else params
-        return encode_request(number, method, msgspec.json.encode(whole))
+        full_params = {**params, "_meta": meta} if meta or caller_meta is not None else params
+        return encode_request(number, method, msgspec.json.encode(full_params))
 
-    def template(self, method: str, params: Mapping[str, Any], *, capabilities: Mapping[str, Any] | None) -> Written:
-        """Writes such a request, with progress, again and again: to be given its number, its arguments, its number."""
-        given = {**params, "arguments": _ARGUMENTS}
-        made = self.request(_NUMBER, method, given, with_progress=True, capabilities=capabilities)
-        number, arguments = (b'"%b"' % one.encode() for one in (_NUMBER, _ARGUMENTS))
-        return made.replace(b"%", b"%%").replace(number, b"%d").replace(arguments, b"%b").__mod__
+    def template(
+        self, method: str, params: Mapping[str, Any], *, capabilities: Mapping[str, Any] | None
+    ) -> RequestTemplate:
+        """Return a template for such requests, with progress.
+
+        It is filled with a tuple of the number, the arguments and the number again.
+        """
+        full_params = {**params, "arguments": _ARGUMENTS}
+        message = self.request(_NUMBER, method, full_params, with_progress=True, capabilities=capabilities)
+        number, arguments = (b'"%b"' % placeholder.encode() for placeholder in (_NUMBER, _ARGUMENTS))
+        return message.replace(b"%", b"%%").replace(number, b"%d").replace(arguments, b"%b").__mod__
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """The headers by which a modern message can be routed; a handshake has none."""
+        """Return the headers by which a modern message can be routed. A handshake has none."""
         if not self.revision or method == "initialize":
             return {}
-        found = {"MCP-Protocol-Version": self.revision}
+        headers = {"MCP-Protocol-Version": self.revision}
         if not self.modern:
-            return found
-        found["Mcp-Method"] = method
-        named_by = revisions.NAMED_BY.get(method)
+            return headers
+        headers["Mcp-Method"] = method
+        named_by = revisions.NAME_PARAMETERS.get(method)
         if named_by is None or named_by not in params:
-            return found
-        name = str(_value(params[named_by]))
-        found["Mcp-Name"] = mirrored.encode_value(name)
-        wanted = self._mirrored.get(name) if method == "tools/call" else None
-        if wanted:
-            arguments = _value(params.get("arguments", {}))
-            for place, header in wanted:
-                text = mirrored.render(mirrored.at(arguments, place))
+            return headers
+        name = str(_decode_if_raw(params[named_by]))
+        headers["Mcp-Name"] = mirrored.encode_header_value(name)
+        mirrored_arguments = self._mirrored.get(name) if method == "tools/call" else None
+        if mirrored_arguments:
+            arguments = _decode_if_raw(params.get("arguments", {}))
+            for path, header in mirrored_arguments:
+                text = mirrored.render_argument(mirrored.find_argument(arguments, path))
                 if text is not None:
-                    found[f"Mcp-Param-{header}"] = mirrored.encode_value(text)
-        return found
+                    headers[f"Mcp-Param-{header}"] = mirrored.encode_header_value(text)
+        return headers
 
-    def usable(self, tools: list[Raw]) -> list[Raw]:
-        """Remember which arguments are repeated in headers; a tool that asks for that wrongly is left out."""
-        kept: list[Raw] = []
+    def filter_tools(self, tools: list[Raw]) -> list[Raw]:
+        """Return the tools with valid header annotations, and record which arguments these repeat in headers."""
+        valid: list[Raw] = []
         self._mirrored.clear()
         for tool in tools:
             try:
-                found = msgspec.json.decode(tool, type=_Tool)
-                wanted = [(place, header) for place, header, _ in mirrored.declared(found.inputSchema)]
+                definition = msgspec.json.decode(tool, type=_Tool)
+                parameters = [
+                    (path, header) for path, header, _ in mirrored.find_header_parameters(definition.inputSchema)
+                ]
             except ValueError as error:
-                logger.warning("a tool was left out: %s", error)
+                logger.warning("a tool was skipped: %s", error)
                 continue
-            if wanted:
-                self._mirrored[found.name] = wanted
-            kept.append(tool)
-        return kept
+            if parameters:
+                self._mirrored[definition.name] = parameters
+            valid.append(tool)
+        return valid
 
 
 class _Tool(msgspec.Struct):
@@ -122,6 +130,6 @@ class _Tool(msgspec.Struct):
     inputSchema: Any = None
 
 
-def _value(given: Any) -> Any:
-    """What was relayed as it came is read only here."""
-    return msgspec.json.decode(given) if isinstance(given, Raw) else given
+def _decode_if_raw(value: Any) -> Any:
+    """Decode a value that is still raw."""
+    return msgspec.json.decode(value) if isinstance(value, Raw) else value

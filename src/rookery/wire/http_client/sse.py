@@ -1,8 +1,8 @@
-"""Server-sent events as they come in, in pieces of any size."""
+"""Parser for server-sent events that arrive in pieces of any size."""
 
 import msgspec
 
-_LONGEST = 64 * 2**20
+_LONGEST_EVENT = 64 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _RETRY_DIGITS = 9
 
@@ -14,7 +14,10 @@ class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class SseParser:
-    """`retry` is what the server last asked for, in seconds; `last_id` is of the last event that came whole."""
+    """Parses an event stream.
+
+    `retry` is the reconnection time in seconds that the server last set. `last_id` is that of the last complete event.
+    """
 
     def __init__(self) -> None:
         self.retry: float | None = None
@@ -22,7 +25,7 @@ class SseParser:
         self.restart()
 
     def restart(self) -> None:
-        """What comes now is a new stream of the same server; half an event of the old one is forgotten."""
+        """Prepare for a new stream of the same server. An incomplete event of the old one is discarded."""
         self._rest = bytearray()
         self._type = ""
         self._id = self.last_id
@@ -32,16 +35,16 @@ class SseParser:
         self._after_cr = False
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
-        """The events that are whole now. ValueError for one beyond all measure."""
+        """Return the events that are complete now. Raise ValueError for one longer than 64 MiB."""
         if not data:
             return []
         if self._after_cr:
-            # The second half of a CRLF that came in two pieces. To wait for it would be to wait for the next event.
+            # The second half of a CRLF in two pieces. Waiting for it would delay the event until the next one arrives.
             data = data.removeprefix(b"\n")
         self._after_cr = data.endswith(b"\r")
         self._rest += data
-        if len(self._rest) + self._size > _LONGEST:
-            raise ValueError(f"an event is longer than {_LONGEST} bytes")
+        if len(self._rest) + self._size > _LONGEST_EVENT:
+            raise ValueError(f"an event is longer than {_LONGEST_EVENT} bytes")
         if b"\n" not in data and b"\r" not in data:
             return []
         text = bytes(self._rest)
@@ -49,14 +52,14 @@ class SseParser:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = text.split(b"\n")
         self._rest = bytearray(rest)
-        return [made for line in lines if (made := self._line(line)) is not None]
+        return [event for line in lines if (event := self._line(line)) is not None]
 
     def _line(self, line: bytes) -> ServerSentEvent | None:
         if self._first:
             line, self._first = line.removeprefix(_BOM), False
         if not line:
             return self._dispatch()
-        if line.startswith(b"data: "):  # as nearly all do
+        if line.startswith(b"data: "):  # the common case
             self._data.append(line[6:])
             self._size += len(line)
             return None
@@ -76,7 +79,7 @@ class SseParser:
     def _dispatch(self) -> ServerSentEvent | None:
         type_, data = self._type, self._data
         self._type, self._data, self._size = "", [], 0
-        # Only now: an event that breaks off must come again.
+        # Set only now: an event that breaks off must be sent again.
         self.last_id = self._id
         if not data:
             return None

@@ -1,4 +1,7 @@
-"""JSON-RPC messages. Only the envelope is decoded; params, results and errors stay the bytes they came as."""
+"""JSON-RPC messages.
+
+Only the envelope is decoded. Params, results and errors stay the bytes that were received.
+"""
 
 import json
 from typing import Any
@@ -16,22 +19,23 @@ HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 
-Id = int | str
+RequestId = int | str
 Params = dict[str, Raw]
 
 MAX_BATCH = 100
 MAX_DEPTH = 512
-EMPTY = Raw(b"{}")
+EMPTY_OBJECT = Raw(b"{}")
 
 
 class WireError(Exception):
-    """An error to be answered as such: the peer's fault, or a refusal."""
+    """An error that is sent to the peer as a JSON-RPC error: a fault of the peer, or a refusal."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
 
-    def encoded(self, id_: Id | None) -> bytes:
+    def encode(self, id_: RequestId | None) -> bytes:
+        """Return the error response as bytes."""
         error: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.data is not None:
             error["data"] = self.data
@@ -39,7 +43,7 @@ class WireError(Exception):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    id: Id
+    id: RequestId
     method: str
     params: Raw
 
@@ -50,9 +54,9 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """An answer of either kind: `error` is None where `result` counts."""
+    """A response of either kind. `error` is None for a success, which `result` holds."""
 
-    id: Id
+    id: RequestId
     result: Raw
     error: Raw | None
 
@@ -64,7 +68,7 @@ class _Envelope(msgspec.Struct, gc=False):
     jsonrpc: str | UnsetType = UNSET
     id: int | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
-    params: Raw = EMPTY
+    params: Raw = EMPTY_OBJECT
     result: Raw = Raw()
     error: Raw = Raw()
 
@@ -76,49 +80,49 @@ _text_decoder = msgspec.json.Decoder(str)
 _any_decoder = msgspec.json.Decoder()
 
 
-def decode(data: bytes) -> list[Message]:
-    """The messages in one body or line; a list of more than one only where it was a batch."""
+def decode_messages(data: bytes) -> list[Message]:
+    """Return the messages in one body or line. The list has several items only for a batch."""
     batch = data.lstrip()[:1] == b"["
-    check(data)
+    check_message(data)
     try:
         if not batch:
-            return [_message(_decoder.decode(data))]
+            return [_make_message(_decoder.decode(data))]
         envelopes = _batch_decoder.decode(data)
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        envelopes = _second_chance(data, batch, str(error))
+        envelopes = _decode_leniently(data, batch, str(error))
     if batch and not 0 < len(envelopes) <= MAX_BATCH:
         raise WireError(INVALID_REQUEST, f"a batch holds between 1 and {MAX_BATCH} messages, not {len(envelopes)}")
-    return [_message(envelope) for envelope in envelopes]
+    return [_make_message(envelope) for envelope in envelopes]
 
 
-def check(data: bytes) -> None:
-    """Refuse what would not be noticed where only the envelope is decoded."""
+def check_message(data: bytes) -> None:
+    """Raise WireError for invalid UTF-8 or deep nesting, which decoding the envelope alone does not detect."""
     if not data.isascii():
         _check_text(data)
     if len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(data)
 
 
-def _second_chance(data: bytes, batch: bool, reason: str) -> list[_Envelope]:
-    """What JSON allows and the fast parser refuses, such as half a surrogate pair, is written anew and tried again."""
+def _decode_leniently(data: bytes, batch: bool, reason: str) -> list[_Envelope]:
+    """Re-encode valid JSON that the fast parser refuses, such as half a surrogate pair, and decode it again."""
     try:
-        found = json.loads(data, parse_constant=_no_constant)
-        again = json.dumps(found).encode()
-        return _batch_decoder.decode(again) if batch else [_decoder.decode(again)]
+        value = json.loads(data, parse_constant=_refuse_constant)
+        encoded = json.dumps(value).encode()
+        return _batch_decoder.decode(encoded) if batch else [_decoder.decode(encoded)]
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
     except (ValueError, RecursionError):
         raise WireError(PARSE_ERROR, f"not valid JSON: {reason}") from None
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
 def _check_text(data: bytes) -> None:
-    """What stays unread would be noticed too late."""
+    """Raise WireError for invalid UTF-8, which would be detected too late in the parts that are not decoded."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -126,7 +130,7 @@ def _check_text(data: bytes) -> None:
 
 
 def _check_depth(data: bytes) -> None:
-    """Refuse what is nested so deep that a parser behind us may not survive it."""
+    """Raise WireError for data nested so deep that the parser of a server may not survive it."""
     depth, quoted, escaped = 0, False, False
     for byte in data:
         if escaped:
@@ -144,39 +148,39 @@ def _check_depth(data: bytes) -> None:
             depth -= 1
 
 
-def _message(found: _Envelope) -> Message:
-    if found.jsonrpc != "2.0":
+def _make_message(envelope: _Envelope) -> Message:
+    if envelope.jsonrpc != "2.0":
         raise WireError(INVALID_REQUEST, 'not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"')
-    if found.method is not UNSET:
-        if found.id is UNSET:
-            return Notification(found.method, found.params)
-        if found.id is not None:
-            return Request(found.id, found.method, found.params)
+    if envelope.method is not UNSET:
+        if envelope.id is UNSET:
+            return Notification(envelope.method, envelope.params)
+        if envelope.id is not None:
+            return Request(envelope.id, envelope.method, envelope.params)
         raise WireError(INVALID_REQUEST, "the id of a request must be a string or an integer")
-    has_result, has_error = bool(bytes(found.result)), bool(bytes(found.error))
-    if has_result == has_error or not isinstance(found.id, int | str):
-        raise WireError(INVALID_REQUEST, "neither a request, nor a notification, nor an answer")
-    return Response(found.id, found.result, found.error if has_error else None)
+    has_result, has_error = bool(bytes(envelope.result)), bool(bytes(envelope.error))
+    if has_result == has_error or not isinstance(envelope.id, int | str):
+        raise WireError(INVALID_REQUEST, "neither a request, nor a notification, nor a response")
+    return Response(envelope.id, envelope.result, envelope.error if has_error else None)
 
 
-def object_of(raw: Raw, what: str = "params") -> Params:
-    """The members of an object, each still as it came; a name that stands twice counts as its last."""
+def decode_object(raw: Raw, name: str = "params") -> Params:
+    """Return the members of an object, each as raw bytes. The last one counts if a name occurs twice."""
     try:
         return _object_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        raise WireError(INVALID_PARAMS, f"{what} must be an object") from None
+        raise WireError(INVALID_PARAMS, f"{name} must be an object") from None
 
 
-def value_of(raw: Raw, what: str) -> Any:
-    """A value that was relayed unread until now."""
+def decode_value(raw: Raw, name: str) -> Any:
+    """Decode a raw value. Raise WireError if it is malformed."""
     try:
         return _any_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise WireError(INVALID_PARAMS, f"{what} cannot be read: {error}") from None
+        raise WireError(INVALID_PARAMS, f"{name} cannot be decoded: {error}") from None
 
 
-def text_of(params: Params, name: str) -> str:
-    """A string that a decision is based on."""
+def decode_text(params: Params, name: str) -> str:
+    """Return a parameter that must be a string. Raise WireError if it is missing or of another type."""
     try:
         return _text_decoder.decode(params[name])
     except KeyError:
@@ -185,11 +189,11 @@ def text_of(params: Params, name: str) -> str:
         raise WireError(INVALID_PARAMS, f"{name} must be a string") from None
 
 
-def encode_result(id_: Id, result: bytes) -> bytes:
+def encode_result(id_: RequestId, result: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (msgspec.json.encode(id_), result)
 
 
-def encode_request(id_: Id, method: str, params: bytes) -> bytes:
+def encode_request(id_: RequestId, method: str, params: bytes) -> bytes:
     head = msgspec.json.encode(method), msgspec.json.encode(id_)
     return b'{"jsonrpc":"2.0","method":%b,"id":%b,"params":%b}' % (*head, params)
 

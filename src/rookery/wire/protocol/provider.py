@@ -1,4 +1,7 @@
-"""The one interface between the wire and whatever answers: a toolset, a server behind the gateway, a test's fixture."""
+"""The interface between the MCP transports and the providers that handle requests.
+
+Providers are toolsets, servers behind the gateway, and fixtures of tests.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -8,39 +11,39 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Raw
 
-from rookery.wire import revisions
-from rookery.wire.jsonrpc import METHOD_NOT_FOUND, MISSING_CAPABILITY, Params, WireError, value_of
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import METHOD_NOT_FOUND, MISSING_CAPABILITY, Params, WireError, decode_value
 
-Change = Literal["tools", "prompts", "resources"]
+ListKind = Literal["tools", "prompts", "resources"]
 
 
-class Client(msgspec.Struct, frozen=True):
-    """Who is calling, as far as it has said so."""
+class ClientProfile(msgspec.Struct, frozen=True):
+    """What the client of a call has said about itself."""
 
     revision: str
     capabilities: Mapping[str, Any]
     info: Mapping[str, Any]
-    # Follows from the revision; asked for several times a call.
+    # Derived from the revision, and stored because it is read several times per call.
     modern: bool = False
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "modern", self.revision in revisions.MODERN)
 
-    def must_have(self, method: str) -> None:
-        """Refuse to ask a client what it has not said it can answer."""
-        capability = revisions.CAPABILITY_OF.get(method)
+    def require_capability(self, method: str) -> None:
+        """Raise WireError unless the client has the capability that a question of this method requires."""
+        capability = revisions.REQUIRED_CAPABILITIES.get(method)
         if capability is None:
-            raise WireError(METHOD_NOT_FOUND, f"no client is asked {method}")
+            raise WireError(METHOD_NOT_FOUND, f"{method} is not a request to a client")
         if capability not in self.capabilities:
             raise WireError(
                 MISSING_CAPABILITY,
-                f"this needs a client with the capability {capability}",
+                f"the client must have the capability {capability}",
                 {"requiredCapabilities": {capability: {}}},
             )
 
 
 @dataclass(frozen=True)
-class Ask:
+class ClientQuestion:
     """A question to the client: elicitation/create, sampling/createMessage or roots/list."""
 
     method: str
@@ -48,62 +51,65 @@ class Ask:
 
 
 class InputNeeded(Exception):
-    """Ends a modern call: the client is to answer and to call again, and carries the answers that it gave before."""
+    """Ends a modern call with questions to the client.
 
-    def __init__(self, asks: Mapping[str, Ask], answers: Mapping[str, Raw]) -> None:
+    The client answers by calling again. It also carries the answers that it gave before.
+    """
+
+    def __init__(self, questions: Mapping[str, ClientQuestion], answers: Mapping[str, Raw]) -> None:
         super().__init__("input needed")
-        self.asks = dict(asks)
+        self.questions = dict(questions)
         self.answers = dict(answers)
 
 
 class Call(Protocol):
-    """One request that is being worked on. It is cancelled as the task that works on it."""
+    """One request that a provider handles. It is cancelled by cancelling the task that handles it."""
 
     method: str
     params: Params
     meta: Params
-    client: Client
+    client: ClientProfile
     log_level: str | None
-    # Equal for all calls of one client, as far as clients can be told apart: each modern request is one of its own.
+    # Equal for all calls of one client, as far as clients can be identified. Each modern request has its own value.
     caller: str
-    # The id of the handshake session.
+    # The id of the handshake session, if there is one.
     session: str | None
-    # By whose token it comes: `owner`, or the name of a workspace's own.
+    # The principal whose token the call used: `owner`, or the name of a workspace.
     owner: str
-    # What it came over, where its client is gone for good when that ends; one request of HTTP is no such thing.
+    # The connection of the call, if the client is gone for good when it ends. None for a single HTTP request.
     connection: object | None
-    # Whether it goes on with a request of its client's that is not its first.
+    # Whether this call continues an earlier request of the client.
     resumed: bool
 
     @property
-    def askable(self) -> bool:
-        """Whether its client can be asked while it goes on, and not only by ending it."""
+    def can_ask(self) -> bool:
+        """Whether the client can be asked while the call runs, and not only by ending the call."""
         ...
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
-        """Send something that belongs to this call before its answer."""
+        """Send a notification that belongs to this call before its response."""
         ...
 
-    async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
-        """Ask the client; the answers by the same keys.
+    async def ask(self, questions: Mapping[str, ClientQuestion]) -> Mapping[str, Any]:
+        """Ask the client, and return the decoded answers by the same keys.
 
-        A modern client answers by calling again, with a new call that runs from its beginning: do nothing before
-        this that must not be done twice. Its `inputResponses` and `requestState` are opened here and not before: who
-        relays the questions of another server leaves them unopened, and answers with that server's own result.
+        A modern client answers by calling again, with a new call that runs from its beginning: do nothing before `ask`
+        that must not be done twice. Only this method opens the `inputResponses` and `requestState` of such a call. A
+        provider that relays the questions of another server leaves them unopened, and returns that server's own result.
         """
         ...
 
-    async def ask_raw(self, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
-        """The same, with the answers as they came."""
+    async def ask_raw(self, questions: Mapping[str, ClientQuestion]) -> Mapping[str, Raw]:
+        """Ask the client like `ask`, and return the answers undecoded."""
         ...
 
 
 async def report_progress(call: Call, progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Tell a client that asked for it how far a call is."""
+    """Send a progress notification, if the client asked for progress of this call."""
     token = call.meta.get("progressToken")
     if token is None:
         return
-    params: dict[str, Any] = {"progressToken": value_of(token, "progressToken"), "progress": progress}
+    params: dict[str, Any] = {"progressToken": decode_value(token, "progressToken"), "progress": progress}
     if total is not None:
         params["total"] = total
     if message is not None:
@@ -112,13 +118,13 @@ async def report_progress(call: Call, progress: float, total: float | None = Non
 
 
 def wants_log(call: Call, level: str) -> bool:
-    """Whether the client wants log messages of this level."""
+    """Return whether the client wants log messages of this level."""
     levels = revisions.LOG_LEVELS
     return call.log_level is not None and levels.index(level) >= levels.index(call.log_level)
 
 
 async def report_log(call: Call, level: str, data: Any, logger: str | None = None) -> None:
-    """Send a log message to a client that wants messages of this level."""
+    """Send a log message, if the client wants messages of this level."""
     if not wants_log(call, level):
         return
     params = {"level": level, "data": data} | ({"logger": logger} if logger else {})
@@ -126,24 +132,30 @@ async def report_log(call: Call, level: str, data: Any, logger: str | None = Non
 
 
 @dataclass
-class Changes:
-    """Tells whoever listens that a list or a resource is no longer what it was; and the provider, what is watched."""
+class ChangeNotifier:
+    """Notifies listeners of changed lists and resources.
 
-    # Called with all resources that any client watches, whenever these have changed.
-    on_watched: Callable[[frozenset[str]], None] | None = None
+    It also notifies the provider of which resources are watched.
+    """
+
+    # Called with all watched resources whenever that set has changed.
+    on_watched_changed: Callable[[frozenset[str]], None] | None = None
     _listeners: set[Callable[[str, str | None], None]] = field(default_factory=set[Callable[[str, str | None], None]])
     _watchers: Counter[str] = field(default_factory=Counter[str])
 
-    def listen(self, call: Callable[[str, str | None], None]) -> Callable[[], None]:
-        """`call` gets the method of the notification and, for a resource, its URI; answers how to stop listening."""
-        self._listeners.add(call)
-        return lambda: self._listeners.discard(call)
+    def listen(self, listener: Callable[[str, str | None], None]) -> Callable[[], None]:
+        """Add a listener and return a function that removes it.
 
-    def list_changed(self, kind: Change) -> None:
-        self._tell(f"notifications/{kind}/list_changed", None)
+        `listener` gets the method of the notification and, for a resource, its URI.
+        """
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def list_changed(self, kind: ListKind) -> None:
+        self._notify(f"notifications/{kind}/list_changed", None)
 
     def resource_updated(self, uri: str) -> None:
-        self._tell("notifications/resources/updated", uri)
+        self._notify("notifications/resources/updated", uri)
 
     @property
     def watched(self) -> frozenset[str]:
@@ -153,33 +165,36 @@ class Changes:
         return uri in self._watchers
 
     def watch(self, *uris: str) -> None:
-        """One client more is interested in these."""
+        """Count one more client that watches these resources."""
         before = len(self._watchers)
         self._watchers.update(uris)
-        if self.on_watched is not None and len(self._watchers) > before:
-            self.on_watched(self.watched)
+        if self.on_watched_changed is not None and len(self._watchers) > before:
+            self.on_watched_changed(self.watched)
 
     def unwatch(self, *uris: str) -> None:
-        """One client less."""
+        """Count one client less that watches these resources."""
         before = len(self._watchers)
         for uri in uris:
             self._watchers[uri] -= 1
             if self._watchers[uri] <= 0:
                 del self._watchers[uri]
-        if self.on_watched is not None and len(self._watchers) < before:
-            self.on_watched(self.watched)
+        if self.on_watched_changed is not None and len(self._watchers) < before:
+            self.on_watched_changed(self.watched)
 
-    def _tell(self, method: str, uri: str | None) -> None:
+    def _notify(self, method: str, uri: str | None) -> None:
         for listener in list(self._listeners):
             listener(method, uri)
 
 
 class Provider(Protocol):
-    """What answers requests. The wire itself answers what belongs to the connection: handshake, ping, subscriptions."""
+    """Handles MCP requests.
+
+    The transports themselves handle the requests that belong to a connection: handshake, ping and subscriptions.
+    """
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """name and version, and what else serverInfo may have."""
+        """The `serverInfo`: name and version, and optional members."""
         ...
 
     @property
@@ -189,12 +204,15 @@ class Provider(Protocol):
     def instructions(self) -> str | None: ...
 
     @property
-    def changes(self) -> Changes: ...
+    def changes(self) -> ChangeNotifier: ...
 
     def handle(self, call: Call) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
-        """The result: the bytes of an object as they came from elsewhere, or one to be written. Or a WireError."""
+        """Return the result of a call: raw bytes of an object as received elsewhere, or an object to encode.
+
+        Raise WireError to respond with an error.
+        """
         ...
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool's arguments, where it is at hand: headers are checked against it."""
+        """Return the schema of a tool's arguments, if it is available: headers are checked against it."""
         ...

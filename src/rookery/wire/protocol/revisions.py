@@ -1,4 +1,7 @@
-"""The revisions of MCP, and which methods each one has. A test compares the tables with the published schema."""
+"""The revisions of MCP, and the methods of each one.
+
+A test compares the tables with the published schema.
+"""
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN = ("2026-07-28",)
@@ -6,8 +9,8 @@ ALL = HANDSHAKE + MODERN
 LATEST_HANDSHAKE = HANDSHAKE[-1]
 LATEST = MODERN[-1]
 
-# The only revision in which one body may carry several messages.
-WITH_BATCHES = frozenset({"2025-03-26"})
+# The only revision in which one body may contain several messages.
+BATCH_REVISIONS = frozenset({"2025-03-26"})
 
 # Keys of `_meta` that the modern revision reserves.
 META = "io.modelcontextprotocol/"
@@ -34,14 +37,18 @@ ONLY_HANDSHAKE = frozenset({"initialize", "logging/setLevel", "ping", "resources
 ONLY_MODERN = frozenset({"server/discover", "subscriptions/listen"})
 CLIENT_REQUESTS = dict.fromkeys(HANDSHAKE, _BOTH | ONLY_HANDSHAKE) | dict.fromkeys(MODERN, _BOTH | ONLY_MODERN)
 
-# Results that say how long, and for whom, they may be kept.
-CACHEABLE = frozenset(
+# Methods whose results state how long, and for whom, they may be cached.
+CACHEABLE_METHODS = frozenset(
     {"prompts/list", "resources/list", "resources/read", "resources/templates/list", "server/discover", "tools/list"}
 )
-# Requests that may be answered with "input required".
-MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-# What the header Mcp-Name repeats.
-NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-# The capability a client must have announced to be asked this, and the revision that brought it.
-CAPABILITY_OF = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+# Requests that may get the result "input required".
+INPUT_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
+# The parameter that the header Mcp-Name repeats.
+NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+# The capability that a client must have announced before it is sent a request of this method.
+REQUIRED_CAPABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

@@ -1,4 +1,4 @@
-"""One request from its arrival to its answer, whatever brought it."""
+"""One call from its request to its response, on any transport."""
 
 import asyncio
 import hashlib
@@ -11,51 +11,51 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from rookery.wire import revisions
-from rookery.wire.jsonrpc import (
-    EMPTY,
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import (
+    EMPTY_OBJECT,
     INTERNAL_ERROR,
-    Id,
     Params,
+    RequestId,
     WireError,
+    decode_object,
+    decode_text,
+    decode_value,
     encode_notification,
     encode_result,
-    object_of,
-    text_of,
-    value_of,
 )
-from rookery.wire.provider import Ask, Call, Client, InputNeeded, Provider
-from rookery.wire.sealing import Seal
+from rookery.wire.protocol.provider import Call, ClientProfile, ClientQuestion, InputNeeded, Provider
+from rookery.wire.protocol.sealed_state import Seal
 
 if TYPE_CHECKING:
-    from rookery.wire.brief import Brief
+    from rookery.wire.server.fastpath import FastCall
 
 logger = logging.getLogger("rookery.mcp.wire")
 
-CANCELLED = -32800
+REQUEST_CANCELLED = -32800
 _TTL_MS = 0
 
-Questioner = Callable[[Mapping[str, Ask]], Awaitable[Mapping[str, Raw]]]
+AskClient = Callable[[Mapping[str, ClientQuestion]], Awaitable[Mapping[str, Raw]]]
 
 _requests = itertools.count(1)
 
 
 @dataclass(slots=True)
 class RunningCall:
-    """What a provider gets to see; `send` and `question` lead back to the client."""
+    """The call that a provider handles. `send` and `ask_client` reach the client."""
 
-    id: Id
+    id: RequestId
     method: str
     params: Params
     meta: Params
-    client: Client
+    client: ClientProfile
     log_level: str | None
     send: Callable[[bytes], Awaitable[None]]
-    # What a modern client carries for us is sealed, for its owner.
+    # Seals the state that a modern client carries for us.
     seal: Seal
     owner: str
     session: str | None = None
-    question: Questioner | None = None
+    ask_client: AskClient | None = None
     connection: object | None = None
     resumed: bool = False
     caller: str = field(init=False)
@@ -65,74 +65,80 @@ class RunningCall:
         self.caller = self.session or f"request {next(_requests)}"
 
     @property
-    def askable(self) -> bool:
-        return self.question is not None
+    def can_ask(self) -> bool:
+        return self.ask_client is not None
 
     async def notify(self, method: str, params: Mapping[str, Any] | Raw) -> None:
         await self.send(encode_notification(method, msgspec.json.encode(params)))
-        # Nothing is waited for where the client reads fast or has gone; others, and a cancellation, get their turn.
+        # `send` may not wait at all if the client reads fast or is gone. Other tasks, and a cancellation, get a turn
+        # here.
         await asyncio.sleep(0)
 
-    async def ask(self, asks: Mapping[str, Ask]) -> Mapping[str, Any]:
-        found = await self.ask_raw(asks)
-        return {key: value_of(answer, f"the answer to {key}") for key, answer in found.items()}
+    async def ask(self, questions: Mapping[str, ClientQuestion]) -> Mapping[str, Any]:
+        answers = await self.ask_raw(questions)
+        return {key: decode_value(answer, f"the answer to {key}") for key, answer in answers.items()}
 
-    async def ask_raw(self, asks: Mapping[str, Ask]) -> Mapping[str, Raw]:
-        for ask in asks.values():
-            self.client.must_have(ask.method)
-        if self.question is not None:
-            return await self.question(asks)
+    async def ask_raw(self, questions: Mapping[str, ClientQuestion]) -> Mapping[str, Raw]:
+        for question in questions.values():
+            self.client.require_capability(question.method)
+        if self.ask_client is not None:
+            return await self.ask_client(questions)
         if self.answers is None:
-            self.answers = _inputs(self)
+            self.answers = _collect_inputs(self)
         answers = self.answers
-        missing = {key: ask for key, ask in asks.items() if key not in answers}
+        missing = {key: question for key, question in questions.items() if key not in answers}
         if missing:
             raise InputNeeded(missing, answers)
-        return {key: answers[key] for key in asks}
+        return {key: answers[key] for key in questions}
 
 
-def params_of(raw: Raw) -> tuple[Params, Params]:
-    """The members of `params` and of its `_meta`."""
-    params = object_of(raw)
+def decode_params(raw: Raw) -> tuple[Params, Params]:
+    """Return the members of `params` and of its `_meta`."""
+    params = decode_object(raw)
     meta = params.get("_meta")
-    return params, object_of(meta, "_meta") if meta is not None else {}
+    return params, decode_object(meta, "_meta") if meta is not None else {}
 
 
-async def answer(provider: Provider, call: RunningCall, brief: "Brief | None" = None) -> tuple[bytes, int]:
-    """The message that answers a call, and the code of its error, 0 for none."""
+async def answer_call(provider: Provider, call: RunningCall, fast_call: "FastCall | None" = None) -> tuple[bytes, int]:
+    """Handle a call. Return the encoded response, and its error code, which is 0 for none."""
     try:
-        result = await (provider.handle(call) if brief is None else brief.handle(call))
-        return encode_result(call.id, finish(result, call.method, call.client, provider)), 0
+        result = await (provider.handle(call) if fast_call is None else fast_call.handle(call))
+        return encode_result(call.id, finish_result(result, call.method, call.client, provider)), 0
     except InputNeeded as needed:
-        if call.method not in revisions.MAY_ASK:
+        if call.method not in revisions.INPUT_METHODS:
             error = WireError(INTERNAL_ERROR, f"{call.method} may not ask for input")
-            return error.encoded(call.id), error.code
-        return encode_result(call.id, _input_required(call, needed)), 0
+            return error.encode(call.id), error.code
+        return encode_result(call.id, _encode_input_required(call, needed)), 0
     except WireError as error:
-        return error.encoded(call.id), error.code
+        return error.encode(call.id), error.code
     except asyncio.CancelledError:
         raise
     except Exception:
         logger.exception("%s failed", call.method)
-        error = WireError(INTERNAL_ERROR, "something went wrong here; the daemon's log tells what")
-        return error.encoded(call.id), error.code
+        error = WireError(INTERNAL_ERROR, "an internal error occurred; see the log of the daemon")
+        return error.encode(call.id), error.code
 
 
-def finish(result: Raw | Mapping[str, Any], method: str, client: Client, provider: Provider) -> bytes:
-    """The result as the client's revision wants it. What came from elsewhere stays as it came, and only grows."""
-    if not client.modern or (isinstance(result, Raw) and method not in revisions.CACHEABLE and _is_finished(result)):
+def finish_result(result: Raw | Mapping[str, Any], method: str, client: ClientProfile, provider: Provider) -> bytes:
+    """Return the encoded result as the client's revision requires it.
+
+    Raw results keep their members; required ones are added.
+    """
+    if not client.modern or (
+        isinstance(result, Raw) and method not in revisions.CACHEABLE_METHODS and _is_finished(result)
+    ):
         return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
-    members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
+    members: dict[str, Any] = dict(decode_object(result, "result") if isinstance(result, Raw) else result)
     kind = members.setdefault("resultType", "complete")
-    if (value_of(kind, "resultType") if isinstance(kind, Raw) else kind) == "input_required":
+    if (decode_value(kind, "resultType") if isinstance(kind, Raw) else kind) == "input_required":
         return bytes(result) if isinstance(result, Raw) else msgspec.json.encode(result)
-    if method in revisions.CACHEABLE:
+    if method in revisions.CACHEABLE_METHODS:
         members.setdefault("ttlMs", _TTL_MS)
         members.setdefault("cacheScope", "private")
     meta = members.get("_meta")
-    known: dict[str, Any] = dict(object_of(meta, "_meta") if isinstance(meta, Raw) else meta or {})
-    known.setdefault(revisions.META_SERVER, provider.info)
-    members["_meta"] = known
+    full_meta: dict[str, Any] = dict(decode_object(meta, "_meta") if isinstance(meta, Raw) else meta or {})
+    full_meta.setdefault(revisions.META_SERVER, provider.info)
+    members["_meta"] = full_meta
     return msgspec.json.encode(members)
 
 
@@ -149,43 +155,45 @@ _result_decoder = msgspec.json.Decoder(_Result)
 
 
 def _is_finished(result: Raw) -> bool:
-    """Whether a modern server has said all that a modern client wants to hear."""
+    """Return whether a raw result already has everything that a modern client requires."""
     try:
-        found = _result_decoder.decode(result)
+        decoded = _result_decoder.decode(result)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return found.kind == "complete" and len(found.meta.server) > 0
+    return decoded.kind == "complete" and len(decoded.meta.server) > 0
 
 
-def _inputs(call: RunningCall) -> dict[str, Raw]:
-    """Answers of this round and of those before it, which the client carried for us."""
+def _collect_inputs(call: RunningCall) -> dict[str, Raw]:
+    """Return the answers of this round and of earlier ones, which the client carried in its state."""
     answers: dict[str, Raw] = {}
-    if call.method not in revisions.MAY_ASK:
+    if call.method not in revisions.INPUT_METHODS:
         return answers
     if "requestState" in call.params:
-        answers |= call.seal.open(text_of(call.params, "requestState"), bound_to(call))
-    return answers | given_inputs(call.params)
+        answers |= call.seal.unseal(decode_text(call.params, "requestState"), compute_call_digest(call))
+    return answers | decode_input_responses(call.params)
 
 
-def given_inputs(params: Params) -> dict[str, Raw]:
-    """What a modern client answers to what it was asked."""
-    given = object_of(params.get("inputResponses", EMPTY), "inputResponses")
-    for key, response in given.items():
-        object_of(response, f"inputResponses.{key}")
-    return given
+def decode_input_responses(params: Params) -> dict[str, Raw]:
+    """Return the answers of a modern client, each of which must be an object."""
+    responses = decode_object(params.get("inputResponses", EMPTY_OBJECT), "inputResponses")
+    for key, response in responses.items():
+        decode_object(response, f"inputResponses.{key}")
+    return responses
 
 
-def _input_required(call: RunningCall, needed: InputNeeded) -> bytes:
-    return msgspec.json.encode(input_required(needed.asks, call.seal.close(needed.answers, bound_to(call))))
+def _encode_input_required(call: RunningCall, needed: InputNeeded) -> bytes:
+    return msgspec.json.encode(
+        make_input_required_result(needed.questions, call.seal.seal(needed.answers, compute_call_digest(call)))
+    )
 
 
-def input_required(asks: Mapping[str, Ask], state: str) -> dict[str, Any]:
-    """The result that asks a modern client something, and gives it a state to come back with."""
-    asked = {key: {"method": ask.method, "params": ask.params} for key, ask in asks.items()}
-    return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
+def make_input_required_result(questions: Mapping[str, ClientQuestion], state: str) -> dict[str, Any]:
+    """Return the result that asks a modern client questions. It sends `state` back with its answers."""
+    requests = {key: {"method": question.method, "params": question.params} for key, question in questions.items()}
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
-def bound_to(call: Call) -> str:
-    """What a sealed state is for: this caller, this method, these arguments."""
-    told = (bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))
-    return hashlib.sha256(msgspec.json.encode([call.owner, call.method, *told])).hexdigest()
+def compute_call_digest(call: Call) -> str:
+    """Return the digest that binds a sealed state to a caller, a method and its arguments."""
+    members = (bytes(call.params.get(key, b"")).decode() for key in ("name", "uri", "arguments"))
+    return hashlib.sha256(msgspec.json.encode([call.owner, call.method, *members])).hexdigest()

@@ -1,4 +1,7 @@
-"""One client on a connection that carries messages both ways, one a frame: stdio, WebSocket, HTTP+SSE."""
+"""One client on a connection that carries messages both ways: stdio, WebSocket or HTTP+SSE.
+
+Each frame has one message, or a batch where the revision allows that.
+"""
 
 import asyncio
 import contextlib
@@ -7,47 +10,55 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rookery.system.tasks import TaskSet
-from rookery.wire import modern, revisions
-from rookery.wire.jsonrpc import (
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
-    Id,
     Message,
     Notification,
     Request,
+    RequestId,
     Response,
     WireError,
-    decode,
+    decode_messages,
+    decode_object,
     encode_result,
-    object_of,
 )
-from rookery.wire.service import Service, in_use
-from rookery.wire.session import Session, cancelled_id
-from rookery.wire.streams import News, Sender, relay
+from rookery.wire.server import stateless
+from rookery.wire.server.service import Service, make_id_in_use_error
+from rookery.wire.server.session import (
+    NotificationQueue,
+    SendMessage,
+    Session,
+    decode_cancelled_id,
+    relay_notifications,
+)
 
 MAX_CALLS = 1_000
+# The approximate memory of a call in addition to its message.
+_CALL_BYTES = 8_192
 _GOODBYE_SECONDS = 2.0
 
-# Takes the answer to a request, None if the client wants none any more.
-Reply = Callable[[bytes | None], Awaitable[None]]
+# Called with the response to a request, or None if the client has cancelled it.
+SendReply = Callable[[bytes | None], Awaitable[None]]
 
 
-class Peer:
-    """Serves both eras at once: a request with the modern envelope is modern, every other belongs to the session."""
+class DuplexConnection:
+    """Serves both eras on one connection: requests with the modern envelope, and those of a handshake session."""
 
-    def __init__(self, service: Service, owner: str, write: Sender, *, modern: bool = True) -> None:
+    def __init__(self, service: Service, owner: str, write: SendMessage, *, modern: bool = True) -> None:
         self.owner = owner
         self._service = service
         self._write = write
         self._modern = modern
         self._session: Session | None = None
-        self._calls: dict[Id, asyncio.Task[None]] = {}
-        self._unwanted: set[Id] = set()
+        self._calls: dict[RequestId, asyncio.Task[None]] = {}
+        self._cancelled_ids: set[RequestId] = set()
         self._tasks = TaskSet("mcp")
         self._lost = False
 
     async def send(self, message: bytes | None) -> None:
-        """Send one message. What is for a client that has gone goes nowhere."""
+        """Send one message. Discard it if the client is gone."""
         if message is None or self._lost:
             return
         try:
@@ -55,35 +66,38 @@ class Peer:
         except ConnectionError:
             self._lost = True
 
-    async def take(self, data: bytes) -> None:
-        """What one frame brought. Answers are written as they come, and faults of the frame itself at once."""
+    async def handle_frame(self, data: bytes) -> None:
+        """Handle one frame. Responses are sent when they are ready, errors of the frame itself at once."""
         try:
             messages = self.decode(data)
         except WireError as error:
-            await self.send(error.encoded(None))
+            await self.send(error.encode(None))
         else:
-            await self.take_all(messages)
+            await self.handle_messages(messages, len(data))
 
     def decode(self, data: bytes) -> list[Message]:
-        """The messages of a frame; several only where the session's revision has batches."""
-        messages = decode(data)
+        """Return the messages of a frame. Raise WireError for a batch, unless the session's revision has batches."""
+        messages = decode_messages(data)
         revision = self._session.client.revision if self._session is not None else "a connection without a session"
-        if len(messages) > 1 and revision not in revisions.WITH_BATCHES:
-            raise WireError(INVALID_REQUEST, f"{revision} has no batches")
+        if len(messages) > 1 and revision not in revisions.BATCH_REVISIONS:
+            raise WireError(INVALID_REQUEST, f"{revision} does not support batches")
         return messages
 
-    async def take_all(self, messages: Sequence[Message]) -> None:
-        """Messages that came together: their answers go together."""
+    async def handle_messages(self, messages: Sequence[Message], size: int) -> None:
+        """Handle messages of one frame of `size` bytes. Their responses are sent together."""
         requests = [message for message in messages if isinstance(message, Request)]
         for message in messages:
             if not isinstance(message, Request):
-                self._hear(message)
-        reply = self.send if len(messages) == 1 else self._together(len(requests))
+                self._handle_one_way(message)
+        reply = self.send if len(messages) == 1 else self._collect_batch(len(requests))
         for request in requests:
-            await self._begin(request, reply)
+            await self._start_request(request, reply, size // len(messages) + _CALL_BYTES)
 
     async def end(self, *, lost: bool) -> None:
-        """End every call: of a client that is still there with the errors that the closing service gives them."""
+        """End every call and the session.
+
+        If the client is still connected, it first gets the errors with which the closing service ends the calls.
+        """
         self._lost |= lost
         if self._calls and not self._lost:
             await asyncio.wait(list(self._calls.values()), timeout=_GOODBYE_SECONDS)
@@ -91,84 +105,88 @@ class Peer:
         if self._session is not None:
             self._service.sessions.close(self._session)
         await self._tasks.close()
-        self._service.forget(self)
+        self._service.on_disconnected(self)
 
-    # ---- one message
+    # Single messages
 
-    def _hear(self, message: Notification | Response) -> None:
-        """What gets no answer, not even where it makes no sense."""
+    def _handle_one_way(self, message: Notification | Response) -> None:
+        """Handle a message that gets no response, even if it is invalid."""
         if isinstance(message, Notification):
-            self._service.mention(message)
+            self._service.record(message)
         with contextlib.suppress(WireError):
             if isinstance(message, Notification) and message.method == "notifications/cancelled":
-                number = cancelled_id(message)
+                number = decode_cancelled_id(message)
                 if number is not None and (task := self._calls.get(number)) is not None:
-                    self._unwanted.add(number)
+                    self._cancelled_ids.add(number)
                     task.cancel("cancelled by the client")
             elif self._session is not None:
-                self._session.take(message)
+                self._session.handle(message)
 
-    async def _begin(self, request: Request, reply: Reply) -> None:
+    async def _start_request(self, request: Request, reply: SendReply, size: int) -> None:
         if request.method == "initialize":
-            # At once, so that what comes behind it finds the session.
+            # Without a task, so that the next message finds the session.
             await reply(self._initialize(request))
-        elif request.method == "ping" and self._session is None and not modern.has_envelope(request):
+        elif request.method == "ping" and self._session is None and not stateless.has_envelope(request):
             await reply(encode_result(request.id, b"{}"))
-        elif (refusal := self._refusal(request)) is not None:
-            await reply(refusal.encoded(request.id))
+        elif (refusal := self._find_refusal(request)) is not None:
+            await reply(refusal.encode(request.id))
+        elif (limit := self._service.shares.request_bytes.take(self.owner, size)) is not None:
+            message = f"{limit.code}: {limit.message}; {limit.remedy}"
+            await reply(WireError(CONNECTION_CLOSED, message).encode(request.id))
         else:
             task = self._calls[request.id] = self._tasks.start(self._serve(request, reply), request.method)
-            task.add_done_callback(lambda _: self._ended(request.id))
+            task.add_done_callback(lambda _: self._on_call_ended(request.id, size))
 
-    def _refusal(self, request: Request) -> WireError | None:
+    def _find_refusal(self, request: Request) -> WireError | None:
         if request.id in self._calls:
-            return in_use(request)
+            return make_id_in_use_error(request)
         if len(self._calls) >= MAX_CALLS:
-            return WireError(CONNECTION_CLOSED, f"{MAX_CALLS} requests are being worked on already; try again")
+            return WireError(CONNECTION_CLOSED, f"{MAX_CALLS} requests are in progress already; try again later")
         if self._session is None and not self._is_modern(request):
-            return WireError(INVALID_REQUEST, "there is no session yet; begin with initialize")
+            return WireError(INVALID_REQUEST, "there is no session; send initialize first")
         return None
 
     def _is_modern(self, request: Request) -> bool:
-        return self._modern and (request.method in revisions.ONLY_MODERN or modern.has_envelope(request))
+        return self._modern and (request.method in revisions.ONLY_MODERN or stateless.has_envelope(request))
 
     def _initialize(self, request: Request) -> bytes:
         try:
             if self._session is not None:
-                raise WireError(INVALID_REQUEST, "initialize has been answered already")
-            self._session, result = self._service.sessions.open(object_of(request.params), self.owner)
+                raise WireError(INVALID_REQUEST, "the session is initialized already")
+            self._session, result = self._service.sessions.open(decode_object(request.params), self.owner)
         except WireError as error:
-            return error.encoded(request.id)
-        self._session.standing = news = News()
-        self._tasks.start(relay(news, self.send), "changes")
-        self._service.mention(request, made := encode_result(request.id, msgspec.json.encode(result)))
-        return made
+            return error.encode(request.id)
+        self._session.notification_sink = queue = NotificationQueue()
+        self._tasks.start(relay_notifications(queue, self.send), "changes")
+        self._service.record(request, response := encode_result(request.id, msgspec.json.encode(result)))
+        return response
 
-    async def _serve(self, request: Request, reply: Reply) -> None:
+    async def _serve(self, request: Request, reply: SendReply) -> None:
         if self._is_modern(request):
-            about = request, None, self.owner, self.send
-            message, _ = await self._service.modern(*about, lost=self._is_lost, connection=self)
+            arguments = request, None, self.owner, self.send
+            message, _ = await self._service.modern(*arguments, is_lost=self._is_lost, connection=self)
         else:
             assert self._session is not None
             message = await self._service.handshake(self._session, request, self.send, self.send, self._is_lost)
-        await reply(None if request.id in self._unwanted else message)
+        await reply(None if request.id in self._cancelled_ids else message)
 
-    def _ended(self, id_: Id) -> None:
+    def _on_call_ended(self, id_: RequestId, size: int) -> None:
+        self._service.shares.request_bytes.give_back(self.owner, size)
         self._calls.pop(id_, None)
-        self._unwanted.discard(id_)
+        self._cancelled_ids.discard(id_)
 
     def _is_lost(self) -> bool:
         return self._lost
 
-    def _together(self, left: int) -> Reply:
-        """Collects the answers to a batch; sends them when the last one is there."""
-        found: list[bytes] = []
+    def _collect_batch(self, remaining: int) -> SendReply:
+        """Return a function that collects the responses to a batch, and sends them after the last one."""
+        responses: list[bytes] = []
 
         async def collect(message: bytes | None) -> None:
-            nonlocal left
-            left -= 1
-            found.extend([message] if message is not None else [])
-            if not left and found:
-                await self.send(b"[" + b",".join(found) + b"]")
+            nonlocal remaining
+            remaining -= 1
+            responses.extend([message] if message is not None else [])
+            if not remaining and responses:
+                await self.send(b"[" + b",".join(responses) + b"]")
 
         return collect

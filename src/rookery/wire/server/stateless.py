@@ -1,4 +1,7 @@
-"""The stateless era: every request says for itself which revision it speaks and what its client can do."""
+"""Requests of the stateless era.
+
+Each request states its own revision and the capabilities of its client.
+"""
 
 import functools
 from typing import Any, TypeVar
@@ -6,10 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from rookery.wire import headers as mirrored, revisions
-from rookery.wire.calls import params_of
-from rookery.wire.head import Head
-from rookery.wire.jsonrpc import (
+from rookery.wire.http.head import RequestHead
+from rookery.wire.protocol import headers as mirrored, revisions
+from rookery.wire.protocol.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,
@@ -17,125 +19,130 @@ from rookery.wire.jsonrpc import (
     Params,
     Request,
     WireError,
-    object_of,
-    value_of,
+    decode_object,
+    decode_value,
 )
-from rookery.wire.provider import Client, Provider
-from rookery.wire.session import MAX_SUBSCRIPTIONS
+from rookery.wire.protocol.provider import ClientProfile, Provider
+from rookery.wire.server.call import decode_params
+from rookery.wire.server.session import MAX_SUBSCRIPTIONS
 
-# The HTTP status that goes with an error; with any other it is 200.
-STATUS = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
+# The HTTP status of a response with this error code; 200 for all others.
+HTTP_STATUSES = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
 
-_NOTHING = Raw(b"{}")
+_NO_META = Raw(b"{}")
 _REMEMBERED_BYTES = 4096
-_LONGEST_WHO = 1024
+_LONGEST_CLIENT_INFO = 1024
 
 _text = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Any])
 
-_ENVELOPE = revisions.META_VERSION.encode()
+_ENVELOPE_KEY = revisions.META_VERSION.encode()
 
 T = TypeVar("T")
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What `_meta` says of a request's client, and what is wrong with that, which is told when its turn comes."""
+class RequestEnvelope(msgspec.Struct, frozen=True):
+    """What `_meta` says about the client of a request. `error` is an error in it, which is reported in its turn."""
 
     version: str
-    client: Client
+    client: ClientProfile
     log_level: str | None
     meta: Params
-    wrong: str | None
-    # What it says of itself, as it came: one client is told from another by it.
-    who: bytes = b""
+    error: str | None
+    # The raw client info, which identifies a client.
+    client_info: bytes = b""
 
 
-def classify(
-    request: Request, head: Head | None, provider: Provider, declarations: mirrored.Declarations
-) -> tuple[Told, Params]:
-    """Who calls, and the parameters; or the error that the first thing wrong deserves. No headers on stdio."""
-    params = object_of(request.params)
-    written = bytes(params.get("_meta", _NOTHING))
-    told = _told_again(written) if len(written) <= _REMEMBERED_BYTES else _told(written)
-    name = mirrored.check_routing(head, request, params, told.version) if head is not None else None
-    refuse_unknown(told.version)
+def classify_request(
+    request: Request, head: RequestHead | None, provider: Provider, declarations: mirrored.HeaderDeclarations
+) -> tuple[RequestEnvelope, Params]:
+    """Return the envelope and the parameters of a request. Raise WireError for the first thing that is wrong.
+
+    `head` is None on a transport without headers.
+    """
+    params = decode_object(request.params)
+    raw_meta = bytes(params.get("_meta", _NO_META))
+    envelope = _decode_envelope_cached(raw_meta) if len(raw_meta) <= _REMEMBERED_BYTES else _decode_envelope(raw_meta)
+    name = mirrored.check_routing(head, request, params, envelope.version) if head is not None else None
+    check_revision(envelope.version)
     if request.method in revisions.ONLY_HANDSHAKE:
-        raise WireError(METHOD_NOT_FOUND, f"{told.version} has no method {request.method}")
+        raise WireError(METHOD_NOT_FOUND, f"{envelope.version} has no method {request.method}")
     if head is not None and request.method == "tools/call" and "name" in params:
         if name is None:
-            raise WireError(INVALID_PARAMS, _wrong_kind("name"))
+            raise WireError(INVALID_PARAMS, _describe_wrong_type("name"))
         schema = provider.input_schema(name)
-        if schema is not None and (wanted := declarations.of(name, schema)):
+        if schema is not None and (parameters := declarations.get(name, schema)):
             arguments = params.get("arguments")
-            given: Any = value_of(arguments, "arguments") if arguments is not None else {}
-            mirrored.check_params(head, wanted, given)
-    if told.wrong is not None:
-        raise WireError(INVALID_PARAMS, told.wrong)
-    return told, params
+            values: Any = decode_value(arguments, "arguments") if arguments is not None else {}
+            mirrored.check_parameters(head, parameters, values)
+    if envelope.error is not None:
+        raise WireError(INVALID_PARAMS, envelope.error)
+    return envelope, params
 
 
-def _told(written: bytes) -> Told:
-    meta = object_of(Raw(written), "_meta")
+def _decode_envelope(raw_meta: bytes) -> RequestEnvelope:
+    meta = decode_object(Raw(raw_meta), "_meta")
     if missing := [key for key in (revisions.META_VERSION, revisions.META_CAPABILITIES) if key not in meta]:
         raise WireError(INVALID_PARAMS, f"_meta lacks {' and '.join(missing)}")
-    version = _decoded(meta, revisions.META_VERSION, _text)
+    version = _decode_member(meta, revisions.META_VERSION, _text)
     capabilities: dict[str, Any] = {}
     info: dict[str, Any] = {}
     level: str | None = None
     wrong: str | None = None
     try:
-        capabilities = _decoded(meta, revisions.META_CAPABILITIES, _object)
-        info = _decoded(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
+        capabilities = _decode_member(meta, revisions.META_CAPABILITIES, _object)
+        info = _decode_member(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
         level = _log_level(meta)
     except WireError as error:
         wrong = error.message
-    who = bytes(meta.get(revisions.META_CLIENT, b""))[:_LONGEST_WHO]
-    return Told(version, Client(version, capabilities, info), level, meta, wrong, who)
+    client_info = bytes(meta.get(revisions.META_CLIENT, b""))[:_LONGEST_CLIENT_INFO]
+    return RequestEnvelope(version, ClientProfile(version, capabilities, info), level, meta, wrong, client_info)
 
 
-# A client says the same with every request. It is kept by a copy, as parts of a message hold the whole of it.
-_told_again = functools.lru_cache(256)(_told)
+# A client sends the same `_meta` with every request. The key is a copy: a slice would keep the whole message alive.
+_decode_envelope_cached = functools.lru_cache(256)(_decode_envelope)
 
 
 def has_envelope(message: Message) -> bool:
-    """Whether this is a request that says for itself which revision it speaks."""
-    if not isinstance(message, Request) or _ENVELOPE not in bytes(message.params):
+    """Return whether a message is a request that states its own revision."""
+    if not isinstance(message, Request) or _ENVELOPE_KEY not in bytes(message.params):
         return False
     try:
-        return revisions.META_VERSION in params_of(message.params)[1]
+        return revisions.META_VERSION in decode_params(message.params)[1]
     except WireError:
         return False
 
 
-def refuse_unknown(version: str) -> None:
+def check_revision(version: str) -> None:
+    """Raise WireError unless the revision is a modern one."""
     if version not in revisions.MODERN:
         data = {"supported": list(revisions.MODERN), "requested": version}
         raise WireError(UNSUPPORTED_VERSION, f"{version} is not supported", data)
 
 
 def _log_level(meta: Params) -> str | None:
-    """The level that the client opted in to for this request."""
+    """Return the log level that the client requested for this call, or None."""
     if revisions.META_LOG_LEVEL not in meta:
         return None
-    level = _decoded(meta, revisions.META_LOG_LEVEL, _text)
+    level = _decode_member(meta, revisions.META_LOG_LEVEL, _text)
     if level not in revisions.LOG_LEVELS:
         raise WireError(INVALID_PARAMS, f"there is no log level {level!r}")
     return level
 
 
-def discovered(provider: Provider) -> dict[str, Any]:
-    """The result of server/discover."""
-    found: dict[str, Any] = {
+def make_discover_result(provider: Provider) -> dict[str, Any]:
+    """Return the result of server/discover."""
+    result: dict[str, Any] = {
         "supportedVersions": list(revisions.MODERN),
         "capabilities": provider.capabilities,
         "ttlMs": 0,
         "cacheScope": "private",
     }
-    return found | ({"instructions": provider.instructions} if provider.instructions else {})
+    return result | ({"instructions": provider.instructions} if provider.instructions else {})
 
 
-class Filter(msgspec.Struct, rename="camel"):
-    """What a listener asked for."""
+class SubscriptionFilter(msgspec.Struct, rename="camel"):
+    """The notifications that a subscription asks for."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
@@ -149,33 +156,33 @@ class Filter(msgspec.Struct, rename="camel"):
         return bool(getattr(self, f"{kind}_list_changed", False))
 
 
-def filter_of(params: Params, provider: Provider) -> tuple[Filter, dict[str, Any]]:
-    """The filter of a subscription, and what of it this server honours."""
+def decode_filter(params: Params, provider: Provider) -> tuple[SubscriptionFilter, dict[str, Any]]:
+    """Return the filter of a subscription, and the part of it that this server supports."""
     try:
-        asked = msgspec.json.decode(params.get("notifications", b"{}"), type=Filter)
+        requested = msgspec.json.decode(params.get("notifications", b"{}"), type=SubscriptionFilter)
     except msgspec.DecodeError as error:
-        raise WireError(INVALID_PARAMS, f"notifications does not fit: {error}") from None
-    if len(asked.resource_subscriptions) > MAX_SUBSCRIPTIONS:
+        raise WireError(INVALID_PARAMS, f"notifications is invalid: {error}") from None
+    if len(requested.resource_subscriptions) > MAX_SUBSCRIPTIONS:
         raise WireError(INVALID_PARAMS, f"one subscription watches at most {MAX_SUBSCRIPTIONS} resources")
     honoured: dict[str, Any] = {}
     for kind in ("tools", "prompts", "resources"):
-        able = provider.capabilities.get(kind, {}).get("listChanged", False)
-        setattr(asked, f"{kind}_list_changed", getattr(asked, f"{kind}_list_changed") and able)
-        if getattr(asked, f"{kind}_list_changed"):
+        supported = provider.capabilities.get(kind, {}).get("listChanged", False)
+        setattr(requested, f"{kind}_list_changed", getattr(requested, f"{kind}_list_changed") and supported)
+        if getattr(requested, f"{kind}_list_changed"):
             honoured[f"{kind}ListChanged"] = True
     if not provider.capabilities.get("resources", {}).get("subscribe", False):
-        asked.resource_subscriptions = []
-    if asked.resource_subscriptions:
-        honoured["resourceSubscriptions"] = asked.resource_subscriptions
-    return asked, honoured
+        requested.resource_subscriptions = []
+    if requested.resource_subscriptions:
+        honoured["resourceSubscriptions"] = requested.resource_subscriptions
+    return requested, honoured
 
 
-def _decoded(found: Params, key: str, decoder: msgspec.json.Decoder[T]) -> T:
+def _decode_member(members: Params, key: str, decoder: msgspec.json.Decoder[T]) -> T:
     try:
-        return decoder.decode(found[key])
+        return decoder.decode(members[key])
     except msgspec.DecodeError:
-        raise WireError(INVALID_PARAMS, _wrong_kind(key)) from None
+        raise WireError(INVALID_PARAMS, _describe_wrong_type(key)) from None
 
 
-def _wrong_kind(key: str) -> str:
-    return f"{key} is not of the right kind"
+def _describe_wrong_type(key: str) -> str:
+    return f"{key} has the wrong type"

@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one message a line, both eras, and nothing but messages."""
+"""MCP over stdin and stdout: one message per line, in both eras."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from rookery.wire.connection import Peer
-from rookery.wire.jsonrpc import INVALID_REQUEST, WireError
-from rookery.wire.lines import Lines, one_line
-from rookery.wire.service import Service
+from rookery.wire.protocol.framing import LineSplitter, join_lines
+from rookery.wire.protocol.messages import INVALID_REQUEST, WireError
+from rookery.wire.server.duplex import DuplexConnection
+from rookery.wire.server.service import Service
 
 _CHUNK = 65_536
 LINE_BYTES = 67_108_864
@@ -27,58 +27,58 @@ async def serve_lines(
     line_bytes: int = LINE_BYTES,
 ) -> None:
     """Serve one client until it closes its end or the service closes."""
-    peer = Peer(service, owner, lambda message: write(one_line(message) + b"\n"))
-    too_long = WireError(INVALID_REQUEST, f"a message must not be longer than {line_bytes} bytes").encoded(None)
-    lines = Lines(line_bytes)
+    peer = DuplexConnection(service, owner, lambda message: write(join_lines(message) + b"\n"))
+    too_long = WireError(INVALID_REQUEST, f"a message must not be longer than {line_bytes} bytes").encode(None)
+    lines = LineSplitter(line_bytes)
     service.on_close.add(reader.feed_eof)
     try:
-        while not service.closing and (data := await reader.read(_CHUNK)):
+        while not service.is_closing and (data := await reader.read(_CHUNK)):
             for line in lines.feed(data):
                 if line is None:
                     await peer.send(too_long)
                 elif line.strip():
-                    await peer.take(line)
+                    await peer.handle_frame(line)
     finally:
         service.on_close.discard(reader.feed_eof)
-        await peer.end(lost=not service.closing)
+        await peer.end(lost=not service.is_closing)
 
 
 async def serve_stdio(service: Service) -> None:
-    """Serve on this process's stdin and stdout."""
-    reader, out = await open_stdio()
+    """Serve one client on the stdin and stdout of this process."""
+    reader, writer = await open_stdio()
     try:
-        await serve_lines(service, reader, out.write)
+        await serve_lines(service, reader, writer.write)
     finally:
-        await out.close()
+        await writer.close()
 
 
-class Out(Protocol):
-    """Where lines are written to. A reader that has gone is a ConnectionError, or an end of what is read."""
+class LineWriter(Protocol):
+    """Writes lines. A closed reader raises ConnectionError, or ends the input."""
 
     async def write(self, data: bytes) -> None: ...
 
     async def close(self) -> None: ...
 
 
-async def open_stdio() -> tuple[asyncio.StreamReader, Out]:
-    """This process's stdin and stdout, for messages alone. What anybody prints from now on goes to stderr."""
-    incoming, outgoing = _take_over()
-    reader = await _open_in(incoming)
-    return reader, await _open_out(outgoing, reader)
+async def open_stdio() -> tuple[asyncio.StreamReader, LineWriter]:
+    """Return the stdin and stdout of this process for messages alone. Later prints go to stderr."""
+    incoming, outgoing = _redirect_stdio()
+    reader = await _open_reader(incoming)
+    return reader, await _open_writer(outgoing, reader)
 
 
-def _take_over() -> tuple[int, int]:
-    """Copies of fd 0 and 1, which themselves lead elsewhere from now on: a stray print cannot break the wire."""
+def _redirect_stdio() -> tuple[int, int]:
+    """Return copies of fd 0 and 1, and redirect these, so that a stray print cannot corrupt the messages."""
     sys.stdout.flush()
-    kept = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    copies = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
-    return kept
+    return copies
 
 
-async def _open_in(fd: int) -> asyncio.StreamReader:
+async def _open_reader(fd: int) -> asyncio.StreamReader:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     if _is_pipe(fd):
@@ -89,15 +89,15 @@ async def _open_in(fd: int) -> asyncio.StreamReader:
 
 
 def _read_blocking(fd: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
-    """A file cannot be waited for, and a terminal is not ours to make non-blocking."""
-    with contextlib.suppress(RuntimeError):  # the loop has ended before
+    """Read in a thread: the loop cannot wait for a file, and a terminal must stay in blocking mode."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         while data := os.read(fd, _CHUNK):
             loop.call_soon_threadsafe(reader.feed_data, data)
         loop.call_soon_threadsafe(reader.feed_eof)
 
 
-class _PipeOut(asyncio.BaseProtocol):
-    """Writes to a pipe; its end is the end of what is read too."""
+class _PipeWriter(asyncio.BaseProtocol):
+    """Writes to a pipe. When the pipe closes, the input ends too."""
 
     transport: asyncio.WriteTransport
 
@@ -129,7 +129,7 @@ class _PipeOut(asyncio.BaseProtocol):
         await self._closed.wait()
 
 
-class _FileOut:
+class _FileWriter:
     """Writes to a file or a terminal."""
 
     def __init__(self, fd: int) -> None:
@@ -142,13 +142,13 @@ class _FileOut:
         self._file.close()
 
 
-async def _open_out(fd: int, reader: asyncio.StreamReader) -> _PipeOut | _FileOut:
+async def _open_writer(fd: int, reader: asyncio.StreamReader) -> _PipeWriter | _FileWriter:
     if not _is_pipe(fd):
-        return _FileOut(fd)
+        return _FileWriter(fd)
     loop = asyncio.get_running_loop()
-    transport, made = await loop.connect_write_pipe(lambda: _PipeOut(reader), os.fdopen(fd, "wb", 0))
-    made.transport = transport
-    return made
+    transport, writer = await loop.connect_write_pipe(lambda: _PipeWriter(reader), os.fdopen(fd, "wb", 0))
+    writer.transport = transport
+    return writer
 
 
 def _is_pipe(fd: int) -> bool:

@@ -1,6 +1,7 @@
-"""One WebSocket on a connection that was taken over from HTTP: whole messages in, whole messages out.
+"""WebSockets on connections that were upgraded from HTTP: for MCP, and for ASGI apps.
 
-The frames are the `websockets` library's business.
+The `websockets` library handles the frames. MCP has one message per text frame, in both eras. ASGI apps get a scope of
+type `websocket`, since the HTTP server knows only HTTP requests.
 """
 
 import asyncio
@@ -8,82 +9,97 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from starlette.types import Scope
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from rookery.wire.exchange import REQUESTS
-from rookery.wire.http_server import Http
+from rookery.wire.http.auth import Refusal
+from rookery.wire.http.exchange import REQUESTS_TOTAL
+from rookery.wire.protocol.messages import INVALID_REQUEST, WireError
+from rookery.wire.server.duplex import DuplexConnection
+from rookery.wire.server.http_request import HttpRequest
+from rookery.wire.server.service import SHUTTING_DOWN, Service
 
 _PING_SECONDS = 20.0
 _INBOX_BYTES = 65_536
 
 
-class Message(NamedTuple):
+class WebSocketMessage(NamedTuple):
     data: bytes
     text: bool = True
 
 
-class Taken(Protocol):
+class UpgradedTransport(Protocol):
     """A connection that was taken over from HTTP."""
 
     def write(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
-    def want_body(self, wanted: bool) -> None: ...
+    def set_reading(self, enabled: bool) -> None: ...
     def abort(self) -> None: ...
+    def hold(self, size: int) -> Refusal | None: ...
 
 
-class Upgrade:
-    """A request for a WebSocket, which the gate has judged already like every other. `response` is 101 if it is one."""
+class WebSocketUpgrade:
+    """An upgrade request that has been authenticated like any other. `response` has status 101 if it is valid."""
 
     def __init__(self, scope: Scope, message_bytes: int, subprotocols: Sequence[str] = ()) -> None:
-        known = [Subprotocol(name) for name in subprotocols]
+        supported = [Subprotocol(name) for name in subprotocols]
         self.protocol = ServerProtocol(
-            subprotocols=known, select_subprotocol=lambda _, offered: _first(known, offered), max_size=message_bytes
+            subprotocols=supported,
+            select_subprotocol=lambda _, offered: _select_subprotocol(supported, offered),
+            max_size=message_bytes,
         )
-        self.response: Response = self.protocol.accept(_asked(self.protocol, scope))
-        self._take_over: Callable[[Callable[[bytes], None]], Taken] = scope["extensions"]["rookery.take_over"]
+        self.response: Response = self.protocol.accept(_parse_request(self.protocol, scope))
+        self._take_over: Callable[[Callable[[bytes], None]], UpgradedTransport] = scope["extensions"][
+            "rookery.take_over"
+        ]
 
     @property
     def refusal(self) -> str:
+        """The message of an unsuccessful response."""
         return bytes(self.response.body).decode().strip()
 
-    def open(self, http: Http, *, binary: bool = False, ping_seconds: float = _PING_SECONDS) -> "WebSocketMessages":
+    def open(
+        self, http: HttpRequest, *, binary: bool = False, ping_seconds: float = _PING_SECONDS
+    ) -> "WebSocketConnection":
+        """Accept the upgrade and return the open WebSocket."""
         self.protocol.send_response(self.response)
-        REQUESTS.add("101")
-        return WebSocketMessages(http, self.protocol, self._take_over, binary=binary, ping_seconds=ping_seconds)
+        REQUESTS_TOTAL.add("101")
+        return WebSocketConnection(http, self.protocol, self._take_over, binary=binary, ping_seconds=ping_seconds)
 
 
-def _first(known: Sequence[Subprotocol], offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    return next((name for name in known if name in offered), None)
+def _select_subprotocol(supported: Sequence[Subprotocol], offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    return next((name for name in supported if name in offered), None)
 
 
-def _asked(protocol: ServerProtocol, scope: Scope) -> Request:
-    """The request once more, for the library to read; the front has taken the words of the upgrade off it."""
+def _parse_request(protocol: ServerProtocol, scope: Scope) -> Request:
+    """Return the request as the library parses it. The HTTP connection has removed the headers of the upgrade."""
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    lines = [b"%b: %b\r\n" % header for header in upgrade_headers(scope)]
+    lines = [b"%b: %b\r\n" % header for header in restore_upgrade_headers(scope)]
     protocol.receive_data(b"".join((b"GET ", target, b" HTTP/1.1\r\n", *lines, b"\r\n")))
     (request,) = protocol.events_received()
     assert isinstance(request, Request)
     return request
 
 
-def upgrade_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+def restore_upgrade_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Return the headers of the request with those of the upgrade, which the HTTP connection removed."""
     headers = [*scope["headers"], (b"upgrade", b"websocket"), (b"connection", b"upgrade")]
     return [header for header in headers if header != (b"connection", b"close")]
 
 
-class WebSocketMessages:
-    """One open WebSocket. A client that answers no ping is as good as gone."""
+class WebSocketConnection:
+    """One open WebSocket. A client that does not respond to a ping is disconnected."""
 
     def __init__(
         self,
-        http: Http,
+        http: HttpRequest,
         protocol: ServerProtocol,
-        take_over: Callable[[Callable[[bytes], None]], Taken],
+        take_over: Callable[[Callable[[bytes], None]], UpgradedTransport],
         *,
         binary: bool,
         ping_seconds: float,
@@ -94,35 +110,35 @@ class WebSocketMessages:
         self._ping_seconds = ping_seconds
         self._message = bytearray()
         self._is_text = True
-        self._inbox: deque[Message] = deque()
-        self._inbox_bytes = 0
+        self._inbox: deque[WebSocketMessage] = deque()
+        self._inbox_bytes = self._held_bytes = 0
         self._wake = asyncio.Event()
-        self._pinged = self._stopped = False
+        self._awaits_pong = self._stopped = False
         self._connection = take_over(self._feed)
         self._flush()
-        http.on_lost(self._wake.set)
+        http.add_lost_callback(self._wake.set)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return not self._http.lost and self._protocol.state is State.OPEN
 
     def stop(self) -> None:
-        """Let `next` give no more."""
+        """Make `next` return None."""
         self._stopped = True
         self._wake.set()
 
     def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
-        """Say goodbye; what is to be said after it would have nowhere to go."""
-        if self.open:
+        """Send a close frame. No message can be sent after it."""
+        if self.is_open:
             self._protocol.send_close(code, reason)
             self._flush()
         self._wake.set()
 
-    async def next(self) -> Message | None:
-        """The next message; None once it is closed or stopped."""
-        while self.open and not self._stopped:
+    async def next(self) -> WebSocketMessage | None:
+        """Wait for the next message and return it, or None once the WebSocket is closed or stopped."""
+        while self.is_open and not self._stopped:
             if self._inbox:
-                return self._taken()
+                return self._pop_message()
             self._wake.clear()
             try:
                 async with asyncio.timeout(self._ping_seconds):
@@ -132,7 +148,8 @@ class WebSocketMessages:
         return None
 
     async def send(self, message: bytes, *, text: bool = True) -> None:
-        if not self.open:
+        """Send one message. Raise ConnectionResetError if the WebSocket is closed."""
+        if not self.is_open:
             raise ConnectionResetError
         if text:
             self._protocol.send_text(message)
@@ -142,47 +159,178 @@ class WebSocketMessages:
         await self._connection.drain()
 
     def _feed(self, data: bytes) -> None:
-        self._pinged = False
+        self._awaits_pong = False
         self._protocol.receive_data(data)
         for frame in self._protocol.events_received():
             assert isinstance(frame, Frame)
-            self._take(frame)
+            self._handle_frame(frame)
+        self._update_held_bytes()
         self._flush()
         if self._inbox_bytes > _INBOX_BYTES:
-            self._connection.want_body(False)
+            self._connection.set_reading(False)
         self._wake.set()
 
-    def _take(self, frame: Frame) -> None:
-        """The library has answered pings and the goodbye by itself."""
-        if frame.opcode is Opcode.BINARY and not self._binary and self.open:
-            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "messages are text")
+    def _handle_frame(self, frame: Frame) -> None:
+        """Handle a frame. The library responds to pings and close frames itself."""
+        if frame.opcode is Opcode.BINARY and not self._binary and self.is_open:
+            self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "only text messages are accepted")
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
             return
         if frame.opcode is not Opcode.CONT:
             self._is_text = frame.opcode is Opcode.TEXT
         self._message += frame.data
         if frame.fin:
-            self._inbox.append(Message(bytes(self._message), self._is_text))
+            self._inbox.append(WebSocketMessage(bytes(self._message), self._is_text))
             self._inbox_bytes += len(self._message)
             self._message.clear()
 
-    def _taken(self) -> Message:
+    def _pop_message(self) -> WebSocketMessage:
         message = self._inbox.popleft()
         self._inbox_bytes -= len(message.data)
+        self._update_held_bytes()
         if not self._inbox:
-            self._connection.want_body(True)
+            self._connection.set_reading(True)
         return message
 
+    def _update_held_bytes(self) -> None:
+        """Count received data that was not taken yet. Close the WebSocket if that exceeds the share."""
+        size = self._inbox_bytes + len(self._message) + len(self._protocol.reader.buffer)
+        if size <= _INBOX_BYTES and not self._held_bytes:
+            return
+        self._held_bytes = size
+        if (refusal := self._connection.hold(size)) is not None and self.is_open:
+            self._message.clear()
+            self._protocol.fail(CloseCode.TRY_AGAIN_LATER, f"{refusal.code}: {refusal.remedy}")
+
     def _ping(self) -> None:
-        if self._pinged:
+        if self._awaits_pong:
             self._connection.abort()
         else:
-            self._pinged = True
+            self._awaits_pong = True
             self._protocol.send_ping(b"")
             self._flush()
 
     def _flush(self) -> None:
-        # An empty one stands for the end, which comes with the end of the request.
+        # Empty data stands for the end of the connection, which follows when the request ends.
         data = b"".join(self._protocol.data_to_send())
         if data and not self._http.lost:
             self._connection.write(data)
+
+
+def is_upgrade_request(scope: Scope) -> bool:
+    return "rookery.take_over" in scope["extensions"]
+
+
+async def serve_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, message_bytes: int) -> None:
+    """Call an ASGI app with the request as a WebSocket, until one side closes it."""
+    http = HttpRequest(scope, receive, send)
+    upgrade = WebSocketUpgrade(scope, message_bytes)
+    if upgrade.response.status_code != 101:
+        _refuse(http, upgrade.response.status_code, upgrade.refusal)
+        return
+    socket = _AsgiSocket(http, upgrade)
+    try:
+        await app(
+            {**scope, "type": "websocket", "headers": restore_upgrade_headers(scope)}, socket.receive, socket.send
+        )
+    finally:
+        socket.end()
+
+
+def _refuse(http: HttpRequest, status: int, message: str) -> None:
+    body = msgspec.json.encode({"error": {"code": "bad-request", "message": message}})
+    http.respond(status, ((b"content-type", b"application/json"),), body)
+
+
+class _AsgiSocket:
+    """The `receive` and `send` of an ASGI app for one WebSocket."""
+
+    def __init__(self, http: HttpRequest, upgrade: WebSocketUpgrade) -> None:
+        self._http = http
+        self._upgrade = upgrade
+        self._messages: WebSocketConnection | None = None
+        self._connected = self._refused = False
+
+    async def receive(self) -> Message:
+        if not self._connected:
+            self._connected = True
+            return {"type": "websocket.connect"}
+        message = await self._messages.next() if self._messages is not None else None
+        if message is None or self._messages is None:
+            return {"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE}
+        if not message.text:
+            return {"type": "websocket.receive", "bytes": message.data}
+        try:
+            return {"type": "websocket.receive", "text": message.data.decode()}
+        except UnicodeDecodeError:
+            self._messages.close(CloseCode.INVALID_DATA, "the message is not valid UTF-8")
+            return {"type": "websocket.disconnect", "code": CloseCode.INVALID_DATA}
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "websocket.accept" and self._messages is None and not self._refused:
+            self._messages = self._upgrade.open(self._http, binary=True)
+        elif kind == "websocket.close" and self._messages is not None:
+            self._messages.close(message.get("code", CloseCode.NORMAL_CLOSURE), message.get("reason") or "")
+        elif kind == "websocket.close":
+            self._refuse(message.get("reason") or "there is no WebSocket here")
+        elif self._messages is not None:
+            text: str | None = message.get("text")
+            data: bytes = message["bytes"] if text is None else text.encode()
+            await self._messages.send(data, text=text is not None)
+
+    def end(self) -> None:
+        """Close or refuse the WebSocket after the app has returned or failed."""
+        if self._messages is not None:
+            self._messages.close()
+        else:
+            self._refuse("there is no WebSocket here")
+
+    def _refuse(self, message: str) -> None:
+        if not self._refused:
+            self._refused = True
+            _refuse(self._http, 400, message)
+
+
+MESSAGE_BYTES = 67_108_864
+_SUBPROTOCOL = "mcp"
+_NO_UPGRADE = WireError(INVALID_REQUEST, "this path accepts WebSocket connections only")
+
+
+class WebSocketServer:
+    """An ASGI app that serves MCP on upgrade requests, which have been authenticated like any other."""
+
+    def __init__(
+        self, service: Service, *, message_bytes: int = MESSAGE_BYTES, ping_seconds: float = _PING_SECONDS
+    ) -> None:
+        self._service = service
+        self._message_bytes = message_bytes
+        self._ping_seconds = ping_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        http = HttpRequest(scope, receive, send)
+        if self._service.is_closing:
+            await http.refuse(503, SHUTTING_DOWN)
+            return
+        if "rookery.take_over" not in scope["extensions"]:
+            await http.json(426, _NO_UPGRADE.encode(None), (b"upgrade", b"websocket"))
+            return
+        upgrade = WebSocketUpgrade(scope, self._message_bytes, [_SUBPROTOCOL])
+        if upgrade.response.status_code != 101:
+            error = WireError(INVALID_REQUEST, upgrade.refusal)
+            await http.json(upgrade.response.status_code, error.encode(None))
+            return
+        await self._serve(upgrade, http)
+
+    async def _serve(self, upgrade: WebSocketUpgrade, http: HttpRequest) -> None:
+        """Serve MCP until one side closes the WebSocket."""
+        socket = upgrade.open(http, ping_seconds=self._ping_seconds)
+        peer = DuplexConnection(self._service, http.owner, socket.send)
+        self._service.add_connection(socket.stop)
+        try:
+            while (message := await socket.next()) is not None:
+                await peer.handle_frame(message.data)
+        finally:
+            self._service.remove_connection(socket.stop)
+            await peer.end(lost=not socket.is_open)
+            socket.close(CloseCode.GOING_AWAY, "shutting down")

@@ -1,0 +1,1 @@
+"""The client role of MCP: connections to servers, requests in flight and subscriptions."""

@@ -1,0 +1,1 @@
+"""The HTTP client: kept connections to HTTP servers, requests, responses and event streams."""
