@@ -11,8 +11,7 @@ from msgspec import Raw
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
-from rookery.daemon.gateway_settings import Gateway as GatewaySettings
-from rookery.daemon.settings import Settings
+from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.system.ids import project_id
 from tests.support.callers import MODERN, Caller, Message, failure, words
@@ -49,7 +48,7 @@ async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_cl
         assert words(found) == "done" and found["result"]["resultType"] == "complete"
         progress = [(one["params"]["progressToken"], one["params"]["progress"]) for one in caller.heard]
         assert progress[0] == ("first", 1) and progress[-1] == ("second", 3)
-        assert len(one.calls("hold")) == 1 and len(gateway.service.parking) == 0
+        assert len(one.calls("hold")) == 1 and len(gateway.service.parked_calls) == 0
 
 
 @requirement("hub.call.server-requests")
@@ -88,8 +87,8 @@ async def test_no_time_runs_for_a_call_that_is_parked_and_it_counts_as_one_in_fl
         ask(one)
         first = await running
         server = await gateway.server("one")
-        assert server.client is not None and server.turnstile.running == 1
-        assert [call.due for call in server.client.in_flight.running.values()] == [math.inf]
+        assert server.client is not None and server.limiter.running == 1
+        assert [call.due for call in server.client.in_flight.requests.values()] == [math.inf]
         # It is not known which of the two this is about.
         other, _, second = await held(gateway, caller, count=2)
         ask(one, "whose")
@@ -174,7 +173,7 @@ async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
         late = await go_on(caller, first)
         assert late["error"]["code"] == -32602 and "call again without it" in late["error"]["message"]
         server = await gateway.server("one")
-        assert server.turnstile.running == 0 and len(gateway.service.parking) == 0
+        assert server.limiter.running == 0 and len(gateway.service.parked_calls) == 0
 
 
 async def test_a_call_that_is_parked_for_a_connection_ends_with_that() -> None:
@@ -220,7 +219,7 @@ async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:
         await one.hears(None)
         coming.cancel()
         assert (await one.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
-        assert len(gateway.service.parking) == 0
+        assert len(gateway.service.parked_calls) == 0
 
 
 async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_unknown_break_nothing() -> None:

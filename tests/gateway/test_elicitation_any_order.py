@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rookery.gateway.parking import Parking
-from rookery.wire.jsonrpc import WireError
-from rookery.wire.provider import Ask, Call
-from tests.gateway.test_parking import HERE, a_call
+from rookery.gateway.elicitation import ParkedCalls
+from rookery.wire.protocol.messages import WireError
+from rookery.wire.protocol.provider import Call, ClientQuestion
+from tests.gateway.test_elicitation_parking import HERE, a_call
 from tests.support.requirements import requirement
 
-ROOTS = Ask("roots/list", {})
+ROOTS = ClientQuestion("roots/list", {})
 
 
 class Askers:
@@ -41,8 +41,8 @@ async def played(times: list[int], said: list[bool]) -> tuple[Any, int]:
 
     The client answers what it is asked where `said` has a yes, and tries every state a second time.
     """
-    parking, askers, turns = Parking(), Askers(times), iter(said)
-    result: Any = await parking.begin(HERE, a_call(), askers)
+    parking, askers, turns = ParkedCalls(), Askers(times), iter(said)
+    result: Any = await parking.start(HERE, a_call(), askers)
     keys: set[str] = set()
     while "requestState" in result:
         asked = result["inputRequests"]
@@ -50,9 +50,9 @@ async def played(times: list[int], said: list[bool]) -> tuple[Any, int]:
         # At the end of what was drawn everything is answered.
         answers = {key: {"for": key.partition("-")[0]} for key in asked if next(turns, True)}
         params: dict[str, Any] = {"requestState": result["requestState"], "inputResponses": answers}
-        result = await parking.go_on(HERE, a_call(**params))
+        result = await parking.resume(HERE, a_call(**params))
         with pytest.raises(WireError, match=r"used already|is over"):
-            await parking.go_on(HERE, a_call(**params))
+            await parking.resume(HERE, a_call(**params))
     assert len(parking) == 0
     await parking.close()
     return result, len(keys)
@@ -63,5 +63,5 @@ async def played(times: list[int], said: list[bool]) -> tuple[Any, int]:
 @given(st.lists(st.integers(0, 3), max_size=4), st.lists(st.booleans(), max_size=12))
 def test_every_question_gets_its_own_answer_and_the_call_its_result(times: list[int], said: list[bool]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rookery.gateway.rounds._TOGETHER_SECONDS", 0.0)
+        patch.setattr("rookery.gateway.elicitation._BATCH_SECONDS", 0.0)
         assert asyncio.run(played(times, said)) == ({"answered": sum(times)}, sum(times))

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.gateway.parking import Parking
+from rookery.gateway.elicitation import ParkedCalls
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.wire.calls import RunningCall
-from rookery.wire.jsonrpc import WireError
-from rookery.wire.provider import Ask, Call, Client
-from rookery.wire.sealing import Seal
+from rookery.wire.protocol.messages import WireError
+from rookery.wire.protocol.provider import Call, ClientProfile, ClientQuestion
+from rookery.wire.protocol.sealed_state import Seal
+from rookery.wire.server.call import RunningCall
 from tests.support.clock import SetClock
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-CLIENT = Client("2026-07-28", {"roots": {}, "elicitation": {}}, {})
-ROOTS = Ask("roots/list", {})
+CLIENT = ClientProfile("2026-07-28", {"roots": {}, "elicitation": {}}, {})
+ROOTS = ClientQuestion("roots/list", {})
 HERE = object()
 
 
@@ -61,17 +61,17 @@ def next_call(asked: Mapping[str, Any], owner: str = "owner", answer: Any = None
 
 
 @asynccontextmanager
-async def a_parking(**limits: Any) -> AsyncGenerator[tuple[Parking, SetClock]]:
+async def a_parking(**limits: Any) -> AsyncGenerator[tuple[ParkedCalls, SetClock]]:
     clock = SetClock()
-    made = Parking(clock=clock, **limits)
+    made = ParkedCalls(clock=clock, **limits)
     try:
         yield made, clock
     finally:
         await made.close()
 
 
-async def parked(parking: Parking, work: Work, call: RunningCall | None = None) -> Any:
-    asked = await parking.begin(HERE, call or a_call(), work)
+async def parked(parking: ParkedCalls, work: Work, call: RunningCall | None = None) -> Any:
+    asked = await parking.start(HERE, call or a_call(), work)
     assert isinstance(asked, dict) and asked["resultType"] == "input_required"
     return asked
 
@@ -83,7 +83,7 @@ async def test_a_call_waits_ten_minutes_from_its_last_question_and_is_given_up_t
         first = await parked(parking, work)
         clock.now += 599
         parking.expire()
-        second: Any = await parking.go_on(HERE, next_call(first))
+        second: Any = await parking.resume(HERE, next_call(first))
         clock.now += 599
         parking.expire()
         assert len(parking) == 1 and not work.cancelled
@@ -92,7 +92,7 @@ async def test_a_call_waits_ten_minutes_from_its_last_question_and_is_given_up_t
         await asyncio.sleep(0)
         assert work.cancelled and len(parking) == 0
         with pytest.raises(WireError, match="expired; call again"):
-            await parking.go_on(HERE, next_call(second))
+            await parking.resume(HERE, next_call(second))
 
 
 @requirement("hub.call.parked")
@@ -101,54 +101,67 @@ async def test_s4_a_state_is_used_once_and_by_its_own_caller() -> None:
         work = Work(times=2)
         first = await parked(parking, work)
         with pytest.raises(WireError, match="belongs to another call"):
-            await parking.go_on(HERE, next_call(first, "somebody else"))
+            await parking.resume(HERE, next_call(first, "somebody else"))
         with pytest.raises(WireError, match="is over"):
-            await parking.go_on(object(), next_call(first))
-        second: Any = await parking.go_on(HERE, next_call(first))
+            await parking.resume(object(), next_call(first))
+        second: Any = await parking.resume(HERE, next_call(first))
         with pytest.raises(WireError, match="used already"):
-            await parking.go_on(HERE, next_call(first))
-        assert await parking.go_on(HERE, next_call(second, answer={"x": 1})) == {"done": 2}
+            await parking.resume(HERE, next_call(first))
+        assert await parking.resume(HERE, next_call(second, answer={"x": 1})) == {"done": 2}
         assert work.got == [{"roots": []}, {"x": 1}]
 
 
 @requirement("hub.call.parked")
 async def test_so_many_wait_at_a_time_for_one_caller_and_in_all_and_one_more_is_given_up() -> None:
-    async with a_parking(most=3, each=2) as (parking, _):
+    async with a_parking(max_calls=3, max_per_owner=2) as (parking, _):
         asked = [await parked(parking, Work()) for _ in range(2)]
         refused = Work()
         with pytest.raises(RookeryError, match="2 calls of yours wait") as error:
-            await parking.begin(HERE, a_call(), refused)
+            await parking.start(HERE, a_call(), refused)
         assert error.value.code == "too-many-questions" and "600 s" in error.value.remedy
         await asyncio.sleep(0)
         assert refused.cancelled
         other = await parked(parking, Work(), a_call("other"))
         with pytest.raises(RookeryError, match="3 calls wait"):
-            await parking.begin(HERE, a_call("third"), Work())
+            await parking.start(HERE, a_call("third"), Work())
         # One that has its place keeps it, and who needs none is not counted.
-        assert await parking.begin(HERE, a_call("third"), Work(times=0)) == {"done": 0}
-        assert await parking.go_on(HERE, next_call(asked[0])) == {"done": 1}
+        assert await parking.start(HERE, a_call("third"), Work(times=0)) == {"done": 0}
+        assert await parking.resume(HERE, next_call(asked[0])) == {"done": 1}
         await parked(parking, Work(), a_call())
-        assert await parking.go_on(HERE, next_call(other, "other")) == {"done": 1}
+        assert await parking.resume(HERE, next_call(other, "other")) == {"done": 1}
+
+
+@requirement("house.limits.shares")
+async def test_workspaces_leave_places_to_the_owner() -> None:
+    async with a_parking(max_calls=4, max_per_owner=2) as (parking, _):
+        for name in ("workspace /a", "workspace /a", "workspace /b"):
+            await parked(parking, Work(), a_call(name))
+        for name in ("workspace /a", "workspace /b", "workspace /c"):
+            with pytest.raises(RookeryError) as refused:
+                await parking.start(HERE, a_call(name), Work())
+            assert refused.value.code == "too-many-questions"
+        asked = await parked(parking, Work(), a_call())
+        assert await parking.resume(HERE, next_call(asked)) == {"done": 1}
 
 
 async def test_what_belongs_to_a_connection_or_a_place_that_is_gone_is_given_up() -> None:
     async with a_parking() as (parking, _):
         connection, works = object(), [Work(), Work(), Work()]
         await parked(parking, works[0], a_call(connection=connection))
-        await parking.begin(elsewhere := object(), a_call(), works[1])
+        await parking.start(elsewhere := object(), a_call(), works[1])
         asked = await parked(parking, works[2])
-        parking.leave(connection)
-        parking.leave(elsewhere)
+        parking.cancel_all(connection)
+        parking.cancel_all(elsewhere)
         await asyncio.sleep(0)
         assert [work.cancelled for work in works] == [True, True, False]
-        assert await parking.go_on(HERE, next_call(asked)) == {"done": 1}
+        assert await parking.resume(HERE, next_call(asked)) == {"done": 1}
 
 
 async def test_a_call_that_is_cancelled_before_it_has_begun_leaves_nothing() -> None:
     async with a_parking() as (parking, _):
         work = Work()
         tasks = TaskSet("test")
-        task = tasks.start(parking.begin(HERE, a_call(), work), "call")
+        task = tasks.start(parking.start(HERE, a_call(), work), "call")
         await asyncio.sleep(0)  # it has a task of its own now, which has not begun
         await parking.close()
         await asyncio.wait([task])
@@ -167,8 +180,8 @@ async def test_what_ends_while_nobody_waits_is_kept_until_its_client_comes() -> 
                 ended.set()
             raise WireError(-1, "nobody answered")
 
-        asked: Any = await parking.begin(HERE, a_call(), work)
+        asked: Any = await parking.start(HERE, a_call(), work)
         await asyncio.wait_for(ended.wait(), 10)
         with pytest.raises(WireError, match="nobody answered"):
-            await parking.go_on(HERE, next_call(asked))
+            await parking.resume(HERE, next_call(asked))
         assert len(parking) == 0

@@ -48,8 +48,8 @@ async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_n
         one.answer(b, text("b"))
         assert [words(await first), words(await second)] == ["a", "b"]
         assert callers[0].asked == callers[1].asked == []
-        server = await gateway.server("one")
-        assert server.client is not None and "elicitation/create 1 times" in server.client.diagnosis()
+        _, found = await gateway.rest("GET", "/api/mcp/one")
+        assert "elicitation/create 1 times" in found["diagnosis"][-1] and found["error"] is None
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rookery.gateway.ways import CALLS
+from rookery.gateway.fastpath import CALLS
 from tests.support.callers import ERAS, told, words
 from tests.support.gateway import a_gateway, checkout, view_of
 from tests.support.habits import Habit, Noted, a_habit, holding
@@ -46,7 +46,7 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
         assert list(brief["arguments"]) == list(given) and brief["_meta"].pop("progressToken") > 0
         ordinary["_meta"].pop("progressToken")
         assert brief == ordinary
-        assert (await gateway.server("one")).turnstile.running == 0
+        assert (await gateway.server("one")).limiter.running == 0
 
 
 async def test_numbers_and_the_order_of_members_pass_as_they_came_and_line_breaks_do_no_harm(lane: Noted) -> None:
@@ -98,7 +98,7 @@ async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: Noted, er
         habit = await a_habit(gateway, era, view_of(folder))
         await habit.call({"x": 1})
         assert lane.count() == (1, 0)
-        usages = gateway.parts.doors.usages
+        usages = gateway.parts.endpoint_router.usages
         assert usages.clients(folder.resolve()) == 1
         *_, before, _, came, went = usages.lines(folder.resolve())
         assert (came.direction, came.method, came.tool) == ("in", "tools/call", "one__echo")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rookery.gateway.ways import CALLS
+from rookery.gateway.fastpath import CALLS
 from rookery.system.tasks import TaskSet
 from tests.support.callers import ERAS, failure, words
 from tests.support.clock import let_pass
@@ -70,7 +70,7 @@ async def test_a_server_that_ends_fails_the_call(lane: Noted, era: str) -> None:
         server.order(exit=3)
         assert failure(await habit.answer()) == "upstream-failed"
         assert lane.count() == (1, 1)
-        assert (await gateway.server("one")).turnstile.running == 0
+        assert (await gateway.server("one")).limiter.running == 0
 
 
 @BOTH
@@ -97,7 +97,7 @@ async def test_the_server_is_told_when_the_client_has_gone(lane: Noted, era: str
         assert (await server.hears("notifications/cancelled"))["params"]["requestId"] == request["id"]
         await gateway.site.connections.reach(len(gateway.site.connections))
         assert (lane.count(), CALLS.value("one", "cancelled")) == ((1, 1), count + 1)
-        assert (await gateway.server("one")).turnstile.running == 0
+        assert (await gateway.server("one")).limiter.running == 0
 
 
 async def test_a_call_is_cancelled_by_a_word_of_its_client(lane: Noted) -> None:
@@ -126,7 +126,7 @@ async def test_a_call_is_told_when_the_gateway_closes(lane: Noted, era: str) -> 
         habit, server = await holding(gateway, era)
         lane.clear()
         await habit.held(server)
-        gateway.parts.doors.close()
+        gateway.parts.endpoint_router.close()
         assert (await habit.answer())["error"]["message"] == "shutting down"
         assert lane.count() == (1, 1)
         habit.caller.session = None
@@ -138,12 +138,14 @@ async def test_a_workspace_that_is_closed_waits_for_the_call(lane: Noted, era: s
         habit, server = await holding(gateway, era)
         lane.clear()
         request = await habit.held(server)
-        (endpoint,) = {one for one, _ in gateway.parts.doors._endpoints.values() if one.service.under_way()}
+        (endpoint,) = {
+            one for one, _ in gateway.parts.endpoint_router._endpoints.values() if one.service.running_calls()
+        }
         tasks = TaskSet("test")
-        waiting = tasks.start(asyncio.wait(endpoint.service.under_way()), "drain")
+        waiting = tasks.start(asyncio.wait(endpoint.service.running_calls()), "drain")
         await asyncio.sleep(0)
         assert not waiting.done()
         server.answer(request, text("done"))
         assert words(await habit.answer()) == "done"
         await soon(waiting)
-        assert lane.count() == (1, 0) and not endpoint.service.under_way()
+        assert lane.count() == (1, 0) and not endpoint.service.running_calls()

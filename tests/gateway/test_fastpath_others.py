@@ -161,10 +161,10 @@ async def test_a_workspace_that_was_closed_and_is_open_again_is_found_anew(lane:
         habit = await a_habit(gateway, MODERN, view_of(folder))
         await habit.call()
         assert lane.count() == (1, 0)
-        assert gateway.parts.doors.retire(folder.resolve(), "closed") is False
+        assert gateway.parts.endpoint_router.retire(folder.resolve(), "closed") is False
         for _ in range(4):
             assert "result" in await habit.call()
-        assert lane.count()[0] > 1 and len(gateway.parts.doors._endpoints) == 1
+        assert lane.count()[0] > 1 and len(gateway.parts.endpoint_router._endpoints) == 1
 
 
 async def test_a_revision_that_nobody_knows_is_refused_with_a_known_session_too(lane: Noted) -> None:

@@ -8,10 +8,20 @@ from random import Random
 import pytest
 from hypothesis import given, strategies
 
-from rookery.gateway.names import BARE, LONGEST, Owned, Prefix, Style, face_name, public_names, public_uris, scheme_of
+from rookery.gateway.names import (
+    BARE,
+    MAX_LENGTH,
+    NamingStyle,
+    OwnedName,
+    Prefix,
+    gateway_name,
+    make_public_names,
+    make_public_uris,
+    uri_scheme,
+)
 from tests.support.requirements import requirement
 
-ALWAYS = Style()
+ALWAYS = NamingStyle()
 FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 # Short texts over few characters clash often; the others are what servers in the world send, and worse.
@@ -24,13 +34,13 @@ NAMES = strategies.one_of(
         ["__proto__", "../x", "read_file", "Read_File", "rеad_file", "🙂", " ", "a\0b", "constructor"]
     ),
 )
-OFFERED = strategies.lists(strategies.builds(Owned, NAMES, NAMES), max_size=12, unique=True)
+OFFERED = strategies.lists(strategies.builds(OwnedName, NAMES, NAMES), max_size=12, unique=True)
 STYLES = strategies.builds(
-    Style, strategies.sampled_from(["always", "conflict", "never"]), strategies.sampled_from(["__", "_"])
+    NamingStyle, strategies.sampled_from(["always", "conflict", "never"]), strategies.sampled_from(["__", "_"])
 )
 
 
-def back(named: dict[str, Owned]) -> dict[Owned, str]:
+def back(named: dict[str, OwnedName]) -> dict[OwnedName, str]:
     found = {one: name for name, one in named.items()}
     assert len(found) == len(named)
     return found
@@ -42,42 +52,44 @@ def mark(owner: str, name: str) -> str:
 
 @requirement("hub.name.unique")
 @given(OFFERED, STYLES)
-def test_c12_every_tool_has_a_name_of_its_own_that_clients_take(offered: list[Owned], style: Style) -> None:
-    named = public_names(offered, style)
+def test_c12_every_tool_has_a_name_of_its_own_that_clients_take(offered: list[OwnedName], style: NamingStyle) -> None:
+    named = make_public_names(offered, style)
     assert back(named).keys() == set(offered)
     assert all(FIT.fullmatch(name) for name in named)
 
 
 @requirement("hub.name.unique")
 @given(OFFERED, OFFERED)
-def test_c12_names_stay_when_servers_come_and_go(here: list[Owned], others: list[Owned]) -> None:
+def test_c12_names_stay_when_servers_come_and_go(here: list[OwnedName], others: list[OwnedName]) -> None:
     owners = {one.owner for one in here}
     more = [one for one in others if one.owner not in owners]
-    before, after = back(public_names(here, ALWAYS)), back(public_names([*more, *here], ALWAYS))
+    before, after = back(make_public_names(here, ALWAYS)), back(make_public_names([*more, *here], ALWAYS))
     assert {one: after[one] for one in here} == before
-    uris, later = back(public_uris(here, ALWAYS)), back(public_uris([*more, *here], ALWAYS))
+    uris, later = back(make_public_uris(here, ALWAYS)), back(make_public_uris([*more, *here], ALWAYS))
     assert {one: later[one] for one in here} == uris
 
 
 @requirement("hub.name.unique")
 @given(OFFERED, strategies.randoms())
-def test_c12_names_do_not_depend_on_the_order_in_which_servers_are_met(offered: list[Owned], chance: Random) -> None:
+def test_c12_names_do_not_depend_on_the_order_in_which_servers_are_met(
+    offered: list[OwnedName], chance: Random
+) -> None:
     shuffled = list(offered)
     chance.shuffle(shuffled)
-    for style in (ALWAYS, Style("conflict"), Style("never"), Style(separator="_")):
-        assert public_names(shuffled, style) == public_names(offered, style)
+    for style in (ALWAYS, NamingStyle("conflict"), NamingStyle("never"), NamingStyle(separator="_")):
+        assert make_public_names(shuffled, style) == make_public_names(offered, style)
 
 
 @requirement("hub.name.unique")
 @given(OFFERED, STYLES)
-def test_c12_every_resource_has_a_uri_of_its_own(offered: list[Owned], style: Style) -> None:
-    assert back(public_uris(offered, style)).keys() == set(offered)
+def test_c12_every_resource_has_a_uri_of_its_own(offered: list[OwnedName], style: NamingStyle) -> None:
+    assert back(make_public_uris(offered, style)).keys() == set(offered)
 
 
 @requirement("hub.name.unique")
 @given(strategies.lists(NAMES, unique=True))
 def test_c12_no_two_servers_have_one_scheme(owners: list[str]) -> None:
-    schemes = [scheme_of(owner) for owner in owners]
+    schemes = [uri_scheme(owner) for owner in owners]
     assert len(set(schemes)) == len(owners)
     assert all(re.fullmatch(r"[a-z][a-z0-9.-]*\+", scheme) for scheme in schemes)
     assert not any(one != other and one.startswith(other) for one in schemes for other in schemes)
@@ -103,27 +115,27 @@ def test_c12_no_two_servers_have_one_scheme(owners: list[str]) -> None:
 def test_c12_a_tool_is_shown_with_its_server_in_front_and_marked_where_that_is_not_clear(
     owner: str, name: str, public: str
 ) -> None:
-    assert list(public_names([Owned(owner, name)], ALWAYS)) == [public]
-    assert face_name(owner, name) == public
-    assert len(public) <= LONGEST
+    assert list(make_public_names([OwnedName(owner, name)], ALWAYS)) == [public]
+    assert gateway_name(owner, name) == public
+    assert len(public) <= MAX_LENGTH
 
 
 @requirement("hub.name.unique")
 @pytest.mark.parametrize("prefix", ["always", "conflict", "never"])
 @pytest.mark.parametrize("separator", ["__", "_"])
 def test_c12_nobody_can_take_a_name_that_was_marked_for_another(prefix: Prefix, separator: str) -> None:
-    style = Style(prefix, "__" if separator == "__" else "_")
-    for victim in (Owned("my server", "x"), Owned("a", "t" * 100), Owned("a.b", "c")):
-        taken = next(iter(public_names([victim], style)))
+    style = NamingStyle(prefix, "__" if separator == "__" else "_")
+    for victim in (OwnedName("my server", "x"), OwnedName("a", "t" * 100), OwnedName("a.b", "c")):
+        taken = next(iter(make_public_names([victim], style)))
         # Whatever way there is to cut the name in two, somebody offers just that.
         squatters = [
-            Owned(owner, name)
+            OwnedName(owner, name)
             for cut in range(1, len(taken))
             for owner, name in ((taken[:cut], taken[cut:]), (taken[:cut], taken[cut:].lstrip("_")), ("squatter", taken))
             if name
         ]
         offered = list(dict.fromkeys([*squatters, victim]))
-        named = public_names(offered, style)
+        named = make_public_names(offered, style)
         assert back(named).keys() == set(offered)
         if prefix == "always" and separator == "__":
             assert named[taken] == victim
@@ -132,17 +144,21 @@ def test_c12_nobody_can_take_a_name_that_was_marked_for_another(prefix: Prefix, 
 @requirement("hub.name.unique")
 def test_c12_nobody_can_take_the_scheme_of_another() -> None:
     for victim in ("My Server", "a+b", "1st", "🙂"):
-        taken = scheme_of(victim).rstrip("+")
-        assert scheme_of(taken) != scheme_of(victim)
+        taken = uri_scheme(victim).rstrip("+")
+        assert uri_scheme(taken) != uri_scheme(victim)
 
 
 @requirement("hub.name.unique")
 def test_c12_what_is_ours_keeps_its_name_whoever_else_wants_it() -> None:
-    ours = Owned("hub", "hub_list_servers", ours=True)
-    theirs = [Owned("hub", "hub_list_servers"), Owned("hub", "list_servers"), Owned("x", "hub_list_servers")]
+    ours = OwnedName("hub", "hub_list_servers", is_builtin=True)
+    theirs = [
+        OwnedName("hub", "hub_list_servers"),
+        OwnedName("hub", "list_servers"),
+        OwnedName("x", "hub_list_servers"),
+    ]
     for prefix in ("always", "conflict", "never"):
         for separator in ("__", "_"):
-            named = public_names([*theirs, ours], Style(prefix, separator))
+            named = make_public_names([*theirs, ours], NamingStyle(prefix, separator))
             assert named["hub_list_servers"] is ours
             assert back(named).keys() == {ours, *theirs}
 
@@ -150,41 +166,52 @@ def test_c12_what_is_ours_keeps_its_name_whoever_else_wants_it() -> None:
 @requirement("hub.name.parity")
 @given(OFFERED)
 def test_names_for_opencode_are_those_that_opencode_would_make_unless_two_tools_had_the_same(
-    offered: list[Owned],
+    offered: list[OwnedName],
 ) -> None:
     # seeds/3: client.replace(/[^a-zA-Z0-9_-]/g, "_") + "_" + tool.replace(/[^a-zA-Z0-9_-]/g, "_")
-    def theirs(one: Owned) -> str:
+    def theirs(one: OwnedName) -> str:
         return "_".join(re.sub(r"[^a-zA-Z0-9_-]", "_", part) for part in (one.owner, one.name))
 
     wanted = [theirs(one) for one in offered]
-    found = back(public_names(offered, Style(separator="_")))
+    found = back(make_public_names(offered, NamingStyle(separator="_")))
     for one in offered:
         if (
-            len(theirs(one)) <= LONGEST
+            len(theirs(one)) <= MAX_LENGTH
             and wanted.count(theirs(one)) == 1
             and theirs(one) not in set(found.values()) - {found[one]}
         ):
             assert found[one] == theirs(one)
 
 
+@requirement("hub.name.parity")
+def test_the_examples_of_opencode_have_their_names() -> None:
+    offered = [
+        OwnedName("filesystem", "read_file"),
+        OwnedName("remote.api", "get_user"),
+        OwnedName("remote-api", "get_user"),
+    ]
+    names = ["filesystem_read_file", "remote_api_get_user", "remote-api_get_user"]
+    assert back(make_public_names(offered, NamingStyle(separator="_"))) == dict(zip(offered, names, strict=True))
+
+
 @requirement("hub.name.unique")
 def test_a_prefix_only_where_names_clash_is_left_out_where_they_do_not() -> None:
-    offered = [Owned("a", "read"), Owned("b", "read"), Owned("b", "write")]
-    assert set(public_names(offered, Style("conflict"))) == {"a__read", "b__read", "write"}
-    assert set(public_names(offered[1:], Style("conflict"))) == {"read", "write"}
+    offered = [OwnedName("a", "read"), OwnedName("b", "read"), OwnedName("b", "write")]
+    assert set(make_public_names(offered, NamingStyle("conflict"))) == {"a__read", "b__read", "write"}
+    assert set(make_public_names(offered[1:], NamingStyle("conflict"))) == {"read", "write"}
 
 
 @requirement("hub.name.unique")
 def test_without_prefixes_a_clash_is_still_told_apart() -> None:
-    offered = [Owned("a", "read"), Owned("b", "read"), Owned("b", "write")]
-    named = public_names(offered, Style("never"))
+    offered = [OwnedName("a", "read"), OwnedName("b", "read"), OwnedName("b", "write")]
+    named = make_public_names(offered, NamingStyle("never"))
     assert back(named).keys() == set(offered)
-    assert named["write"] == Owned("b", "write")
+    assert named["write"] == OwnedName("b", "write")
 
 
 @requirement("hub.name.unique")
 @given(strategies.lists(NAMES, unique=True, min_size=1))
 def test_a_view_of_one_server_has_the_names_as_they_are(names: list[str]) -> None:
-    offered = [Owned("one", name) for name in names]
-    assert {name: one.name for name, one in public_names(offered, BARE).items()} == {name: name for name in names}
-    assert {name: one.name for name, one in public_uris(offered, BARE).items()} == {name: name for name in names}
+    offered = [OwnedName("one", name) for name in names]
+    assert {name: one.name for name, one in make_public_names(offered, BARE).items()} == {name: name for name in names}
+    assert {name: one.name for name, one in make_public_uris(offered, BARE).items()} == {name: name for name in names}

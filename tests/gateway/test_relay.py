@@ -206,7 +206,7 @@ async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
         await one.hears("resources/read")
         one.order(exit=3)
         error = (await asking)["error"]
-        assert error["data"]["code"] == "upstream-failed" and "ended with code 3" in error["message"]
+        assert error["data"]["code"] == "upstream-failed" and "exited with code 3" in error["message"]
 
 
 # ---- changes

@@ -8,17 +8,17 @@ import pytest
 from msgspec import Raw
 
 from rookery.gateway.relay import Relay
-from rookery.wire.calls import RunningCall
-from rookery.wire.jsonrpc import Notification
-from rookery.wire.provider import Client
-from rookery.wire.sealing import Seal
+from rookery.wire.protocol.messages import Notification
+from rookery.wire.protocol.provider import ClientProfile
+from rookery.wire.protocol.sealed_state import Seal
+from rookery.wire.server.call import RunningCall
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure
 from tests.support.gateway import a_gateway
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-OLD = Client(HANDSHAKE, {}, {})
+OLD = ClientProfile(HANDSHAKE, {}, {})
 
 
 @requirement("hub.catalog.primitives")
@@ -59,7 +59,7 @@ async def test_of_what_a_client_does_not_take_only_so_much_waits_and_the_rest_is
     async def work() -> str:
         for number in range(said):
             params = b'{"level":"info","data":"%b","n":%d}' % (data.encode(), number)
-            relay.notified(Notification("notifications/message", Raw(params)))
+            relay.on_notification(Notification("notifications/message", Raw(params)))
             # The first is being sent from now on, and waits no more.
             await asyncio.sleep(0)
         go.set()

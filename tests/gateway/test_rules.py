@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.gateway.catalog import Catalog, Entry
 from rookery.gateway.hooks import ToolCall
-from rookery.gateway.names import Style
+from rookery.gateway.names import NamingStyle
+from rookery.gateway.provider import Catalog, CatalogEntry
 from rookery.gateway.rules import Verdict
-from rookery.gateway.table import build
+from rookery.gateway.table import build_table
 from rookery.toolsets.toolset import Toolset
 from tests.support.callers import ERAS, Caller, failure, told, words
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
+from tests.support.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
 from tests.support.marionettes import Message, Play, Theatre, text, tool
 from tests.support.requirements import requirement
 
@@ -81,7 +81,7 @@ async def test_a_file_says_which_tools_are_shown_of_all_servers() -> None:
         assert await shown(await gateway.caller("/mcp?names=opencode")) == {"a_read", "a_write", "b_read"}
         assert await shown(await gateway.caller("/mcp?prefix=conflict")) == {"a__read", "b__read", "a__write"}
         write(library()(gateway.theatre), tools={"*": False})
-        await gateway.hub.files.read_again()
+        await gateway.hub.config_watcher.read_again()
         assert await (await gateway.caller()).tools() == []
 
 
@@ -121,6 +121,12 @@ async def test_servers_and_tools_are_switched_per_level_and_the_narrower_one_dec
         await switch(gateway, "enable", "b", query=f"?workspace={right}")
         assert {"b__read", "b__delete_all"} < await shown(there)
         assert not {name for name in await shown(everywhere) if name.startswith("b__")}
+        # For a project: in all its workspaces at once, and in no other.
+        beside = await gateway.caller(view_of(right, workspace=worktree(right, "beside").name.removeprefix("right-")))
+        assert await shown(beside) == {"a__read", "a__write"}
+        await switch(gateway, "disable", query=f"?workspace={right}", level="project")
+        assert await shown(beside) == set() and "a__read" not in await shown(there)
+        assert "a__read" in await shown(everywhere)
 
 
 @requirement("hub.filter.switch", "hub.pool.lazy")
@@ -154,7 +160,7 @@ async def test_what_was_switched_stays_so_over_a_restart_but_for_sessions() -> N
         assert await shown(await gateway.caller(view_of(folder))) == {"a__delete_one", "a__delete_all"}
 
 
-@requirement("hub.filter.switch")
+@requirement("hub.filter.switch", "hub.config.enabled")
 async def test_a_server_that_its_file_turns_off_can_be_switched_on_and_starts_nothing_before() -> None:
     async with a_gateway(library(enabled=False)) as gateway:
         caller = await gateway.caller()
@@ -258,15 +264,15 @@ def failure_of(message: Message) -> str | None:
 @requirement("hub.hook.failing")
 async def test_a_policy_that_raises_denies() -> None:
     class Raising:
-        def shows(self, server: str, tool: str, public: str) -> bool:
+        def is_shown(self, server: str, tool: str, public: str) -> bool:
             return True
 
         def verdict(self, server: str, tool: str, public: str) -> Verdict:
             raise ZeroDivisionError
 
     member = Toolset("x", [])
-    member.catalog = Catalog(tools=[Entry("t", Raw(b'{"name":"t"}'))])
-    table = build([member], Style(), Raising())
+    member.catalog = Catalog(tools=[CatalogEntry("t", Raw(b'{"name":"t"}'))])
+    table = build_table([member], NamingStyle(), Raising())
     assert table.tools["t"].verdict.action == "deny"
     assert bytes(table.lists["tools/list"]) == b'{"tools":[]}'
 

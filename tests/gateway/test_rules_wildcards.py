@@ -6,7 +6,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.gateway.wildcards import matches
+from rookery.gateway.rules import matches_wildcard
 
 FEW = st.text(st.sampled_from("ab_/\\. *?\n"), max_size=12)
 
@@ -22,14 +22,14 @@ def opencode(pattern: str, name: str) -> bool:
 
 @given(FEW, FEW)
 def test_a_pattern_covers_what_it_covers_in_opencode(pattern: str, name: str) -> None:
-    assert matches(pattern, name) == opencode(pattern, name)
+    assert matches_wildcard(pattern, name) == opencode(pattern, name)
 
 
 @given(st.text(max_size=30))
 def test_a_name_without_wildcards_covers_itself_and_a_star_covers_everything(name: str) -> None:
-    assert matches("*", name)
-    assert matches(name, name)
-    assert matches(f"*{name}*", f"x{name}y")
+    assert matches_wildcard("*", name)
+    assert matches_wildcard(name, name)
+    assert matches_wildcard(f"*{name}*", f"x{name}y")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_name_without_wildcards_covers_itself_and_a_star_covers_everything(nam
     ],
 )
 def test_what_patterns_mean(pattern: str, name: str, covered: bool) -> None:
-    assert matches(pattern, name) is covered
+    assert matches_wildcard(pattern, name) is covered
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_what_patterns_mean(pattern: str, name: str, covered: bool) -> None:
 )
 def test_no_pattern_takes_long(pattern: str, name: str) -> None:
     began = time.process_time()
-    assert not matches(pattern, name)
+    assert not matches_wildcard(pattern, name)
     assert time.process_time() - began < 1.0

@@ -6,15 +6,14 @@ from typing import Any, cast
 import pytest
 from msgspec import Raw
 
-from rookery.gateway.catalog import Entry
-from rookery.gateway.member import Member
+from rookery.gateway.provider import CatalogEntry, CatalogProvider
 from rookery.gateway.table import Table, Target
 
-THEIRS = cast(Member, SimpleNamespace(ours=False, name="s"))
+THEIRS = cast(CatalogProvider, SimpleNamespace(is_builtin=False, name="s"))
 
 
 def target(members: bytes) -> Target:
-    return Target(THEIRS, Entry("do", Raw(b'{"name":"do"%b}' % members)), "s__do")
+    return Target(THEIRS, CatalogEntry("do", Raw(b'{"name":"do"%b}' % members)), "s__do")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +32,6 @@ def test_the_schema_of_a_tool_is_an_object_that_can_be_read_or_none(members: byt
 
 def test_only_a_tool_without_a_form_of_its_own_tells_errors_of_ours_as_data() -> None:
     for members in (b"", b',"outputSchema":null', b',"inputSchema":{"maximum":1e999}'):
-        assert target(members).tells_errors
+        assert target(members).allows_error_content
     for members in (b',"outputSchema":{"type":"object"}', b',"outputSchema":{"maximum":1e999}'):
-        assert not target(members).tells_errors
+        assert not target(members).allows_error_content

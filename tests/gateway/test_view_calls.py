@@ -38,7 +38,7 @@ def sent(line: str, key: str) -> str:
     raise AssertionError(line)
 
 
-@requirement("hub.call.route")
+@requirement("hub.call.route", "wire.fields.kept", "wire.limits.messages")
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_arguments_and_results_pass_as_the_bytes_they_came_in(era: str, server_era: str) -> None:
@@ -85,7 +85,7 @@ async def test_a_call_without_arguments_stays_without() -> None:
         assert told(await caller.call("one__echo", {}))["arguments"] == {}
 
 
-@requirement("hub.call.route")
+@requirement("hub.call.route", "wire.fields.kept")
 async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_nothing_of_our_leg_does() -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         caller = await gateway.caller()

@@ -85,7 +85,7 @@ async def test_a_yes_does_not_outrank_a_rule_that_came_meanwhile() -> None:
         caller = await gateway.caller()
         first = await caller.call("one__echo")
         write(gateway.theatre.servers("one"), permission={"*": "deny"})
-        await gateway.hub.files.read_again()
+        await gateway.hub.config_watcher.read_again()
         denied = await go_on(caller, first, dict.fromkeys(asked(first), YES), "one__echo")
         assert failure(denied) == "tool-denied" and '"*": "deny"' in words(denied)
 

@@ -132,7 +132,7 @@ async def test_a_modern_sdk_client_answers_what_a_handshake_server_of_others_ask
             assert wanted in str(found["content"]) and not found.get("isError"), found
         server = await gateway.server("all")
         assert server.client is not None and server.client.revision == "2025-11-25"
-        assert len(gateway.service.parking) == 0
+        assert len(gateway.service.parked_calls) == 0
 
 
 @requirement("hub.call.abort")

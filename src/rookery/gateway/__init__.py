@@ -1,1 +1,1 @@
-"""What every client sees of every provider: catalogs, names, views, and the way of a call."""
+"""The gateway: catalogs of providers, public names, the views that clients see, and the path of a call."""

@@ -1,4 +1,4 @@
-"""Calls of tools on their way to a server: what they are sent with, and how they are counted."""
+"""The fast path of tool calls to a server: their parameters, and how they are counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -7,23 +7,23 @@ from typing import Any
 from msgspec import Raw
 
 from rookery.gateway import results
-from rookery.gateway.member import Through
-from rookery.gateway.rounds import Result, Work
+from rookery.gateway.elicitation import CallResult, CallWork
+from rookery.gateway.provider import FastRoute
 from rookery.gateway.table import Target
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import WireError
-from rookery.wire.provider import Call
-from rookery.wire.sent import Sent
+from rookery.wire.client.inflight import PostedRequest
+from rookery.wire.protocol.messages import WireError
+from rookery.wire.protocol.provider import Call
 
-# Has a call answered by some work.
-Begin = Callable[[Call, Work], Coroutine[Any, Any, Result]]
+# Starts a call whose result is that of the given work.
+BeginCall = Callable[[Call, CallWork], Coroutine[Any, Any, CallResult]]
 
 CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
 
 
-def passed(call: Call, name: str | None, **more: Any) -> dict[str, Any]:
-    """The parameters of a call, with the name that its provider knows."""
+def provider_params(call: Call, name: str | None, **more: Any) -> dict[str, Any]:
+    """Return the parameters of a call, with the name that its provider uses."""
     params: dict[str, Any] = dict(call.params)
     params.pop("_meta", None)
     if name is not None:
@@ -33,19 +33,20 @@ def passed(call: Call, name: str | None, **more: Any) -> dict[str, Any]:
     return params
 
 
-def denied(target: Target, why: str) -> Mapping[str, Any]:
+def deny_call(target: Target, why: str) -> Mapping[str, Any]:
+    """Count a denied call, and return its error as a result."""
     CALLS.add(target.member.name, "denied")
-    return results.failed_by(RookeryError("tool-denied", why), structured=target.tells_errors)
+    return results.tool_error(RookeryError("tool-denied", why), structured=target.allows_error_content)
 
 
-async def counted(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> Raw | Mapping[str, Any]:
-    """The result; a failure of ours is one too."""
+async def count_call(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> Raw | Mapping[str, Any]:
+    """Return the result of a call, and count its outcome. A RookeryError becomes an error result."""
     server = target.member.name
     try:
         result = await work
     except RookeryError as error:
         CALLS.add(server, error.code)
-        return results.failed_by(error, structured=target.tells_errors)
+        return results.tool_error(error, structured=target.allows_error_content)
     except WireError:
         CALLS.add(server, "error")
         raise
@@ -56,27 +57,32 @@ async def counted(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> R
     return result
 
 
-class ToolWay:
-    """The way to one tool of a view. `holds` tells whether the view still shows it so, `begin` begins a call there."""
+class FastToolRoute:
+    """The fast path to one tool of a view. `is_valid` returns whether it is still valid, `start_call` starts a call."""
 
-    __slots__ = ("_begin", "_holds", "_passage", "_server", "_target", "rounds", "send")
+    __slots__ = ("_is_valid", "_route", "_server", "_start_call", "_target", "answers_questions", "send")
 
-    def __init__(self, target: Target, passage: Through, holds: Callable[[], bool], begin: Begin) -> None:
-        self.rounds = passage.rounds
-        self.send = passage.send
+    def __init__(self, target: Target, route: FastRoute, is_valid: Callable[[], bool], start_call: BeginCall) -> None:
+        self.answers_questions = route.answers_questions
+        self.send = route.send
         self._target = target
         self._server = target.member.name
-        self._passage = passage
-        self._holds = holds
-        self._begin = begin
+        self._route = route
+        self._is_valid = is_valid
+        self._start_call = start_call
 
-    def holds(self) -> bool:
-        return self._passage.holds() and self._holds()
+    def is_valid(self) -> bool:
+        return self._route.is_valid() and self._is_valid()
 
-    def answered(self) -> None:
+    def on_result(self) -> None:
         CALLS.add(self._server, "answered")
-        self._passage.answered()
+        self._route.on_result()
 
-    def handle(self, call: Call, sent: Sent) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
-        target, passage = self._target, self._passage
-        return self._begin(call, lambda one: counted(target, passage.handle(one, passed(one, target.name), sent)))
+    def handle(self, call: Call, sent: PostedRequest) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
+        target, route = self._target, self._route
+        return self._start_call(
+            call,
+            lambda inner_call: count_call(
+                target, route.handle(inner_call, provider_params(inner_call, target.name), sent)
+            ),
+        )

@@ -1,4 +1,4 @@
-"""What may look at a tool call before and after it, and replace what goes in or comes out; it cannot deny."""
+"""Hooks that run before and after a tool call, and may replace its arguments or its result; they cannot deny it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Raw
 
-from rookery.wire.jsonrpc import object_of
+from rookery.wire.protocol.messages import decode_object
 
-logger = logging.getLogger("rookery.hooks")
+logger = logging.getLogger("rookery.mcp.hooks")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ After = Callable[[ToolCall, Raw], Awaitable[Raw | None]]
 
 @dataclass
 class Hooks:
-    """`tool.execute.before` and `tool.execute.after`, in the order they were added."""
+    """The hooks `tool.execute.before` and `tool.execute.after`, in the order in which they were added."""
 
     before: list[Before] = field(default_factory=list[Before])
     after: list[After] = field(default_factory=list[After])
@@ -37,26 +37,27 @@ class Hooks:
         return bool(self.before or self.after)
 
     async def run_before(self, call: ToolCall) -> ToolCall:
-        """The call with the arguments that the hooks made of it."""
+        """Return the call with the arguments as the hooks changed them."""
         for hook in list(self.before):
             try:
-                call = replace(call, arguments=_replaced(call.arguments, await hook(call)))
+                call = replace(call, arguments=_check_replacement(call.arguments, await hook(call)))
             except Exception:
                 logger.exception("a hook failed before %s, and is ignored", call.public)
         return call
 
     async def run_after(self, call: ToolCall, result: Raw) -> Raw:
+        """Return the result as the hooks changed it."""
         for hook in list(self.after):
             try:
-                result = _replaced(result, await hook(call, result))
+                result = _check_replacement(result, await hook(call, result))
             except Exception:
                 logger.exception("a hook failed after %s, and is ignored", call.public)
         return result
 
 
-def _replaced(old: Raw, given: Raw | None) -> Raw:
-    """What a hook gives instead, which must be an object as well."""
-    if given is None:
+def _check_replacement(old: Raw, replacement: Raw | None) -> Raw:
+    """Return what a hook gives as replacement, which must be an object, or else `old`."""
+    if replacement is None:
         return old
-    object_of(given, "what a hook gives")
-    return given
+    decode_object(replacement, "what a hook gives")
+    return replacement

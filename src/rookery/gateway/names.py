@@ -1,4 +1,4 @@
-"""Public names: made from a table, never taken apart again."""
+"""Public names of tools, prompts and resources: they are looked up in a table, and never parsed."""
 
 import hashlib
 import re
@@ -9,126 +9,128 @@ from typing import Literal
 
 Prefix = Literal["always", "conflict", "never"]
 
-LONGEST = 64
-_HASH = 8
-# What looks as if it had been marked is marked too, so that nobody can take a name that was marked for another.
-_LIKE_MARKED = re.compile(rf".*_[0-9a-f]{{{_HASH}}}", re.DOTALL)
-_LIKE_MARKED_SCHEME = re.compile(rf"s-.*-[0-9a-f]{{{_HASH}}}", re.DOTALL)
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_UNFIT_IN_SCHEME = re.compile(r"[^a-zA-Z0-9.-]")
+MAX_LENGTH = 64
+_HASH_LENGTH = 8
+# A name that looks as if it had a hash gets one too, so that no name can imitate one with a hash.
+_LOOKS_HASHED = re.compile(rf".*_[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
+_LOOKS_HASHED_SCHEME = re.compile(rf"s-.*-[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_IN_SCHEME = re.compile(r"[^a-zA-Z0-9.-]")
 
 
 @dataclass(frozen=True)
-class Style:
-    """How a view names what servers offer. `separator` "_" is how OpenCode itself names things."""
+class NamingStyle:
+    """How a view names what servers offer. The separator "_" is OpenCode's own style."""
 
     prefix: Prefix = "always"
     separator: Literal["__", "_"] = "__"
     bare: bool = False
 
 
-BARE = Style(prefix="never", bare=True)
+BARE = NamingStyle(prefix="never", bare=True)
 
 
 @dataclass(frozen=True)
-class Owned:
-    """A name, and the provider it belongs to; `ours` is never given a prefix."""
+class OwnedName:
+    """A name, and the provider it belongs to. Names that are `is_builtin` never get a prefix."""
 
     owner: str
     name: str
-    ours: bool = False
+    is_builtin: bool = False
 
 
 Join = Callable[[str, str], tuple[str, bool]]
 
 
-def public_names(offered: Sequence[Owned], style: Style) -> dict[str, Owned]:
-    """Tools or prompts by their public names: unique, short enough, and the same whoever else is there."""
+def make_public_names(offered: Sequence[OwnedName], style: NamingStyle) -> dict[str, OwnedName]:
+    """Return tools or prompts by public name: unique, short enough, and independent of other servers."""
     if style.bare:
-        return {one.name: one for one in reversed(offered)}
-    return _table(offered, style, lambda owner, name: _joined(owner, name, style.separator), _bare)
+        return {owned.name: owned for owned in reversed(offered)}
+    return _build_names(offered, style, lambda owner, name: _join(owner, name, style.separator), _bare)
 
 
-def face_name(owner: str, name: str) -> str:
-    """The name of a tool at the gateway's own face, which rules are about, whatever a view shows."""
-    return next(iter(public_names([Owned(owner, name)], Style())))
+def gateway_name(owner: str, name: str) -> str:
+    """Return the name of a tool at the gateway itself. Rules use this name, whatever a view shows."""
+    return next(iter(make_public_names([OwnedName(owner, name)], NamingStyle())))
 
 
-def public_uris(offered: Sequence[Owned], style: Style) -> dict[str, Owned]:
-    """Resources or templates by their public URIs: the server's name is put in front of the scheme."""
+def make_public_uris(offered: Sequence[OwnedName], style: NamingStyle) -> dict[str, OwnedName]:
+    """Return resources or templates by public URI: the server's name is put in front of the scheme."""
     if style.bare:
-        return {one.name: one for one in reversed(offered)}
-    return _table(offered, style, _joined_uri, lambda uri: (uri, True), longest=None)
+        return {owned.name: owned for owned in reversed(offered)}
+    return _build_names(offered, style, _join_uri, lambda uri: (uri, True), max_length=None)
 
 
-def scheme_of(owner: str) -> str:
-    """What stands in front of the URIs of one server; no two servers have the same."""
-    fit = _UNFIT_IN_SCHEME.sub("-", owner)
-    if fit != owner or fit != fit.lower() or not fit[:1].isalpha() or _LIKE_MARKED_SCHEME.fullmatch(fit):
+def uri_scheme(owner: str) -> str:
+    """Return the prefix of the URIs of one server; no two servers have the same."""
+    fit = _INVALID_IN_SCHEME.sub("-", owner)
+    if fit != owner or fit != fit.lower() or not fit[:1].isalpha() or _LOOKS_HASHED_SCHEME.fullmatch(fit):
         fit = f"s-{fit.lower()}-{_hash(owner)}"
     return f"{fit}+"
 
 
-def _table(
-    offered: Sequence[Owned],
-    style: Style,
-    joined: Join,
+def _build_names(
+    offered: Sequence[OwnedName],
+    style: NamingStyle,
+    join: Join,
     bare: Callable[[str], tuple[str, bool]],
-    longest: int | None = LONGEST,
-) -> dict[str, Owned]:
-    found: dict[str, Owned] = {}
-    # Ours first: no server can take the name of something of ours.
-    for one in sorted(offered, key=lambda one: (not one.ours, one.owner, one.name)):
-        if one.ours:
-            found.setdefault(one.name, one)
-    theirs = sorted(_distinct(one for one in offered if not one.ours), key=lambda one: (one.owner, one.name))
-    taken = Counter(bare(one.name)[0] for one in theirs)
-    fronts = {one.owner: joined(one.owner, "")[0] for one in theirs}
-    for one in theirs:
-        name, clear = bare(one.name)
-        conflict = taken[name] > 1 or name in found
+    max_length: int | None = MAX_LENGTH,
+) -> dict[str, OwnedName]:
+    table: dict[str, OwnedName] = {}
+    # Rookery's own names first, so that no server can take one of them.
+    for owned in sorted(offered, key=lambda owned: (not owned.is_builtin, owned.owner, owned.name)):
+        if owned.is_builtin:
+            table.setdefault(owned.name, owned)
+    foreign = sorted(
+        _distinct(owned for owned in offered if not owned.is_builtin), key=lambda owned: (owned.owner, owned.name)
+    )
+    uses = Counter(bare(owned.name)[0] for owned in foreign)
+    prefixes = {owned.owner: join(owned.owner, "")[0] for owned in foreign}
+    for owned in foreign:
+        name, unambiguous = bare(owned.name)
+        conflict = uses[name] > 1 or name in table
         if style.prefix == "always" or conflict:
-            name, clear = joined(one.owner, one.name)
-        elif any(name.startswith(front) for owner, front in fronts.items() if owner != one.owner):
-            # It looks as if it were another server's.
-            clear = False
-        if not clear or (longest is not None and len(name) > longest) or name in found:
-            name = next(marked for marked in _marked(name, one, longest) if marked not in found)
-        found[name] = one
-    return found
+            name, unambiguous = join(owned.owner, owned.name)
+        elif any(name.startswith(prefix) for owner, prefix in prefixes.items() if owner != owned.owner):
+            # It looks like a name of another server.
+            unambiguous = False
+        if not unambiguous or (max_length is not None and len(name) > max_length) or name in table:
+            name = next(candidate for candidate in _add_hashes(name, owned, max_length) if candidate not in table)
+        table[name] = owned
+    return table
 
 
-def _distinct(offered: Iterable[Owned]) -> Iterable[Owned]:
-    """A list that names one thing twice offers it once."""
+def _distinct(offered: Iterable[OwnedName]) -> Iterable[OwnedName]:
+    """Return each name once, even if a list has it twice."""
     return dict.fromkeys(offered)
 
 
-def _joined(owner: str, name: str, separator: str) -> tuple[str, bool]:
-    """The joined name, and whether no other pair can give the same."""
-    left, right = _UNFIT.sub("_", owner), _UNFIT.sub("_", name)
-    whole = f"{left}{separator}{right}"
+def _join(owner: str, name: str, separator: str) -> tuple[str, bool]:
+    """Return the joined name, and whether no other pair can give the same."""
+    left, right = _INVALID.sub("_", owner), _INVALID.sub("_", name)
+    joined = f"{left}{separator}{right}"
     if separator == "_":
-        # OpenCode joins like this whatever comes of it; only a real clash is told apart.
-        return whole, True
-    clear = left == owner and right == name and whole.find(separator) == len(left)
-    return whole, clear and not _LIKE_MARKED.fullmatch(whole)
+        # OpenCode joins names like this in every case; only a real clash gets a hash.
+        return joined, True
+    unambiguous = left == owner and right == name and joined.find(separator) == len(left)
+    return joined, unambiguous and not _LOOKS_HASHED.fullmatch(joined)
 
 
 def _bare(name: str) -> tuple[str, bool]:
-    fit = _UNFIT.sub("_", name)
+    fit = _INVALID.sub("_", name)
     return fit, fit == name
 
 
-def _joined_uri(owner: str, uri: str) -> tuple[str, bool]:
-    return scheme_of(owner) + uri, True
+def _join_uri(owner: str, uri: str) -> tuple[str, bool]:
+    return uri_scheme(owner) + uri, True
 
 
-def _marked(name: str, one: Owned, longest: int | None) -> Iterator[str]:
-    """The name with a mark that is made from where it leads to; a longer one for whoever met with the same."""
-    for size in (_HASH, 2 * _HASH, 4 * _HASH):
-        mark = "_" + _hash(f"{one.owner}\0{one.name}", size)
-        yield (name if longest is None else name[: longest - len(mark)]) + mark
+def _add_hashes(name: str, owned: OwnedName, max_length: int | None) -> Iterator[str]:
+    """Yield the name with a hash of owner and name, and then with longer hashes in case of a clash."""
+    for size in (_HASH_LENGTH, 2 * _HASH_LENGTH, 4 * _HASH_LENGTH):
+        suffix = "_" + _hash(f"{owned.owner}\0{owned.name}", size)
+        yield (name if max_length is None else name[: max_length - len(suffix)]) + suffix
 
 
-def _hash(text: str, size: int = _HASH) -> str:
+def _hash(text: str, size: int = _HASH_LENGTH) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:size]

@@ -1,14 +1,21 @@
-"""What one provider offers, kept as the bytes it came in."""
+"""The contract between a view and its providers, and the catalog of one provider.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+A provider is a toolset of Rookery or a server behind it. Definitions are kept as the bytes that were received.
+"""
+
+from asyncio import Future
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Raw
 
+from rookery.wire.client.inflight import PostedRequest
+from rookery.wire.protocol.provider import Call, ChangeNotifier
+
 Kind = Literal["tools", "prompts", "resources", "templates"]
 
-# By kind: the method that lists it, the key of the list in the result, and the member by which an item is known.
+# By kind: the method that lists it, the key of the list in the result, and the member that identifies an item.
 LISTS: Mapping[Kind, tuple[str, str, str]] = {
     "tools": ("tools/list", "tools", "name"),
     "prompts": ("prompts/list", "prompts", "name"),
@@ -22,19 +29,19 @@ CAPABILITY: Mapping[Kind, str] = {
     "templates": "resources",
 }
 
-_LONGEST_NAME = 1024
+_MAX_NAME_LENGTH = 1024
 _object = msgspec.json.Decoder(dict[str, Raw])
 _text = msgspec.json.Decoder(str)
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One definition. `name` is what its provider knows it by, a URI where it is a resource."""
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """One definition. `name` is the name that its provider uses; for a resource it is a URI."""
 
     name: str
     raw: Raw
 
     def renamed(self, kind: Kind, name: str) -> bytes:
-        """The same definition under another name; everything else stays as it came."""
+        """Return the definition under another name, otherwise unchanged."""
         if name == self.name:
             return bytes(self.raw)
         members: dict[str, Any] = dict(_object.decode(self.raw))
@@ -43,25 +50,25 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
-    """Everything that a provider offers, and what it says of itself."""
+    """Everything that a provider offers, and how it describes itself."""
 
-    tools: Sequence[Entry] = ()
-    prompts: Sequence[Entry] = ()
-    resources: Sequence[Entry] = ()
-    templates: Sequence[Entry] = ()
+    tools: Sequence[CatalogEntry] = ()
+    prompts: Sequence[CatalogEntry] = ()
+    resources: Sequence[CatalogEntry] = ()
+    templates: Sequence[CatalogEntry] = ()
     capabilities: Mapping[str, Any] = {}
     info: Mapping[str, Any] = {}
     instructions: str | None = None
-    # For how many seconds a list may be kept; what its server tells changes of is kept until it does.
-    lives: Mapping[Kind, float] = {}
+    # For how many seconds a list may be kept; one whose changes the server reports is kept until then.
+    lifetimes: Mapping[Kind, float] = {}
 
-    def of(self, kind: Kind) -> Sequence[Entry]:
+    def entries(self, kind: Kind) -> Sequence[CatalogEntry]:
         return getattr(self, kind)
 
 
-def entries(kind: Kind, listed: Sequence[Raw]) -> tuple[list[Entry], list[str]]:
-    """The definitions of a list, each name once, and what was left out for which reason."""
-    found: dict[str, Entry] = {}
+def read_entries(kind: Kind, listed: Sequence[Raw]) -> tuple[list[CatalogEntry], list[str]]:
+    """Return the definitions of a list, each name once, and what was left out for which reason."""
+    entries: dict[str, CatalogEntry] = {}
     problems: list[str] = []
     key = LISTS[kind][2]
     for raw in listed:
@@ -70,10 +77,78 @@ def entries(kind: Kind, listed: Sequence[Raw]) -> tuple[list[Entry], list[str]]:
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
             problems.append(f"one of {kind} has no {key}")
             continue
-        if not name or len(name) > _LONGEST_NAME:
+        if not name or len(name) > _MAX_NAME_LENGTH:
             problems.append(f"one of {kind} has a {key} of {len(name)} characters")
-        elif name in found:
+        elif name in entries:
             problems.append(f"{kind} has {name!r} twice; the first counts")
         else:
-            found[name] = Entry(name, Raw(bytes(raw)))
-    return list(found.values()), problems
+            entries[name] = CatalogEntry(name, Raw(bytes(raw)))
+    return list(entries.values()), problems
+
+
+class CatalogProvider(Protocol):
+    """One provider of a view."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is a toolset of Rookery itself, whose names have no prefix."""
+        ...
+
+    @property
+    def changes(self) -> ChangeNotifier:
+        """Notifies when lists or resources change, and when the provider appears or disappears."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """The current catalog; None while it is not known, or while it must not be shown."""
+        ...
+
+    def use(self) -> Future[bool] | None:
+        """Request the catalog. Return what to wait for until it is current, or None if it is.
+
+        The future never fails; its result is whether the provider could be reached.
+        """
+        ...
+
+    async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
+        """Return the result of a call, with parameters that use this provider's own names."""
+        ...
+
+    def watch(self, watcher: object, uris: frozenset[str]) -> None:
+        """Report changes of these resources from now on. They replace the earlier ones of the same `watcher`."""
+        ...
+
+
+class FastRoute(Protocol):
+    """Sends calls that are alike to a member and back without a task; see `wire/server/fastpath.py`."""
+
+    @property
+    def answers_questions(self) -> bool: ...
+
+    def is_valid(self) -> bool: ...
+
+    def send(self, arguments: Raw, sent: PostedRequest) -> bool: ...
+
+    def on_result(self) -> None: ...
+
+    def handle(
+        self, call: Call, params: Mapping[str, Any], sent: PostedRequest
+    ) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]: ...
+
+
+@runtime_checkable
+class FastProvider(Protocol):
+    """A member that can be called through a `FastRoute`."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it may ask something during a call, and not only with its result."""
+        ...
+
+    def fast_path(self, call: Call, params: Mapping[str, Any]) -> FastRoute | None:
+        """Return the fast path for calls like this one, or None if one cannot be sent now."""
+        ...

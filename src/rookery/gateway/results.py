@@ -1,4 +1,4 @@
-"""How a failure looks to whoever called: words for the model, and the same as data."""
+"""Results and errors for failed requests: a text for the model, and the same as data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,40 +7,42 @@ import msgspec
 from msgspec import Raw
 
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import INTERNAL_ERROR, WireError, object_of
+from rookery.wire.protocol.messages import INTERNAL_ERROR, WireError, decode_object
 
 
-def failed(code: str, message: str) -> Mapping[str, Any]:
-    """A tool's result that tells the model what it could do about it."""
-    return failed_by(RookeryError(code, message))
+def tool_failure(code: str, message: str) -> Mapping[str, Any]:
+    """Return a tool's result with an error message for the model."""
+    return tool_error(RookeryError(code, message))
 
 
-def failed_by(error: RookeryError, *, structured: bool = True) -> Mapping[str, Any]:
-    """The same for an error of ours: as text with its remedy, and as the object that every face answers.
+def tool_error(error: RookeryError, *, structured: bool = True) -> Mapping[str, Any]:
+    """Return a tool's result for an error: as text with its remedy, and as the object that all interfaces return.
 
-    A tool's own output schema may have no room for that. Clients check failures against it too, and hide all of one
-    that does not fit, so it is not `structured` then.
+    Without `structured` the object is left out, for tools whose output schema does not allow it: clients check
+    failures against the schema too, and hide a failure that does not fit.
     """
-    told = {"structuredContent": {"error": error.as_dict()}} if structured else {}
-    return {"content": [{"type": "text", "text": words_of(error)}], **told, "isError": True}
+    data = {"structuredContent": {"error": error.as_dict()}} if structured else {}
+    return {"content": [{"type": "text", "text": error_text(error)}], **data, "isError": True}
 
 
-def words_of(error: RookeryError) -> str:
+def error_text(error: RookeryError) -> str:
     return f"{error.message} ({error.remedy})" if error.remedy else error.message
 
 
-def wire_error_of(error: RookeryError) -> WireError:
-    """The same for a request that has no place for a failed result."""
-    return WireError(INTERNAL_ERROR, words_of(error), {"code": error.code})
+def wire_error(error: RookeryError) -> WireError:
+    """Return the error of a request whose result cannot express a failure."""
+    return WireError(INTERNAL_ERROR, error_text(error), {"code": error.code})
 
 
-def with_uri(result: Raw | Mapping[str, Any], own: str, public: str) -> Raw | Mapping[str, Any]:
-    """What was read, under the URI by which the client knows it."""
-    members: dict[str, Any] = dict(object_of(result, "result") if isinstance(result, Raw) else result)
+def replace_uri(result: Raw | Mapping[str, Any], own: str, public: str) -> Raw | Mapping[str, Any]:
+    """Return the result of a read with the URI by which the client knows the resource."""
+    members: dict[str, Any] = dict(decode_object(result, "result") if isinstance(result, Raw) else result)
     try:
         contents: list[dict[str, Any]] = msgspec.json.decode(members["contents"], type=list[dict[str, Raw]])
     except (KeyError, TypeError, msgspec.DecodeError):
         return result
-    mine = msgspec.json.encode(own)
-    members["contents"] = [one | ({"uri": public} if bytes(one.get("uri", b"")) == mine else {}) for one in contents]
+    own_json = msgspec.json.encode(own)
+    members["contents"] = [
+        content | ({"uri": public} if bytes(content.get("uri", b"")) == own_json else {}) for content in contents
+    ]
     return members

@@ -1,21 +1,135 @@
-"""What decides whether a tool is shown, and whether it may be called."""
+"""Decide whether a tool is shown and may be called: filters, switches and policy.
 
+Switches turn servers and tools on and off at run time, per project, workspace and session; all but those of sessions
+survive restarts. Wildcards are OpenCode's: `*` is any text, `?` any one character, and the whole name has to match.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
-from rookery.gateway.switches import Subjects, Switches
-from rookery.gateway.wildcards import matches
+import msgspec
+
+from rookery.system.clock import SYSTEM_CLOCK
+from rookery.system.store import Store
+
+
+def matches_wildcard(pattern: str, name: str) -> bool:
+    """Return whether `pattern` covers `name`. A backslash counts as a slash, and ` *` at the end may be missing."""
+    return _compiled(pattern).fullmatch(name.replace("\\", "/")) is not None
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    pattern = pattern.replace("\\", "/")
+    alternatives = [pattern, pattern[:-2]] if pattern.endswith(" *") else [pattern]
+    return re.compile("|".join(map(_expression, alternatives)), re.DOTALL)
+
+
+def _expression(pattern: str) -> str:
+    """Return a regular expression that searches each part between two stars once, and never backtracks."""
+    first, *rest = ["".join("." if char == "?" else re.escape(char) for char in part) for part in pattern.split("*")]
+    if not rest:
+        return first
+    return first + "".join(f"(?>.*?{part})" for part in rest[:-1] if part) + ".*" + rest[-1]
+
+
+Level = Literal["app", "project", "workspace", "session"]
+
+# The narrowest level with a switch decides.
+LEVELS: Sequence[Level] = ("app", "project", "workspace", "session")
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """`pattern` is a server's name, or `<server>/<tool>` with wildcards. `subject` is a path or a session's id."""
+
+    level: Level
+    subject: str
+    pattern: str
+    enabled: bool
+
+
+# For one caller: the subject of each level.
+Subjects = Mapping[Level, str]
+
+
+class Switches:
+    """All switches. They are read from memory, and written through to the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._all: dict[tuple[Level, str, str], Switch] = {}
+
+    async def load(self) -> None:
+        rows = await self._store.read(
+            lambda db: db.execute("SELECT level, subject, pattern, enabled FROM switches ORDER BY at").fetchall()
+        )
+        switches = [Switch(level, subject, pattern, bool(enabled)) for level, subject, pattern, enabled in rows]
+        self._all = {(switch.level, switch.subject, switch.pattern): switch for switch in switches}
+
+    async def set(self, switch: Switch) -> None:
+        """Set a switch. Those of sessions are not stored."""
+        if switch.level != "session":
+            row = (switch.level, switch.subject, switch.pattern, int(switch.enabled), SYSTEM_CLOCK.wall())
+            await self._store.write(
+                lambda db: db.execute("INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?, ?)", row)
+            )
+        key = (switch.level, switch.subject, switch.pattern)
+        # The switch that was set last comes last, and wins.
+        self._all.pop(key, None)
+        self._all[key] = switch
+
+    async def forget(self, pattern: str, subjects: Subjects) -> None:
+        """Remove the switches of a server that is removed."""
+        keys = [key for key in self._all if key[2].partition("/")[0] == pattern and subjects.get(key[0]) == key[1]]
+        for key in keys:
+            del self._all[key]
+            await self._store.write(
+                lambda db, key=key: db.execute(
+                    "DELETE FROM switches WHERE level = ? AND subject = ? AND pattern = ?", key
+                )
+            )
+
+    def end_session(self, session: str) -> None:
+        for key in [key for key in self._all if key[:2] == ("session", session)]:
+            del self._all[key]
+
+    @property
+    def sessions(self) -> frozenset[str]:
+        """The sessions that have switches of their own."""
+        return frozenset(subject for level, subject, _ in self._all if level == "session")
+
+    def server(self, name: str, subjects: Subjects) -> bool | None:
+        """Return whether a server was switched on or off, or None if it was not switched."""
+        return self._last_value(subjects, lambda pattern: pattern == name)
+
+    def tool(self, server: str, tool: str, subjects: Subjects) -> bool | None:
+        """Return whether a tool was switched on or off, or None if it was not switched."""
+        return self._last_value(
+            subjects, lambda pattern: "/" in pattern and matches_wildcard(pattern, f"{server}/{tool}")
+        )
+
+    def _last_value(self, subjects: Subjects, matches: Callable[[str], bool]) -> bool | None:
+        for level in reversed(LEVELS):
+            subject = subjects.get(level)
+            switches = [switch for switch in self._all.values() if switch.level == level and switch.subject == subject]
+            values = [switch.enabled for switch in switches if matches(switch.pattern)]
+            if values:
+                return values[-1]
+        return None
+
 
 Action = Literal["allow", "ask", "deny"]
 
 # Wildcards and whether what they match is shown; the last match wins.
-Filter = Sequence[tuple[str, bool]]
+ToolFilter = Sequence[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the policy says of one tool; `why` is for whoever is refused."""
+    """The policy's decision on one tool; `why` is the reason for a caller that is refused."""
 
     action: Action
     why: str = ""
@@ -23,38 +137,45 @@ class Verdict:
 
 ALLOWED = Verdict("allow")
 
-Judge = Callable[[str, str, str], Verdict]
+ToolPolicy = Callable[[str, str, str], Verdict]
 
 
 class Rules(Protocol):
-    """The filters, switches and policy of one view. `public` is a tool's name at the gateway's own face."""
+    """The filters, switches and policy of one view. `public` is a tool's name at the gateway itself."""
 
-    def shows(self, server: str, tool: str, public: str) -> bool: ...
+    def is_shown(self, server: str, tool: str, public: str) -> bool: ...
 
     def verdict(self, server: str, tool: str, public: str) -> Verdict: ...
 
 
 @dataclass(frozen=True)
 class ViewRules:
-    """`of_server` filters by a tool's own name, `of_view` by its public one or by `<server>/<tool>`."""
+    """Rules of a view. `of_server` filters by a tool's own name, `of_view` by its public one or `<server>/<tool>`."""
 
-    of_server: Mapping[str, Filter]
-    of_view: Filter
+    of_server: Mapping[str, ToolFilter]
+    of_view: ToolFilter
     switches: Switches
     subjects: Subjects
-    judge: Judge
+    policy: ToolPolicy
 
-    def shows(self, server: str, tool: str, public: str) -> bool:
+    def is_shown(self, server: str, tool: str, public: str) -> bool:
         switched = self.switches.tool(server, tool, self.subjects)
         if switched is not None:
             return switched
-        if not _last(self.of_server.get(server, ()), (tool,)):
+        if not _last_match(self.of_server.get(server, ()), (tool,)):
             return False
-        return _last(self.of_view, (public, f"{server}/{tool}"))
+        return _last_match(self.of_view, (public, f"{server}/{tool}"))
 
     def verdict(self, server: str, tool: str, public: str) -> Verdict:
-        return self.judge(server, tool, public)
+        return self.policy(server, tool, public)
 
 
-def _last(wanted: Filter, names: Sequence[str]) -> bool:
-    return next((shown for pattern, shown in reversed(wanted) if any(matches(pattern, one) for one in names)), True)
+def _last_match(tool_filter: ToolFilter, names: Sequence[str]) -> bool:
+    return next(
+        (
+            visible
+            for pattern, visible in reversed(tool_filter)
+            if any(matches_wildcard(pattern, name) for name in names)
+        ),
+        True,
+    )

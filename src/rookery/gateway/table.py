@@ -1,4 +1,4 @@
-"""What a view shows at one moment: every list as the bytes that are served, and where each public name leads."""
+"""What a view shows at one moment: each list as the bytes that are served, and the target of each name."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rookery.gateway.catalog import LISTS, Catalog, Entry, Kind
-from rookery.gateway.member import Member
-from rookery.gateway.names import Owned, Style, face_name, public_names, public_uris, scheme_of
+from rookery.gateway.names import NamingStyle, OwnedName, gateway_name, make_public_names, make_public_uris, uri_scheme
+from rookery.gateway.provider import LISTS, Catalog, CatalogEntry, CatalogProvider, Kind
 from rookery.gateway.rules import ALLOWED, Rules, Verdict
 
-logger = logging.getLogger("rookery.gateway")
+logger = logging.getLogger("rookery.mcp.gateway")
 
 
 class _Schemas(msgspec.Struct):
@@ -23,47 +22,49 @@ class _Schemas(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a public name leads."""
+    """The provider and the definition behind a public name."""
 
-    member: Member
-    entry: Entry
+    member: CatalogProvider
+    entry: CatalogEntry
     public: str
     verdict: Verdict = ALLOWED
 
     @property
     def name(self) -> str:
-        """What its own provider calls it."""
+        """The name that its provider uses."""
         return self.entry.name
 
     @property
-    def tells_errors(self) -> bool:
-        """Whether its structured content may be an error of ours; those of other tools have a form of their own."""
-        return self.member.ours or bytes(msgspec.json.decode(self.entry.raw, type=_Schemas).outputSchema) == b"null"
+    def allows_error_content(self) -> bool:
+        """Whether its structured content may be a RookeryError; a tool with an output schema has its own form."""
+        return (
+            self.member.is_builtin or bytes(msgspec.json.decode(self.entry.raw, type=_Schemas).outputSchema) == b"null"
+        )
 
 
 @dataclass
 class Table:
-    """Made anew whenever a provider or a rule changes."""
+    """The lists and names of a view. It is built again whenever a provider or a rule changes."""
 
     tools: dict[str, Target] = field(default_factory=dict[str, Target])
     prompts: dict[str, Target] = field(default_factory=dict[str, Target])
     resources: dict[str, Target] = field(default_factory=dict[str, Target])
     templates: dict[str, Target] = field(default_factory=dict[str, Target])
     lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
-    # By what stands in front of a URI: the server it belongs to.
-    schemes: dict[str, Member] = field(default_factory=dict[str, Member])
-    # By how the URIs of a template of ours begin: the toolset that has it.
-    own: dict[str, Member] = field(default_factory=dict[str, Member])
-    members: list[tuple[Member, Catalog]] = field(default_factory=list[tuple[Member, Catalog]])
-    style: Style = field(default_factory=Style)
+    # By the prefix of a URI: the server it belongs to.
+    servers_by_prefix: dict[str, CatalogProvider] = field(default_factory=dict[str, CatalogProvider])
+    # By the beginning of the URIs of a toolset's template: the toolset.
+    toolsets_by_prefix: dict[str, CatalogProvider] = field(default_factory=dict[str, CatalogProvider])
+    members: list[tuple[CatalogProvider, Catalog]] = field(default_factory=list[tuple[CatalogProvider, Catalog]])
+    style: NamingStyle = field(default_factory=NamingStyle)
     _publics: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
     _schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict[str, Mapping[str, Any] | None])
 
-    def of(self, kind: Kind) -> dict[str, Target]:
+    def targets(self, kind: Kind) -> dict[str, Target]:
         return getattr(self, kind)
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
-        """The schema of a tool's arguments, read once."""
+        """Return the schema of a tool's arguments, decoded once."""
         if tool not in self._schemas:
             target = self.tools.get(tool)
             if target is None:
@@ -71,80 +72,86 @@ class Table:
             self._schemas[tool] = _read(msgspec.json.decode(target.entry.raw, type=_Schemas).inputSchema)
         return self._schemas[tool]
 
-    def resource(self, uri: str) -> tuple[Member, str] | None:
-        """Who has a resource, and under which URI: a listed one, one that fits a template, or one from a result."""
-        if (listed := self.resources.get(uri)) is not None:
-            return listed.member, listed.name
-        for front, member in self.own.items():
-            if uri.startswith(front):
+    def resource(self, uri: str) -> tuple[CatalogProvider, str] | None:
+        """Return the provider of a resource, and its own URI: a listed one, one of a template, or one from a result."""
+        if (match := self.resources.get(uri)) is not None:
+            return match.member, match.name
+        for prefix, member in self.toolsets_by_prefix.items():
+            if uri.startswith(prefix):
                 return member, uri
-        for scheme, member in self.schemes.items():
+        for scheme, member in self.servers_by_prefix.items():
             if uri.startswith(scheme):
                 return member, uri[len(scheme) :]
         # A result may mention a resource by its server's own URI.
-        owners = {id(one.member): one.member for one in self.resources.values() if one.name == uri}
+        owners = {id(target.member): target.member for target in self.resources.values() if target.name == uri}
         if not owners:
-            owners = {id(m): m for m, catalog in self.members if catalog.resources or catalog.templates}
+            owners = {id(member): member for member, catalog in self.members if catalog.resources or catalog.templates}
         return (next(iter(owners.values())), uri) if len(owners) == 1 else None
 
-    def public_uri(self, member: Member, uri: str) -> str:
-        """How a view calls a resource of one of its servers."""
+    def public_uri(self, member: CatalogProvider, uri: str) -> str:
+        """Return the URI of a provider's resource in this view."""
         if not self._publics:
-            self._publics = {(id(one.member), one.name): public for public, one in self.resources.items()}
-        listed = self._publics.get((id(member), uri))
-        if listed is not None or member.ours or self.style.bare or self.style.prefix != "always":
-            return listed or uri
-        return scheme_of(member.name) + uri
+            self._publics = {(id(target.member), target.name): public for public, target in self.resources.items()}
+        public_name = self._publics.get((id(member), uri))
+        if public_name is not None or member.is_builtin or self.style.bare or self.style.prefix != "always":
+            return public_name or uri
+        return uri_scheme(member.name) + uri
 
 
 def _read(schema: Raw) -> Mapping[str, Any] | None:
     try:
         return msgspec.json.decode(schema, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
-        return None  # no object, or with a number in it that no client could read
+        return None  # not an object, or with a number in it that no client could read
 
 
-def build(members: Sequence[Member], style: Style, rules: Rules) -> Table:
-    """Pure: what these providers, at this moment, look like from outside."""
-    made = Table(style=style)
-    made.members = [(one, catalog) for one in members if (catalog := one.catalog) is not None]
-    # A server may be called as one of our toolsets is.
-    owners = {(one.ours, one.name): one for one in members}
+def build_table(members: Sequence[CatalogProvider], style: NamingStyle, rules: Rules) -> Table:
+    """Return the table of these providers as they are now. Has no side effects."""
+    table = Table(style=style)
+    table.members = [(member, catalog) for member in members if (catalog := member.catalog) is not None]
+    # A server may have the same name as a toolset.
+    owners = {(member.is_builtin, member.name): member for member in members}
     for kind in LISTS:
-        offered = {
-            Owned(member.name, entry.name, member.ours): entry
-            for member, catalog in made.members
-            for entry in catalog.of(kind)
+        entries = {
+            OwnedName(member.name, entry.name, member.is_builtin): entry
+            for member, catalog in table.members
+            for entry in catalog.entries(kind)
         }
-        named = (public_names if LISTS[kind][2] == "name" else public_uris)(list(offered), style)
-        order = {one: place for place, one in enumerate(offered)}
-        shown: list[bytes] = []
-        for public, one in sorted(named.items(), key=lambda pair: order[pair[1]]):
-            target = _target(owners[one.ours, one.owner], offered[one], public, kind, rules)
+        owned_by_public = (make_public_names if LISTS[kind][2] == "name" else make_public_uris)(list(entries), style)
+        order = {owned: position for position, owned in enumerate(entries)}
+        definitions: list[bytes] = []
+        for public, owned in sorted(owned_by_public.items(), key=lambda pair: order[pair[1]]):
+            target = _target(owners[owned.is_builtin, owned.owner], entries[owned], public, kind, rules)
             if target is None:
                 continue
-            made.of(kind)[public] = target
+            table.targets(kind)[public] = target
             if target.verdict.action != "deny":
-                shown.append(target.entry.renamed(kind, public))
+                definitions.append(target.entry.renamed(kind, public))
         method, key, _ = LISTS[kind]
-        made.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(shown)))
+        table.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(definitions)))
     if not style.bare:
-        made.own = {one.name.partition("{")[0]: one.member for one in made.templates.values() if one.member.ours}
-        made.schemes = {scheme_of(member.name): member for member, _ in made.members if not member.ours}
-    return made
+        table.toolsets_by_prefix = {
+            target.name.partition("{")[0]: target.member
+            for target in table.templates.values()
+            if target.member.is_builtin
+        }
+        table.servers_by_prefix = {
+            uri_scheme(member.name): member for member, _ in table.members if not member.is_builtin
+        }
+    return table
 
 
-def _target(member: Member, entry: Entry, public: str, kind: Kind, rules: Rules) -> Target | None:
+def _target(member: CatalogProvider, entry: CatalogEntry, public: str, kind: Kind, rules: Rules) -> Target | None:
     if kind != "tools":
         return Target(member, entry, public)
-    # Rules are about one name of a tool, whatever this view calls it.
-    face = entry.name if member.ours else face_name(member.name, entry.name)
-    if not rules.shows(member.name, entry.name, face):
+    # Rules use one name of a tool, whatever its name in this view.
+    rule_name = entry.name if member.is_builtin else gateway_name(member.name, entry.name)
+    if not rules.is_shown(member.name, entry.name, rule_name):
         return None
     try:
-        verdict = rules.verdict(member.name, entry.name, face)
+        verdict = rules.verdict(member.name, entry.name, rule_name)
     except Exception:
-        # What guards something fails closed.
+        # The policy fails closed.
         logger.exception("the policy failed on %s", public)
         verdict = Verdict("deny", "the policy could not be evaluated; the daemon's log tells why")
     return Target(member, entry, public, verdict)

@@ -1,41 +1,59 @@
-"""What a client sees whose workspace is not there: tools of ours, and nothing that can be used."""
+"""The view of a client whose workspace does not exist: it lists Rookery's own tools, and each call fails."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Raw
 
 from rookery.gateway import results
-from rookery.gateway.member import Member
-from rookery.gateway.names import Style
+from rookery.gateway.names import NamingStyle
+from rookery.gateway.provider import CatalogProvider
 from rookery.gateway.rules import ALLOWED, Verdict
-from rookery.gateway.table import build
+from rookery.gateway.table import build_table
 from rookery.system.errors import RookeryError
-from rookery.wire.provider import Call, Changes
+from rookery.wire.protocol.provider import Call, ChangeNotifier
 
 
-class _AllShown:
-    def shows(self, server: str, tool: str, public: str) -> bool:
+@dataclass(frozen=True)
+class Absence:
+    """Why a client's workspace does not exist, as the error of each of its calls."""
+
+    code: str
+    message: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: RookeryError) -> "Absence":
+        return cls(error.code, error.message, error.remedy)
+
+    @property
+    def error(self) -> RookeryError:
+        return RookeryError(self.code, self.message, self.remedy)
+
+
+class _AllowAll:
+    def is_shown(self, server: str, tool: str, public: str) -> bool:
         return True
 
     def verdict(self, server: str, tool: str, public: str) -> Verdict:
         return ALLOWED
 
 
-class Nowhere:
+class UnavailableView:
     """A provider that starts no server: it could only run one in a directory that its client did not mean."""
 
     capabilities: Mapping[str, Any] = {"tools": {}}
     instructions = None
 
-    def __init__(self, toolsets: Sequence[Member], info: Mapping[str, Any], why: str) -> None:
+    def __init__(self, toolsets: Sequence[CatalogProvider], info: Mapping[str, Any], absence: Absence) -> None:
         self.info = info
-        self._why = why
-        self.changes = Changes()
-        self._lists = build(toolsets, Style(), _AllShown()).lists
+        self._absence = absence
+        self.changes = ChangeNotifier()
+        self._lists = build_table(toolsets, NamingStyle(), _AllowAll()).lists
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the view holds no resources."""
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
         return None
@@ -43,7 +61,7 @@ class Nowhere:
     async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
         if call.method in self._lists:
             return self._lists[call.method]
-        error = RookeryError("workspace-not-found", self._why, "register its repository: rookery project add PATH")
+        error = self._absence.error
         if call.method == "tools/call":
-            return results.failed_by(error)
-        raise results.wire_error_of(error)
+            return results.tool_error(error)
+        raise results.wire_error(error)

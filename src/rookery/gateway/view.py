@@ -1,29 +1,177 @@
-"""What one kind of client may see. An endpoint serves a view; a view finds out which provider answers."""
+"""A view: what one kind of client may see and call. An endpoint serves a view, which finds each request's provider.
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+A call starts at once, or in round trips if a modern client may be asked something, or continues if it was parked. The
+user is asked first if the policy requires it and the client can ask. A list waits for servers that are still starting,
+unless they take much longer than the others.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from rookery.gateway import results
-from rookery.gateway.audience import Audience, Membership
-from rookery.gateway.catalog import LISTS, Catalog, Kind
-from rookery.gateway.consent import refused
+from rookery.gateway.elicitation import CallResult, CallWork, ParkedCalls
+from rookery.gateway.fastpath import FastToolRoute, count_call, deny_call, provider_params
 from rookery.gateway.hooks import Hooks, ToolCall
-from rookery.gateway.member import Member, Passages
-from rookery.gateway.names import Style
-from rookery.gateway.parking import Parking
-from rookery.gateway.table import Target
-from rookery.gateway.turns import Turns
-from rookery.gateway.waiting import wait_for_most
-from rookery.gateway.ways import ToolWay, counted, denied, passed
+from rookery.gateway.membership import Membership, ViewMembers
+from rookery.gateway.names import NamingStyle
+from rookery.gateway.provider import LISTS, Catalog, CatalogProvider, FastProvider, Kind
+from rookery.gateway.relay import can_ask_client
+from rookery.gateway.table import Table, Target
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, Params, WireError, object_of, text_of
-from rookery.wire.provider import Call, Changes
+from rookery.system.text import escape_invisible
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import (
+    EMPTY_OBJECT,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Params,
+    WireError,
+    decode_object,
+    decode_text,
+)
+from rookery.wire.protocol.provider import Call, ChangeNotifier, ClientQuestion
 
-_LONGEST_WAIT = 35.0
-_ABLE: Mapping[str, Any] = {
+
+class RoundTripCalls:
+    """Starts the calls of a view. `table` returns what clients without a session see, as all modern ones are."""
+
+    def __init__(self, parking: ParkedCalls, table: Callable[[], Table]) -> None:
+        self.seconds = parking.seconds
+        self.on_disconnected = parking.cancel_all
+        self._parking = parking
+        self._table = table
+
+    def begin(self, call: Call, work: CallWork) -> Coroutine[Any, Any, CallResult]:
+        """Run a call with `work`, which may ask the client something."""
+        if not call.client.modern or call.method not in revisions.INPUT_METHODS:
+            return work(call)
+        if self._parking.is_continuation(call):
+            return self._convert_errors(call, self._parking.resume(self, call))
+        return (
+            self._convert_errors(call, self._parking.start(self, call, work))
+            if self._may_be_asked(call)
+            else work(call)
+        )
+
+    def close(self) -> None:
+        self._parking.cancel_all(self)
+
+    def _may_be_asked(self, call: Call) -> bool:
+        """Return whether the client may be asked something. Other calls need no task of their own."""
+        if call.client.capabilities.keys().isdisjoint(revisions.REQUIRED_CAPABILITIES.values()):
+            return False
+        if call.method != "tools/call":
+            return True
+        target = self._target(call)
+        if target is None or target.verdict.action == "ask":
+            return True
+        return isinstance(target.member, FastProvider) and target.member.may_ask
+
+    def _target(self, call: Call) -> Target | None:
+        return self._table().tools.get(decode_text(call.params, "name"))
+
+    async def _convert_errors(self, call: Call, work: Coroutine[Any, Any, CallResult]) -> CallResult:
+        """Convert an error of the round trips themselves to the form that the method requires."""
+        try:
+            return await work
+        except RookeryError as error:
+            if call.method != "tools/call":
+                raise results.wire_error(error) from None
+            target = self._target(call)
+            return results.tool_error(error, structured=target is None or target.allows_error_content)
+
+
+# How long the remaining servers may take, relative to the slowest that is ready, and the minimum.
+_PATIENCE = 1.3
+_MIN_SECONDS = 0.5
+
+
+async def wait_for_most(starting: Iterable[asyncio.Future[bool]], max_seconds: float) -> None:
+    """Wait until all have ended, or until the remaining ones take much longer than those that have."""
+    waiting = set(starting)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    limit = max_seconds
+    while waiting and (remaining := start + limit - loop.time()) > 0:
+        ended, waiting = await asyncio.wait(waiting, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
+        # A server that failed or was removed says nothing about how long the others need.
+        if any(not future.cancelled() and future.result() for future in ended):
+            limit = min(max_seconds, max(_MIN_SECONDS, (loop.time() - start) * _PATIENCE))
+
+
+_CONSENT_METHOD = "elicitation/create"
+_CONSENT_KEY = "consent"
+_MAX_SHOWN_LENGTH = 2000
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"allow": {"type": "boolean", "title": "Run it", "description": "Run this tool this one time"}},
+    "required": ["allow"],
+}
+_NO_RETRY = "Do not work around it, and do not try again unless the user wants that."
+
+
+class _Content(msgspec.Struct):
+    allow: bool = False
+
+
+class _Answer(msgspec.Struct):
+    """The answer of the user. Everything but a clear yes is a no."""
+
+    action: str
+    content: _Content | None = None
+
+
+async def ask_consent(call: Call, target: Target, seconds: float, get_current: Callable[[], Target | None]) -> str:
+    """Ask the user whether a tool may be run. Return why it must not be run, or empty text if it may.
+
+    `get_current` returns the tool as it is after the user has answered.
+    """
+    if target.verdict.action == "deny" or not call.can_ask or not can_ask_client(call, _CONSENT_METHOD, {}):
+        return target.verdict.why
+    try:
+        async with asyncio.timeout(seconds):
+            answer = (await call.ask_raw({_CONSENT_KEY: ClientQuestion(_CONSENT_METHOD, _question(call, target))}))[
+                _CONSENT_KEY
+            ]
+    except TimeoutError:
+        return f"The tool {target.public} was not run: its user was asked, and did not answer within {seconds:g} s."
+    except WireError as error:
+        reason = escape_invisible(error.message)[:_MAX_SHOWN_LENGTH]
+        return f"The tool {target.public} was not run: its user was to be asked, and the client refused: {reason}"
+    if not _is_yes(answer):
+        return f"The tool {target.public} was not run: its user did not allow it. {_NO_RETRY}"
+    current = get_current()
+    if current is None:
+        return f"The tool {target.public} was not run: it is no longer there."
+    return current.verdict.why if current.verdict.action == "deny" else ""
+
+
+def _question(call: Call, target: Target) -> dict[str, Any]:
+    arguments = escape_invisible(bytes(call.params.get("arguments", EMPTY_OBJECT)).decode())
+    shortened = (
+        arguments
+        if len(arguments) <= _MAX_SHOWN_LENGTH
+        else f"{arguments[:_MAX_SHOWN_LENGTH]}… ({len(arguments)} characters)"
+    )
+    owner = "Rookery" if target.member.is_builtin else f'the MCP server "{escape_invisible(target.member.name)}"'
+    message = f"May the tool {target.public} of {owner} be run with these arguments? {shortened}"
+    return {"mode": "form", "message": message, "requestedSchema": _FORM}
+
+
+def _is_yes(answer: Raw) -> bool:
+    try:
+        decoded = msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return decoded.action == "accept" and decoded.content is not None and decoded.content.allow
+
+
+_MAX_WAIT_SECONDS = 35.0
+_CAPABILITIES: Mapping[str, Any] = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
     "resources": {"listChanged": True, "subscribe": True},
@@ -34,20 +182,20 @@ _KIND_OF_LIST: Mapping[str, Kind] = {method: kind for kind, (method, _, _) in LI
 
 
 class View:
-    """A provider that is made of others."""
+    """A provider that combines other providers."""
 
     def __init__(
-        self, membership: Membership, style: Style, info: Mapping[str, Any], hooks: Hooks, parking: Parking
+        self, membership: Membership, style: NamingStyle, info: Mapping[str, Any], hooks: Hooks, parking: ParkedCalls
     ) -> None:
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
         self._membership = membership
         self._style = style
         self._info = info
         self._hooks = hooks
-        self._turns = Turns(parking, lambda: self.table(None))
-        self.left = self._turns.left
-        self._audience = Audience(membership, style, self.changes)
-        self.table = self._table = self._audience.table
+        self._round_trips = RoundTripCalls(parking, lambda: self.table(None))
+        self.on_disconnected = self._round_trips.on_disconnected
+        self._members = ViewMembers(membership, style, self.changes)
+        self.table = self._table = self._members.table
         self._methods: Mapping[str, Callable[[Call], Coroutine[Any, Any, Raw | Mapping[str, Any]]]] = {
             "tools/call": self._call_tool,
             "prompts/get": self._get_prompt,
@@ -56,10 +204,10 @@ class View:
         } | dict.fromkeys(_KIND_OF_LIST, self._list)
 
     def close(self) -> None:
-        self._turns.close()
-        self._audience.close()
+        self._round_trips.close()
+        self._members.close()
 
-    # ---- what it says of itself
+    # Description
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -69,130 +217,153 @@ class View:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         only = self._only()
-        return _ABLE if only is None else {key: able for key, able in _ABLE.items() if key in only.capabilities}
+        return (
+            _CAPABILITIES
+            if only is None
+            else {key: options for key, options in _CAPABILITIES.items() if key in only.capabilities}
+        )
 
     @property
     def instructions(self) -> str | None:
-        told = [(member.name, catalog.instructions) for member, catalog in self._table(None).members]
+        instructions = [(member.name, catalog.instructions) for member, catalog in self._table(None).members]
         if self._style.bare:
-            return next((text for _, text in told if text), None)
-        return "\n\n".join(f"# {name}\n{text}" for name, text in told if text) or None
+            return next((text for _, text in instructions if text), None)
+        return "\n\n".join(f"# {name}\n{text}" for name, text in instructions if text) or None
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
         return self._table(None).input_schema(tool)
 
     def _only(self) -> Catalog | None:
-        """The catalog of the one server that a view with bare names shows."""
+        """Return the catalog of the only server in a view with bare names."""
         members = self._table(None).members if self._style.bare else ()
         return next((catalog for _, catalog in members), None)
 
-    # ---- answering
+    # Requests
 
     def handle(self, call: Call) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         method = self._methods.get(call.method)
         if method is None:
             raise WireError(METHOD_NOT_FOUND, f"there is no method {call.method}")
-        return self._turns.begin(call, method)
+        return self._round_trips.begin(call, method)
 
     async def _list(self, call: Call) -> Raw:
         if "cursor" in call.params:
             raise WireError(INVALID_PARAMS, "there is no such cursor: lists come in one piece")
-        await self._settle(call.session)
+        await self._wait_for_members(call.session)
         return self._table(call.session).lists[call.method]
 
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
-        name = text_of(call.params, "name")
-        target = self._table(call.session).tools.get(name) or await self._look(call, "tools", name)
+        name = decode_text(call.params, "name")
+        target = self._table(call.session).tools.get(name) or await self._find_after_start(call, "tools", name)
         if target is None:
-            raise self._nothing(call, f"there is no tool {name}")
+            raise self._not_found(call, f"there is no tool {name}")
         if target.verdict.action != "allow":
-            why = await refused(call, target, self._turns.seconds, lambda: self._table(call.session).tools.get(name))
+            why = await ask_consent(
+                call, target, self._round_trips.seconds, lambda: self._table(call.session).tools.get(name)
+            )
             if why:
-                return denied(target, why)
-        work = self._hooked(call, target) if self._hooks else self._pass(call, target.member, target.name)
-        return await counted(target, work)
+                return deny_call(target, why)
+        work = self._call_with_hooks(call, target) if self._hooks else self._forward(call, target.member, target.name)
+        return await count_call(target, work)
 
-    def way(self, call: Call) -> ToolWay | None:
+    def find_route(self, call: Call) -> FastToolRoute | None:
+        """Return the fast path for calls like this one, or None if there is none."""
         table = self._table(call.session)
-        target = table.tools.get(text_of(call.params, "name"))
-        if target is None or target.verdict.action != "allow" or not isinstance(target.member, Passages) or self._hooks:
+        target = table.tools.get(decode_text(call.params, "name"))
+        if (
+            target is None
+            or target.verdict.action != "allow"
+            or not isinstance(target.member, FastProvider)
+            or self._hooks
+        ):
             return None
-        passage = target.member.passage(call, passed(call, target.name))
+        route = target.member.fast_path(call, provider_params(call, target.name))
         hooks = self._hooks
-        if passage is None:
+        if route is None:
             return None
-        return ToolWay(target, passage, lambda: not hooks and self._table(call.session) is table, self._turns.begin)
+        return FastToolRoute(
+            target, route, lambda: not hooks and self._table(call.session) is table, self._round_trips.begin
+        )
 
-    async def _hooked(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
-        given, workspace = call.params.get("arguments", EMPTY), self._membership.workspace
-        seen = ToolCall(target.member.name, target.name, target.public, given, workspace)
-        seen = await self._hooks.run_before(seen)
-        replaced = {"arguments": seen.arguments} if seen.arguments is not given else {}
-        result = await self._pass(call, target.member, target.name, **replaced)
+    async def _call_with_hooks(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
+        """Call a tool, and run the hooks before and after it."""
+        arguments, workspace = call.params.get("arguments", EMPTY_OBJECT), self._membership.workspace
+        hook_call = ToolCall(target.member.name, target.name, target.public, arguments, workspace)
+        hook_call = await self._hooks.run_before(hook_call)
+        replaced = {"arguments": hook_call.arguments} if hook_call.arguments is not arguments else {}
+        result = await self._forward(call, target.member, target.name, **replaced)
         raw = result if isinstance(result, Raw) else Raw(msgspec.json.encode(result))
-        return await self._hooks.run_after(seen, raw)
+        return await self._hooks.run_after(hook_call, raw)
 
     async def _get_prompt(self, call: Call) -> Raw | Mapping[str, Any]:
-        name = text_of(call.params, "name")
-        target = self._table(call.session).prompts.get(name) or await self._look(call, "prompts", name)
+        name = decode_text(call.params, "name")
+        target = self._table(call.session).prompts.get(name) or await self._find_after_start(call, "prompts", name)
         if target is None:
-            raise self._nothing(call, f"there is no prompt {name}")
+            raise self._not_found(call, f"there is no prompt {name}")
         return await self._relayed(call, target.member, target.name)
 
     async def _read(self, call: Call) -> Raw | Mapping[str, Any]:
-        uri = text_of(call.params, "uri")
-        found = await self._resource(call, uri)
-        if found is None:
+        uri = decode_text(call.params, "uri")
+        owner = await self._resource(call, uri)
+        if owner is None:
             raise WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
-        member, own = found
+        member, own = owner
         result = await self._relayed(call, member, own)
-        return result if own == uri else results.with_uri(result, own, uri)
+        return result if own == uri else results.replace_uri(result, own, uri)
 
     async def _complete(self, call: Call) -> Raw | Mapping[str, Any]:
-        ref: Params = object_of(call.params.get("ref", EMPTY), "ref")
-        found: tuple[Member, str] | None = None
-        key = "uri" if text_of(ref, "type") == "ref/resource" else "name"
-        public = text_of(ref, key)
+        ref: Params = decode_object(call.params.get("ref", EMPTY_OBJECT), "ref")
+        owner: tuple[CatalogProvider, str] | None = None
+        key = "uri" if decode_text(ref, "type") == "ref/resource" else "name"
+        public = decode_text(ref, key)
         if key == "name":
-            target = self._table(call.session).prompts.get(public) or await self._look(call, "prompts", public)
-            found = (target.member, target.name) if target is not None else None
+            target = self._table(call.session).prompts.get(public) or await self._find_after_start(
+                call, "prompts", public
+            )
+            owner = (target.member, target.name) if target is not None else None
         else:
             template = self._table(call.session).templates.get(public)
-            found = (template.member, template.name) if template else await self._resource(call, public)
-        if found is None:
+            owner = (template.member, template.name) if template else await self._resource(call, public)
+        if owner is None:
             raise WireError(INVALID_PARAMS, f"there is nothing to complete at {public}")
-        member, own = found
+        member, own = owner
         return await self._relayed(call, member, None, ref={**ref, key: own})
 
-    async def _relayed(self, call: Call, member: Member, name: str | None, **more: Any) -> Raw | Mapping[str, Any]:
+    async def _relayed(
+        self, call: Call, member: CatalogProvider, name: str | None, **more: Any
+    ) -> Raw | Mapping[str, Any]:
         try:
-            return await self._pass(call, member, name, **more)
+            return await self._forward(call, member, name, **more)
         except RookeryError as error:
-            raise results.wire_error_of(error) from None
+            raise results.wire_error(error) from None
 
-    def _pass(self, call: Call, member: Member, name: str | None, **more: Any) -> Awaitable[Raw | Mapping[str, Any]]:
-        return member.handle(call, passed(call, name, **more))
+    def _forward(
+        self, call: Call, member: CatalogProvider, name: str | None, **more: Any
+    ) -> Awaitable[Raw | Mapping[str, Any]]:
+        return member.handle(call, provider_params(call, name, **more))
 
-    # ---- finding
+    # Lookup
 
-    async def _settle(self, session: str | None) -> None:
-        """Wait for members that are starting, but not for one that takes much longer than the others."""
-        starting = [wait for one in self._membership.members(session) if (wait := one.use()) is not None]
+    async def _wait_for_members(self, session: str | None) -> None:
+        """Wait for members that are starting, but not for those that take much longer than the others."""
+        starting = [future for member in self._membership.members(session) if (future := member.use()) is not None]
         if starting:
-            await wait_for_most(starting, _LONGEST_WAIT)
+            await wait_for_most(starting, _MAX_WAIT_SECONDS)
 
-    async def _look(self, call: Call, kind: Kind, name: str) -> Target | None:
-        """Look once more when everybody who is to come has come: the caller may know a name from yesterday."""
-        await self._settle(call.session)
-        return self._table(call.session).of(kind).get(name)
+    async def _find_after_start(self, call: Call, kind: Kind, name: str) -> Target | None:
+        """Look up a name again after the members have started: the caller may know it from an earlier session."""
+        await self._wait_for_members(call.session)
+        return self._table(call.session).targets(kind).get(name)
 
-    def _nothing(self, call: Call, words: str) -> WireError:
-        absent = "; ".join(self._membership.absent(call.session))
-        return WireError(INVALID_PARAMS, f"{words}: {absent}" if absent else words)
+    def _not_found(self, call: Call, message: str) -> WireError:
+        """Return the error for a name that does not exist, with the members that are not available."""
+        absent = "; ".join(self._membership.describe_absent(call.session))
+        return WireError(INVALID_PARAMS, f"{message}: {absent}" if absent else message)
 
-    async def _resource(self, call: Call, uri: str) -> tuple[Member, str] | None:
-        found = self._table(call.session).resource(uri)
-        if found is None:
-            await self._settle(call.session)
-            found = self._table(call.session).resource(uri)
-        return found
+    async def _resource(self, call: Call, uri: str) -> tuple[CatalogProvider, str] | None:
+        """Return the provider of a resource and its own URI. If unknown, look again after the members have started."""
+        owner = self._table(call.session).resource(uri)
+        if owner is None:
+            await self._wait_for_members(call.session)
+            owner = self._table(call.session).resource(uri)
+        return owner

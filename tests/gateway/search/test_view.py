@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.daemon.gateway_settings import Gateway as GatewaySettings
-from rookery.daemon.settings import Settings
-from rookery.gateway.finding import CALL, FIND
+from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
+from rookery.gateway.search.view import CALL, FIND
 from tests.support.callers import ERAS, Caller, failure, told, words
 from tests.support.gateway import a_gateway, checkout, view_of
 from tests.support.marionettes import Message, Play, Theatre, text, tool

@@ -8,7 +8,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from rookery.gateway.finding import CALL, FIND
+from rookery.gateway.search.view import CALL, FIND
 from tests.support.callers import MODERN, Caller, Message, failure, words
 from tests.support.clients import LIMIT
 from tests.support.faces import words as told_by

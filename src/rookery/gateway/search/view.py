@@ -1,4 +1,4 @@
-"""A view whose tools can be looked for, and one that shows nothing but how to look for a tool and how to call it."""
+"""A view whose tools can be searched, and a view that lists only the search and a tool to call a match."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Raw
 
 from rookery.gateway import results
-from rookery.gateway.member import Member
-from rookery.gateway.searching import Index, Listed
+from rookery.gateway.fastpath import provider_params
+from rookery.gateway.provider import CatalogProvider
+from rookery.gateway.search.index import IndexedTool, ToolIndex
 from rookery.gateway.table import Table, Target
 from rookery.gateway.view import View
-from rookery.gateway.ways import passed
 from rookery.system.errors import RookeryError
-from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, Params, WireError, object_of, text_of
-from rookery.wire.provider import Call
+from rookery.wire.protocol.messages import EMPTY_OBJECT, INVALID_PARAMS, Params, WireError, decode_object, decode_text
+from rookery.wire.protocol.provider import Call
 
 FIND = "hub_find_tool"
 CALL = "hub_call_tool"
@@ -39,101 +39,109 @@ _INSTRUCTIONS = (
 
 
 @dataclass(frozen=True)
-class Finds:
-    """What was found, the best first, among so many. `absent` tells of servers that could not be looked through."""
+class ToolMatches:
+    """The matches, best first, and how many tools were searched. `absent` describes servers that were not searched."""
 
     tools: Sequence[Target]
-    among: int
+    searched: int
     absent: Sequence[str]
 
 
-class FindingView(View):
-    """What is hidden from the view, or denied in it, is not found either."""
+class SearchableView(View):
+    """A view with a search. Tools that are hidden or denied in the view are not found."""
 
-    _indexed: tuple[Table, Index, int] | None = None
+    _indexed: tuple[Table, ToolIndex, int] | None = None
 
-    async def find(self, session: str | None, question: str, limit: int) -> Finds:
-        await self._settle(session)
+    async def find(self, session: str | None, question: str, limit: int) -> ToolMatches:
+        await self._wait_for_members(session)
         table = self._table(session)
         if self._indexed is None or self._indexed[0] is not table:
-            shown = [one for one in table.tools.values() if one.verdict.action != "deny" and one.public != FIND]
-            listed = [Listed(one.public, one.member.name, one.name, bytes(one.entry.raw)) for one in shown]
-            # A thousand definitions take a while to read for the first time, and nobody else has to wait for that.
-            self._indexed = table, await asyncio.to_thread(Index, listed), len(listed)
+            targets = [
+                target for target in table.tools.values() if target.verdict.action != "deny" and target.public != FIND
+            ]
+            tools = [
+                IndexedTool(target.public, target.member.name, target.name, bytes(target.entry.raw))
+                for target in targets
+            ]
+            # The first parse of a thousand definitions takes a while; in a thread it does not block other requests.
+            self._indexed = table, await asyncio.to_thread(ToolIndex, tools), len(tools)
         _, index, among = self._indexed
-        found = [table.tools[name] for name in index.find(question, limit) if name in table.tools]
-        return Finds(found, among, self._membership.absent(session))
+        matches = [table.tools[name] for name in index.find(question, limit) if name in table.tools]
+        return ToolMatches(matches, among, self._membership.describe_absent(session))
 
 
-class Sight:
-    """Through which the tools of a view see the view that they belong to, once that is made."""
+class ViewSearch:
+    """Gives the tools of a view access to the view that they belong to, once it is created."""
 
-    view: FindingView | None = None
+    view: SearchableView | None = None
 
-    async def find(self, session: str | None, question: str, limit: int) -> Finds:
+    async def find(self, session: str | None, question: str, limit: int) -> ToolMatches:
         if self.view is None:
             raise RookeryError("internal-error", "this view shows no tools to look for")
         return await self.view.find(session, question, limit)
 
 
-class SearchView(FindingView):
-    """`finder` is the toolset that answers `hub_find_tool`. A tool whose name is known can also be called by it."""
+class SearchView(SearchableView):
+    """A view that lists only the search and a tool to call a match; other tools can be called by name too.
 
-    finder: Member | None = None
+    `finder` is the toolset that has `hub_find_tool`.
+    """
+
+    finder: CatalogProvider | None = None
 
     @property
     def instructions(self) -> str | None:
-        """Those of all servers would cost what this view is to save."""
+        """A fixed text: the instructions of all servers would cost what this view saves."""
         return _INSTRUCTIONS
 
     async def _list(self, call: Call) -> Raw:
         if call.method != "tools/list" or "cursor" in call.params:
             return await super()._list(call)
-        return Raw(b'{"tools":[%b]}' % shown_by(self.finder))
+        return Raw(b'{"tools":[%b]}' % list_search_tools(self.finder))
 
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
-        name = text_of(call.params, "name")
+        name = decode_text(call.params, "name")
         if name == FIND and self.finder is not None:
-            return await self.finder.handle(call, passed(call, FIND))
+            return await self.finder.handle(call, provider_params(call, FIND))
         return await (self._call_inner(call) if name == CALL else super()._call_tool(call))
 
     async def _call_inner(self, call: Call) -> Raw | Mapping[str, Any]:
-        """As if its client had called the tool by its own name: everything that holds for the tool holds here."""
+        """Call a tool as if the client had called it by its own name. All rules for that tool apply."""
         try:
-            name, arguments = _wanted(call.params)
+            name, arguments = _inner_call(call.params)
         except WireError as error:
-            return results.failed("invalid-input", f"the arguments of {CALL} do not fit: {error.message}")
+            return results.tool_failure("invalid-input", f"the arguments of {CALL} do not fit: {error.message}")
         if name in (FIND, CALL):
-            return results.failed("invalid-input", f"{name} is called by itself, not through {CALL}")
-        if name not in self._table(call.session).tools and await self._look(call, "tools", name) is None:
-            told = self._nothing(call, f"there is no tool {name!r}").message
-            return results.failed_by(RookeryError("invalid-input", told, f"{FIND} tells the names there are"))
+            return results.tool_failure("invalid-input", f"{name} is called by itself, not through {CALL}")
+        if name not in self._table(call.session).tools and await self._find_after_start(call, "tools", name) is None:
+            message = self._not_found(call, f"there is no tool {name!r}").message
+            return results.tool_error(RookeryError("invalid-input", message, f"{FIND} tells the names there are"))
         params = {**call.params, "name": Raw(msgspec.json.encode(name)), "arguments": arguments}
-        return await super()._call_tool(cast(Call, _Inner(call, params)))
+        return await super()._call_tool(cast(Call, _InnerCall(call, params)))
 
 
-def shown_by(finder: Member | None) -> bytes:
-    """All that a view in search mode lists."""
+def list_search_tools(finder: CatalogProvider | None) -> bytes:
+    """Return the definitions of all tools that a view in search mode lists."""
     catalog = finder.catalog if finder is not None else None
-    found = [bytes(one.raw) for one in catalog.tools] if catalog is not None else []
-    return b",".join([*found, msgspec.json.encode(_CALL)])
+    definitions = [bytes(entry.raw) for entry in catalog.tools] if catalog is not None else []
+    return b",".join([*definitions, msgspec.json.encode(_CALL)])
 
 
-def _wanted(params: Params) -> tuple[str, Raw]:
-    """The name and the arguments of the tool that is to be called."""
-    given = object_of(params.get("arguments", EMPTY), "arguments")
-    if other := [key for key in given if key not in ("name", "arguments")]:
-        raise WireError(INVALID_PARAMS, f"{other[0]!r} belongs inside of `arguments`")
-    arguments = given.get("arguments", EMPTY)
+def _inner_call(params: Params) -> tuple[str, Raw]:
+    """Return the name and the arguments of the tool to call."""
+    members = decode_object(params.get("arguments", EMPTY_OBJECT), "arguments")
+    if unexpected := [key for key in members if key not in ("name", "arguments")]:
+        raise WireError(INVALID_PARAMS, f"{unexpected[0]!r} belongs inside of `arguments`")
+    arguments = members.get("arguments", EMPTY_OBJECT)
     if bytes(arguments).startswith(b'"'):
         # Some models write an object as text.
-        arguments = Raw(text_of(given, "arguments").encode())
-    object_of(arguments, "arguments of the tool")
-    return text_of(given, "name"), arguments
+        arguments = Raw(decode_text(members, "arguments").encode())
+    decode_object(arguments, "arguments of the tool")
+    return decode_text(members, "name"), arguments
 
 
-class _Inner:
-    """A call of one tool that came in as the arguments of another; whatever else is asked of it is the outer one's."""
+class _InnerCall:
+    """A call of one tool inside the arguments of another; its other attributes are those of the outer call."""
 
     def __init__(self, outer: Call, params: Params) -> None:
         self._outer = outer

@@ -1,15 +1,20 @@
-"""The words of a text as a search compares them: names taken apart, endings cut off, and what says nothing left out."""
+"""The words of a text as a search compares them: split, stemmed, without stop words, with synonyms.
+
+The synonyms are in `thesaurus.txt`, which is read on first use.
+"""
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 
 _WORD = re.compile(r"[^\W\d_]+|[0-9]+")
 # Where one word of a name ends and the next begins, as in `readTextFile` and `HTTPRequest`.
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# Words that stand in every question and every description.
-_SILENT = frozenset(
+_CASE_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# Words that occur in every question and every description.
+_STOP_WORDS = frozenset(
     [
         "a",
         "about",
@@ -91,23 +96,23 @@ _SILENT = frozenset(
         "your",
     ]
 )
-_LONGEST = 64
+_MAX_WORD_LENGTH = 64
 
 
-def words(text: str) -> Iterator[str]:
-    """The stems of what a text says, in its order."""
+def split_words(text: str) -> Iterator[str]:
+    """Return the stems of the words in a text, in their order."""
     return chain.from_iterable(map(_stems, _WORD.findall(text)))
 
 
 @lru_cache(maxsize=65_536)
-def _stems(found: str) -> tuple[str, ...]:
-    """Of one word, or of each word of a name; the same few thousand come again and again."""
-    parts = [part.lower()[:_LONGEST] for part in _HUMP.split(found)]
-    return tuple(stem(part) for part in parts if part not in _SILENT)
+def _stems(word: str) -> tuple[str, ...]:
+    """Return the stems of one word, or of each word of a name. Cached, since the same few thousand words recur."""
+    parts = [part.lower()[:_MAX_WORD_LENGTH] for part in _CASE_BOUNDARY.split(word)]
+    return tuple(stem(part) for part in parts if part not in _STOP_WORDS)
 
 
 def stem(word: str) -> str:
-    """The word without the ending that only grammar wants, so that `files`, `filed` and `filing` are one word."""
+    """Return the word without its grammatical ending, so that `files`, `filed` and `filing` are one word."""
     if len(word) <= 3 or not word.isascii() or not word.isalpha():
         return word
     if word.endswith("ies") and len(word) > 4:
@@ -127,3 +132,66 @@ def stem(word: str) -> str:
 
 def _has_vowel(word: str) -> bool:
     return any(letter in "aeiouy" for letter in word)
+
+
+_FILE = Path(__file__).with_name("thesaurus.txt")
+# Phrases and abbreviations, and the words that replace them.
+_PHRASE_REPLACEMENTS = {
+    "api": "api endpoint",
+    "app": "application app",
+    "ci": "ci check status build",
+    "config": "configuration config",
+    "db": "database",
+    "dir": "directory",
+    "docs": "documentation",
+    "env": "environment",
+    "get rid of": "delete",
+    "go to": "navigate",
+    "how big": "size",
+    "how long": "duration time",
+    "how many": "count number",
+    "how much": "amount size",
+    "js": "javascript",
+    "k8s": "kubernetes",
+    "log in": "login",
+    "log out": "logout",
+    "look at": "view",
+    "look for": "search",
+    "look up": "search",
+    "mr": "merge request",
+    "ocr": "text image recognize",
+    "pic": "picture",
+    "popup": "dialog",
+    "pr": "pull request",
+    "prs": "pull requests",
+    "repo": "repository",
+    "repos": "repositories",
+    "set up": "create",
+    "sign in": "login",
+    "sign up": "register",
+    "step by step": "sequential steps",
+    "take out": "remove",
+    "todo": "task",
+    "ts": "typescript",
+    "up to date": "update latest",
+    "who wrote": "author",
+}
+_PHRASES = re.compile(
+    rf"\b({'|'.join(sorted(map(re.escape, _PHRASE_REPLACEMENTS), key=len, reverse=True))})\b", re.IGNORECASE
+)
+
+
+def expand_phrases(question: str) -> str:
+    """Replace phrases and abbreviations in a question with the words that descriptions use."""
+    return _PHRASES.sub(lambda match: _PHRASE_REPLACEMENTS[match[0].lower()], question)
+
+
+@lru_cache(maxsize=1)
+def load_synonyms() -> Mapping[str, frozenset[str]]:
+    """Return the stems of the synonyms of each stem. The file is read on first use."""
+    synonyms: dict[str, set[str]] = defaultdict(set)
+    for line in _FILE.read_text(encoding="utf-8").splitlines():
+        group = {stem(word) for word in line.split()} if not line.startswith("#") else set[str]()
+        for word in group:
+            synonyms[word] |= group - {word}
+    return {word: frozenset(others) for word, others in synonyms.items()}

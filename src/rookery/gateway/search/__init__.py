@@ -1,0 +1,1 @@
+"""Search among the tools of a view."""
