@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rookery.guard.approvals import Approval, Approvals
+from rookery.guard.seal import Seal
 from rookery.guard.subject import Key, Subject
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
@@ -30,6 +31,7 @@ def subject(content: str = "one", *, name: str = "tools", place: str = "/src/app
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncGenerator[tuple[Approvals, Store]]:
+    Seal.for_store(path).create()
     store = Store(path)
     await store.open()
     try:
@@ -65,7 +67,7 @@ async def test_several_contents_of_one_name_can_be_approved_and_are_revoked_toge
     async with opened(path) as (approvals, _):
         await approve(approvals, "one", "two", "one")
         assert [one.content.splitlines()[0] for one in await approvals.list()] == ["two", "one"]
-        last = await approvals.last(KEY)
+        last = await approvals.find_newest(KEY)
         assert last is not None and last.digest == subject().digest
         assert await approvals.revoke(KEY)
         assert not await approvals.revoke(KEY)
@@ -83,7 +85,7 @@ async def test_c10_what_changed_since_it_was_shown_is_not_approved(path: Path) -
 
 
 async def test_what_cannot_be_looked_at_is_never_approved(path: Path) -> None:
-    broken = subject(problem="run.sh is too large to be looked at")
+    broken = subject(problem="run.sh is too large to be checked")
     async with opened(path) as (approvals, _):
         with pytest.raises(RookeryError, match="too large"):
             await approvals.approve(broken, broken.digest)
@@ -95,8 +97,8 @@ def edit(path: Path) -> None:
     """Approve something by hand."""
     evil = subject("evil")
     with closing(sqlite3.connect(path)) as db:
-        row = (*evil.key, evil.digest, evil.shown, 1.0)
-        db.execute("INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?)", row)
+        row = (*evil.key, evil.digest, evil.text, 1.0, "terminal")
+        db.execute("INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         db.commit()
 
 
@@ -132,8 +134,8 @@ async def test_c08_approvals_that_were_touched_from_outside_count_for_nothing_an
     async with opened(path) as (approvals, store):
         assert await approvals.state(subject("one")) == "new"
         assert await approvals.state(subject("evil")) == "new"
-        assert any("changed from outside" in problem for problem in store.problems)
-        assert "changed from outside" in caplog.text
+        assert any("lost or changed from outside" in problem for problem in store.problems)
+        assert "lost or changed from outside" in caplog.text
         if tamper is not link_seal:
             # A person can mend it by approving again, and only what was approved now counts.
             await approve(approvals, "two")
@@ -199,9 +201,11 @@ async def test_whoever_gives_up_waiting_leaves_the_approvals_as_the_store_has_th
 # Approves and revokes for ever, and tells after each answer.
 APPROVER = """
 from rookery.guard.approvals import Approvals
+from rookery.guard.seal import Seal
 from rookery.guard.subject import Subject
 
 async def main():
+    Seal.for_store(path).create()
     store = Store(path)
     await store.open()
     approvals = Approvals(store)
@@ -244,11 +248,12 @@ def write_or_crash(self, *marks):
     if calls == 3 and sys.argv[2] == "before the commit":
         write(self, *marks)
     if calls == (3 if sys.argv[2] == "before the commit" else 4):
-        tell(marks=len(self.marks()))
+        tell(marks=len(self.read_marks()))
         os.kill(os.getpid(), signal.SIGKILL)
     write(self, *marks)
 
 async def main():
+    Seal.for_store(path).create()
     Seal.write = write_or_crash
     store = Store(path)
     await store.open()

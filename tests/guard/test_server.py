@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rookery.guard.definitions import parts_of, server_subject
+from rookery.guard.server import read_definition, server_subject
 from rookery.guard.subject import Subject
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +18,7 @@ async def look(root: Path, entry: dict[str, Any] | None = None, **more: Any) -> 
     given: dict[str, Any] = {
         "name": "tools",
         "kind": "local",
-        "written": entry,
+        "entry": entry,
         "place": root,
         "checkout": root,
         "command": entry.get("command", ()),
@@ -59,7 +59,7 @@ async def test_c10_name_place_kind_and_the_scripts_count_but_the_line_does_not(r
     swapped = await look(root)
     assert swapped.digest != first.digest
     assert swapped.content == first.content
-    assert swapped.shown != first.shown
+    assert swapped.text != first.text
 
 
 async def test_one_approval_can_hold_for_all_workspaces_of_a_project(root: Path, tmp_path: Path) -> None:
@@ -86,4 +86,4 @@ async def test_a_script_that_cannot_be_read_is_a_problem_and_no_crash(root: Path
 async def test_text_that_is_none_can_be_shown_and_stored(root: Path) -> None:
     found = await look(root, ENTRY | {"env": {"A": "\ud800", "B": "\x1b[2J"}})
     found.content.encode()
-    assert parts_of(found.content).environment == {"A": "\ud800", "B": "\x1b[2J"}
+    assert read_definition(found.content).environment == {"A": "\ud800", "B": "\x1b[2J"}

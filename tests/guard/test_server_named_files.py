@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.guard import named_files
-from rookery.guard.named_files import files_named, fingerprints
+from rookery.guard import server
+from rookery.guard.server import fingerprint_files, list_named_files
 from rookery.system.errors import RookeryError
 
 
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def named(root: Path, argv: Sequence[str], cwd: str = "", search: str = "/usr/bin") -> set[str]:
-    return {str(path.relative_to(root)) for path in files_named(argv, root / cwd, root, search)}
+    return {str(path.relative_to(root)) for path in list_named_files(argv, root / cwd, root, search)}
 
 
 @pytest.mark.parametrize(
@@ -73,35 +73,35 @@ def test_what_lies_outside_is_the_users_own_unless_it_leads_inside(root: Path, t
     outside.write_text("mine")
     (tmp_path / "link").symlink_to(root / "run.sh")
     (root / "out.sh").symlink_to(outside)
-    assert files_named([str(outside), "/bin/sh"], root, root) == []
-    assert files_named([str(tmp_path / "link")], root, root) == [tmp_path / "link"]
+    assert list_named_files([str(outside), "/bin/sh"], root, root) == []
+    assert list_named_files([str(tmp_path / "link")], root, root) == [tmp_path / "link"]
     assert named(root, ["./out.sh"]) == {"out.sh"}
-    assert fingerprints([root / "out.sh"], root) != fingerprints([root / "run.sh"], root)
+    assert fingerprint_files([root / "out.sh"], root) != fingerprint_files([root / "run.sh"], root)
 
 
 def test_a_checkout_that_is_reached_by_a_link_is_the_same_checkout(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other").symlink_to(root)
-    assert files_named(["./run.sh"], tmp_path / "other", root) == [tmp_path / "other" / "run.sh"]
-    assert files_named([str(root / "run.sh")], root, tmp_path / "other") == [root / "run.sh"]
+    assert list_named_files(["./run.sh"], tmp_path / "other", root) == [tmp_path / "other" / "run.sh"]
+    assert list_named_files([str(root / "run.sh")], root, tmp_path / "other") == [root / "run.sh"]
 
 
 def test_what_cannot_be_hashed_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(root / "fifo")
-    with pytest.raises(RookeryError, match="fifo is not a plain file"):
-        fingerprints(files_named(["sh", "fifo"], root, root), root)
+    with pytest.raises(RookeryError, match="fifo is not a regular file"):
+        fingerprint_files(list_named_files(["sh", "fifo"], root, root), root)
     with pytest.raises(RookeryError, match=r"gone\.sh cannot be read"):
-        fingerprints([root / "gone.sh"], root)
-    monkeypatch.setattr(named_files, "LARGEST_FILE", 6)
-    assert fingerprints([root / "run.sh"], root)
+        fingerprint_files([root / "gone.sh"], root)
+    monkeypatch.setattr(server, "MAX_FILE_BYTES", 6)
+    assert fingerprint_files([root / "run.sh"], root)
     with pytest.raises(RookeryError, match="too large"):
-        fingerprints([root / "server.js"], root)
-    monkeypatch.setattr(named_files, "LARGEST_FILE", 100)
-    monkeypatch.setattr(named_files, "LARGEST_SUM", 10)
+        fingerprint_files([root / "server.js"], root)
+    monkeypatch.setattr(server, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(server, "MAX_TOTAL_BYTES", 10)
     with pytest.raises(RookeryError, match="too large"):
-        fingerprints([root / "run.sh", root / "server.js"], root)
-    with pytest.raises(RookeryError, match="more than 2000 things"):
-        files_named(["sh", "-c", " ".join(map(str, range(2_000)))], root, root)
+        fingerprint_files([root / "run.sh", root / "server.js"], root)
+    with pytest.raises(RookeryError, match="more than 2000 words"):
+        list_named_files(["sh", "-c", " ".join(map(str, range(2_000)))], root, root)
     for number in range(201):
         (root / f"{number}.txt").touch()
     with pytest.raises(RookeryError, match="more than 200 files"):
-        files_named(["cat", *(f"{number}.txt" for number in range(201))], root, root)
+        list_named_files(["cat", *(f"{number}.txt" for number in range(201))], root, root)

@@ -1,1 +1,1 @@
-"""What the user has allowed: approvals of what a repository brings along, and rules about tools."""
+"""The user's permissions: approvals of content of repositories, and rules for tools."""

@@ -1,13 +1,18 @@
-"""What the user has approved, by content. What cannot be read, or was not left so by us, counts as not approved."""
+"""Approvals of the user, by content.
+
+Content that cannot be read, and approvals that another program changed, do not count as approved.
+"""
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from rookery.guard.seal import Seal, mark_of
+from rookery.guard.seal import Seal, compute_mark
 from rookery.guard.subject import Key, Subject
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
@@ -15,16 +20,27 @@ from rookery.system.store import Store
 
 logger = logging.getLogger("rookery.guard")
 
+T = TypeVar("T")
+
 State = Literal["approved", "new", "changed"]
+# How an approval was given: by a person at a terminal, or by adding a project for the first time.
+By = Literal["terminal", "adding"]
+
+_REGISTERED_BEFORE = "the project was registered before"
+_STORE_LOST = "the store of approvals was lost or changed from outside at some time"
 
 
 class Approval(msgspec.Struct, frozen=True):
+    """One approval. `by` is empty for approvals of earlier versions; `source` is the place where a digest was named."""
+
     kind: str
     place: str
     name: str
     digest: str
     content: str
     at: float
+    by: str = ""
+    source: str = ""
 
     @property
     def key(self) -> Key:
@@ -36,48 +52,124 @@ class _Db(Protocol):
 
 
 class Approvals:
-    """Kept in the store, with a seal beside it; held in memory for whoever asks."""
+    """The approvals in the store, protected by a seal beside it and cached in memory.
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+    `digests` are approved in advance, each with the place where the owner named it. They are not stored: each is valid
+    as long as it is named.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock = SYSTEM_CLOCK, digests: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._seal = Seal(store.path.with_name("approvals.seal"))
-        self._known: Mapping[Key, list[Approval]] | None = None
-        self._changing = asyncio.Lock()
-        self._changes = 0
+        self._digests = digests
+        self._logged_digests: set[tuple[Key, str]] = set()
+        self._seal = Seal.for_store(store.path)
+        self._approvals: Mapping[Key, list[Approval]] | None = None
+        self._lock = asyncio.Lock()
+        self._change_count = 0
 
     async def state(self, subject: Subject) -> State:
-        """Whether this very content is approved, another of this name is, or none."""
-        known = (await self._all()).get(subject.key, [])
-        if not subject.problem and any(one.digest == subject.digest for one in known):
+        """Return whether this exact content is approved, other content of this name is, or none."""
+        approvals = (await self._get_all()).get(subject.key, [])
+        if not subject.problem and any(approval.digest == subject.digest for approval in approvals):
             return "approved"
-        return "changed" if known else "new"
+        if self.find_digest_source(subject):
+            return "approved"
+        return "changed" if approvals else "new"
 
-    async def may_count(self, key: Key, content: str) -> bool:
-        """Whether this was approved with whichever files: if not, there is no need to look at any file."""
-        return any(f"{one.content}\n".startswith(f"{content}\n") for one in (await self._all()).get(key, []))
+    def find_digest_source(self, subject: Subject) -> str:
+        """Return where the owner named the digest of this content; an empty string if it is not named."""
+        source = "" if subject.problem else self._digests.get(subject.sha256, "")
+        if source and (subject.key, subject.sha256) not in self._logged_digests:
+            self._logged_digests.add((subject.key, subject.sha256))
+            text = "approved by digest: %s %s of %s (%s, named in %s)"
+            logger.info(text, subject.kind, subject.name, subject.place, subject.sha256, source)
+        return source
 
-    async def last(self, key: Key) -> Approval | None:
-        """What was approved last under this name."""
-        return max((await self._all()).get(key, []), key=lambda one: one.at, default=None)
+    async def may_be_approved(self, key: Key, content: str) -> bool:
+        """Return whether this content was approved with any files: if not, no file needs to be read."""
+        if self._digests:
+            return True
+        return any(
+            f"{approval.content}\n".startswith(f"{content}\n") for approval in (await self._get_all()).get(key, [])
+        )
 
-    async def approve(self, subject: Subject, digest: str) -> None:
-        """Approve what has this digest; refused if that is no longer what is there. Kept when this returns."""
+    async def find_newest(self, key: Key) -> Approval | None:
+        """Return the newest approval under this name."""
+        return max((await self._get_all()).get(key, []), key=lambda approval: approval.at, default=None)
+
+    async def check(self) -> None:
+        """Compare the store with its seal, so that a loss is reported at the start. A store that matches is sealed."""
+        await self._get_all()
+
+    async def register(self, place: str, named: str) -> str:
+        """Record that the main checkout at `place` is being registered; `named` is the folder that the user named.
+
+        Return why this approves nothing in the checkout; an empty string at a true first registration. Content inside a
+        folder that Rookery has worked in may come from an agent: an agent can replace the `.git` of its workspace, or
+        create a repository there.
+        """
+        state = os.path.realpath(self._store.path.parent)
+        real = os.path.realpath(named)
+
+        def run(db: _Db) -> str:
+            if db.execute("SELECT 1 FROM approval_losses").fetchone():
+                return _STORE_LOST
+            used = [row[0] for row in db.execute("SELECT place FROM registrations").fetchall()]
+            rows = [place, *([_folder_entry(named)] if real == place and named != place else [])]
+            for row in rows:
+                db.execute("INSERT INTO registrations VALUES (?, ?) ON CONFLICT DO NOTHING", (row, self._clock.wall()))
+            if place in used:
+                return _REGISTERED_BEFORE
+            containing = (
+                folder for path in (place, real, named) for folder in (state, *used) if _is_within(path, folder)
+            )
+            worked_in = next(containing, None)
+            return "" if worked_in is None else f"it is inside {worked_in.rstrip('/')}, where Rookery has worked before"
+
+        return await self._change(run)
+
+    async def note_folder(self, folder: str) -> None:
+        """Record that Rookery works in a folder that is no main checkout."""
+        row = _folder_entry(folder)
+        if _is_within(folder, os.path.realpath(self._store.path.parent)):
+            return
+        if await self._store.read(
+            lambda db: db.execute("SELECT 1 FROM registrations WHERE place = ?", (row,)).fetchone()
+        ):
+            return
+        values = (row, self._clock.wall())
+        await self._change(
+            lambda db: db.execute("INSERT INTO registrations VALUES (?, ?) ON CONFLICT DO NOTHING", values)
+        )
+
+    async def forget(self, place: str) -> list[Key]:
+        """Withdraw all approvals of the main checkout at `place`, and return their keys; its registration is kept."""
+        keys = [key for key in await self._get_all() if key.place == place]
+        if keys:
+            await self._change(lambda db: db.execute("DELETE FROM approvals WHERE place = ?", (place,)))
+            logger.info("revoked with the project %s: %s", place, ", ".join(f"{key.kind} {key.name}" for key in keys))
+        return keys
+
+    async def approve(self, subject: Subject, digest: str, by: By = "terminal") -> None:
+        """Approve the content with this digest, durably. Raise if the content has changed since."""
         if subject.problem:
             raise RookeryError("needs-approval", f"{subject.name} cannot be approved: {subject.problem}")
         if digest != subject.digest:
             raise RookeryError(
                 "needs-approval",
-                f"{subject.name} has changed since it was shown, and was not approved",
-                f"look at it again: rookery guard approve {subject.name}",
+                f"{subject.name} was not approved because it has changed since it was shown",
+                f"review it again: rookery guard approve {subject.name}",
             )
-        row = (*subject.key, digest, subject.shown, self._clock.wall())
-        await self._change(lambda db: db.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?)", row))
-        logger.info("approved: %s %s of %s (%s)", subject.kind, subject.name, subject.place, digest[:12])
+        row = (*subject.key, digest, subject.text, self._clock.wall(), by)
+        await self._change(lambda db: db.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?)", row))
+        logger.info("approved by %s: %s %s of %s (%s)", by, subject.kind, subject.name, subject.place, digest[:12])
 
     async def revoke(self, key: Key) -> bool:
-        """Take back all approvals of a name; whether there were any."""
-        if not (await self._all()).get(key):
+        """Withdraw all approvals of a name; return whether there were any."""
+        if not (await self._get_all()).get(key):
             return False
         await self._change(
             lambda db: db.execute("DELETE FROM approvals WHERE (kind, place, name) = (?, ?, ?)", tuple(key))
@@ -85,61 +177,101 @@ class Approvals:
         logger.info("revoked: %s %s of %s", key.kind, key.name, key.place)
         return True
 
-    async def _all(self) -> Mapping[Key, list[Approval]]:
-        if self._known is not None:
-            return self._known
-        changes = self._changes
+    async def _get_all(self) -> Mapping[Key, list[Approval]]:
+        """Return all approvals, from memory if possible; none if the store cannot be read."""
+        if self._approvals is not None:
+            return self._approvals
+        changes = self._change_count
         try:
-            found = await self._store.read(self._load)
+            approvals = await self._store.read(self._load)
         except Exception:
             logger.exception("the approvals cannot be read; nothing counts as approved")
             return {}
-        if changes == self._changes:
-            self._known = found
-        return found
+        if changes == self._change_count:
+            self._approvals = approvals
+        return approvals
 
-    async def _change(self, edit: Callable[[_Db], object]) -> None:
-        def run(db: _Db) -> None:
-            if not self._is_ours(rows := _rows(db)):
+    async def _change(self, edit: Callable[[_Db], T]) -> T:
+        """Run `edit` in a transaction, and seal the result. Approvals that fail the seal are deleted first."""
+
+        def run(db: _Db) -> T:
+            sealed = _read_sealed_rows(db)
+            if not self._matches_seal(db, sealed):
                 db.execute("DELETE FROM approvals")
-                rows = []
-            edit(db)
-            self._seal.write(mark_of(rows), mark_of(_rows(db)))
+                db.execute("INSERT OR REPLACE INTO approval_losses VALUES (?)", (self._clock.wall(),))
+                sealed = _read_sealed_rows(db)
+            result = edit(db)
+            self._seal.write(compute_mark(sealed), compute_mark(_read_sealed_rows(db)))
+            return result
 
-        async with self._changing:
+        async with self._lock:
             try:
-                await self._store.write(run)
+                result = await self._store.write(run)
             finally:
-                # Also if this was cancelled: only the store knows whether it happened.
-                self._known = None
-                self._changes += 1
-            await self._all()
+                # Also after a cancellation: only the store knows whether the change was made.
+                self._approvals = None
+                self._change_count += 1
+            await self._get_all()
+        return result
 
     def _load(self, db: _Db) -> Mapping[Key, list[Approval]]:
-        rows = _rows(db)
-        if not self._is_ours(rows):
+        table = _read_sealed_rows(db)
+        if not self._matches_seal(db, table):
             return {}
-        if len(self._seal.marks()) > 1:
-            self._seal.write(mark_of(rows))
-        found: dict[Key, list[Approval]] = {}
-        for row in rows:
-            one = Approval(*row)
-            found.setdefault(one.key, []).append(one)
-        return found
+        if len(self._seal.read_marks() or []) != 1 or "registrations" in self._store.applied_migrations:
+            self._seal.write(compute_mark(table))
+        approvals: dict[Key, list[Approval]] = {}
+        for row in _read_approval_rows(db):
+            approval = Approval(*row)
+            approvals.setdefault(approval.key, []).append(approval)
+        return approvals
 
-    def _is_ours(self, rows: Sequence[tuple[Any, ...]]) -> bool:
-        if mark_of(rows) in self._seal.marks():
+    def _matches_seal(self, db: _Db, table: Sequence[tuple[Any, ...]]) -> bool:
+        """Return whether the table matches its seal; report a problem if it does not."""
+        marks = self._seal.read_marks()
+        if marks is not None and compute_mark(table) in marks:
             return True
-        problem = f"the approvals in {self._store.path} were changed from outside: none of them counts any more"
+        if "registrations" in self._store.applied_migrations and _fits_earlier_seal(db, marks):
+            return True
+        problem = (
+            f"the approvals in {self._store.path}, or their seal {self._seal.path}, were lost or changed from outside: "
+            "they are no longer valid, and adding a project approves nothing"
+        )
         logger.error("%s", problem)
         if problem not in self._store.problems:
             self._store.problems.append(problem)
         return False
 
-    # Last, because the name hides the type.
+    # Defined last, because the name hides the type `list`.
     async def list(self) -> list[Approval]:
-        return [one for found in (await self._all()).values() for one in found]
+        return [approval for approvals in (await self._get_all()).values() for approval in approvals]
 
 
-def _rows(db: _Db) -> list[tuple[Any, ...]]:
-    return db.execute("SELECT kind, place, name, digest, content, at FROM approvals ORDER BY at").fetchall()
+def _folder_entry(path: str) -> str:
+    """Return the registration entry of a folder that is no main checkout."""
+    return f"{path.rstrip('/')}/"
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return _folder_entry(path).startswith(_folder_entry(folder))
+
+
+def _read_approval_rows(db: _Db) -> list[tuple[Any, ...]]:
+    return db.execute("SELECT kind, place, name, digest, content, at, by FROM approvals ORDER BY at").fetchall()
+
+
+def _read_sealed_rows(db: _Db) -> list[tuple[Any, ...]]:
+    """Return all sealed rows: the approvals, all registrations ever made, and the losses."""
+    registrations = db.execute("SELECT place, at FROM registrations").fetchall()
+    losses = db.execute("SELECT at FROM approval_losses").fetchall()
+    return [
+        *(("approval", *row) for row in _read_approval_rows(db)),
+        *(("registration", *row) for row in registrations),
+        *(("loss", *row) for row in losses),
+    ]
+
+
+def _fits_earlier_seal(db: _Db, marks: Sequence[str] | None) -> bool:
+    """Return whether the table is as an earlier version left it: without a seal before the first approval."""
+    rows = [row[:6] for row in _read_approval_rows(db)]
+    return not rows if marks is None else compute_mark(rows) in marks

@@ -1,4 +1,4 @@
-"""Which tools may be called: allow, ask or deny by wildcards, of which the last that matches wins."""
+"""Rules for tool calls: allow, ask or deny by wildcard patterns; the last matching rule wins."""
 
 import json
 import logging
@@ -6,24 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rookery.gateway.rules import ALLOWED, Action, Verdict
-from rookery.gateway.wildcards import matches
+from rookery.gateway.rules import ALLOWED, Action, Verdict, matches_wildcard
 
 logger = logging.getLogger("rookery.guard")
 
 _STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
-_LONGEST_SHOWN = 200
+_MAX_PATTERN_CHARS = 200
 
 
 @dataclass(frozen=True)
 class Rule:
+    """One pattern with its action, and the file that it comes from."""
+
     pattern: str
     action: Action
     source: str
 
 
-# What cannot be judged is not run.
-_FAILED = "a rule that could not be judged denies it. The daemon's log tells more."
+# A tool is denied if evaluating its rules fails.
+_FAILED = "evaluating its rules failed. See the daemon's log."
 
 
 class Policy:
@@ -32,60 +33,63 @@ class Policy:
     def __init__(self, user: Sequence[Rule] = (), project: Sequence[Rule] = ()) -> None:
         self._layers = (tuple(user), tuple(project))
 
-    def verdict(self, server: str, tool: str, public: str) -> Verdict:
-        """`public` is the tool's name at the gateway's own face, also where a view shows it without its server."""
+    def evaluate(self, server: str, tool: str, public: str) -> Verdict:
+        """Return whether a tool may be called.
+
+        `public` is the tool's name at the gateway, even in a view that lists it without its server.
+        """
         try:
             names = (public, f"{server}/{tool}")
-            found = [rule for rules in self._layers if (rule := _last(rules, names)) is not None]
-            strictest = max(found, key=lambda rule: _STRICTNESS[rule.action], default=None)
+            matching = [rule for rules in self._layers if (rule := _find_last_match(rules, names)) is not None]
+            strictest = max(matching, key=lambda rule: _STRICTNESS[rule.action], default=None)
             if strictest is None or strictest.action == "allow":
                 return ALLOWED
-            return Verdict(strictest.action, _why(strictest, public))
+            return Verdict(strictest.action, _explain(strictest, public))
         except Exception:
-            logger.exception("cannot judge a tool of %s; it is denied", server)
+            logger.exception("cannot evaluate the rules for a tool of %s; it is denied", server)
             return Verdict("deny", f"The tool {public} was not run: {_FAILED}")
 
 
-def _last(rules: Sequence[Rule], names: Sequence[str]) -> Rule | None:
-    return next((rule for rule in reversed(rules) if any(matches(rule.pattern, name) for name in names)), None)
+def _find_last_match(rules: Sequence[Rule], names: Sequence[str]) -> Rule | None:
+    return next((rule for rule in reversed(rules) if any(matches_wildcard(rule.pattern, name) for name in names)), None)
 
 
-def read_rules(written: object, source: str) -> tuple[list[Rule], list[str]]:
-    """The rules of a settings table or of OpenCode's `permission`, in their order, and what is wrong with them.
+def read_rules(permission: object, source: str) -> tuple[list[Rule], list[str]]:
+    """Return the rules of a settings table or of OpenCode's `permission`, in their order, and their errors.
 
-    What makes no sense denies: whoever wrote it wanted to hold something back.
+    An invalid rule denies: its author wanted to restrict something.
     """
     rules: list[Rule] = []
     problems: list[str] = []
-    for pattern, action in _entries(written):
+    for pattern, action in _entries(permission):
         if action not in _STRICTNESS:
             problems.append(f"{pattern!r} cannot be {action!r}; it is denied (use allow, ask or deny)")
         rules.append(Rule(pattern, cast(Action, action if action in _STRICTNESS else "deny"), source))
     return rules, problems
 
 
-def _entries(written: object) -> Iterator[tuple[str, str]]:
-    if not isinstance(written, Mapping):
-        yield "*", str(written)
+def _entries(permission: object) -> Iterator[tuple[str, str]]:
+    if not isinstance(permission, Mapping):
+        yield "*", str(permission)
         return
-    for pattern, action in cast(Mapping[Any, Any], written).items():
+    for pattern, action in cast(Mapping[Any, Any], permission).items():
         if not isinstance(action, Mapping):
             yield str(pattern), str(action)
             continue
-        # OpenCode tells some tools apart by what they are given; of a server's tool it only asks about "*".
-        for given, inner in cast(Mapping[Any, Any], action).items():
-            if matches(str(given), "*"):
+        # OpenCode distinguishes some tools by their arguments; for a tool of a server only "*" applies.
+        for argument_pattern, inner in cast(Mapping[Any, Any], action).items():
+            if matches_wildcard(str(argument_pattern), "*"):
                 yield str(pattern), str(inner)
 
 
-def _why(rule: Rule, public: str) -> str:
-    """What the model is told of a tool that was not run, and how its user can allow it."""
+def _explain(rule: Rule, public: str) -> str:
+    """Return the message to the model for a tool that was not run, with how the user can allow it."""
     asks = rule.action == "ask"
-    why = "needs the user's consent, and the user cannot be asked from here" if asks else "is denied"
-    # A project may have written the rule: it stays one line, and short.
-    told = f'{json.dumps(rule.pattern[:_LONGEST_SHOWN], ensure_ascii=False)}: "{rule.action}"'
+    why = "needs the user's consent, but the user cannot be asked through this connection" if asks else "is denied"
+    # A project may have written the rule: its text is kept on one line, and short.
+    rule_text = f'{json.dumps(rule.pattern[:_MAX_PATTERN_CHARS], ensure_ascii=False)}: "{rule.action}"'
     return (
-        f"The tool {public} was not run: it {why}, by the rule {told} in {rule.source}. "
+        f"The tool {public} was not run: it {why}, by the rule {rule_text} in {rule.source}. "
         "Do not try again or work around it. The user can allow it with a later rule there, "
         f'under "permission": "{public}": "allow".'
     )

@@ -1,37 +1,39 @@
-"""Which files of a checkout a command names, and what is in them.
+"""The definition of an MCP server as a subject of approval: its content, and the files that it would run."""
 
-A command that was approved must not run something else because a script that it names was swapped. What such a script
-loads in turn is not followed. Programs outside the checkout are the user's own.
-"""
-
+import asyncio
 import hashlib
+import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
+
+from rookery.guard.subject import Key, Subject
 from rookery.system.errors import RookeryError
 
-LARGEST_FILE = 64 * 2**20
-LARGEST_SUM = 128 * 2**20
-MOST_FILES = 200
-MOST_WORDS = 2_000
+MAX_FILE_BYTES = 64 * 2**20
+MAX_TOTAL_BYTES = 128 * 2**20
+MAX_FILES = 200
+MAX_WORDS = 2_000
 
-# An argument is also looked at in pieces: it may be a line for a shell, or an option with its value.
+# An argument is also split into pieces: it may be a command line for a shell, or an option with its value.
 _PIECES = re.compile(r"""[^\s;|&()<>"'`=,]+""")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-# Where a runner looks for a word before it looks on PATH.
+# Where a runner looks for a word before it searches PATH.
 _BINARIES = ("node_modules/.bin", ".venv/bin", "venv/bin")
 _NODE = (".js", ".mjs", ".cjs", ".ts", ".json", "/package.json", "/index.js")
 _PYTHON = (".py", "/__main__.py", "/__init__.py", "/pyproject.toml")
-# What programs make of a word that names no file by itself.
-_ENDINGS: Mapping[str, tuple[str, ...]] = {
+# What programs append to a word that names no file by itself.
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("node", "bun", "deno", "tsx", "ts-node"), _NODE),
     **dict.fromkeys(("python", "python3", "uv", "uvx", "pipx"), _PYTHON),
 }
-# What programs read without being told.
-_PLANS: Mapping[str, tuple[str, ...]] = {
+# Files that programs read without an argument.
+_IMPLICIT_FILES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
     "make": ("Makefile", "makefile", "GNUmakefile"),
     "just": ("justfile", "Justfile", ".justfile"),
@@ -42,35 +44,35 @@ _PLANS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def files_named(argv: Sequence[str], cwd: Path, root: Path, search: str = "") -> list[Path]:
-    """The files that exist inside `root` and that `argv` names or would find in `cwd`; `search` is the child's PATH."""
-    inside = (f"{os.path.normpath(root)}/", f"{os.path.realpath(root)}/")
-    found: dict[str, Path] = {}
+def list_named_files(argv: Sequence[str], cwd: Path, root: Path, search: str = "") -> list[Path]:
+    """Return the files inside `root` that `argv` names or would find in `cwd`; `search` is the child's PATH."""
+    prefixes = (f"{os.path.normpath(root)}/", f"{os.path.realpath(root)}/")
+    files: dict[str, Path] = {}
     for number, name in enumerate(_candidates(argv, search)):
-        if number > MOST_WORDS:
-            raise _unapprovable(f"its command names more than {MOST_WORDS} things")
+        if number > MAX_WORDS:
+            raise _unapprovable(f"its command has more than {MAX_WORDS} words")
         path = cwd / name
         try:
             real = os.path.realpath(path)
-            named_inside = os.path.normpath(path).startswith(inside) or real.startswith(inside)
+            named_inside = os.path.normpath(path).startswith(prefixes) or real.startswith(prefixes)
             if named_inside and not stat.S_ISDIR(path.stat().st_mode):
-                found.setdefault(real, path)
-                if len(found) > MOST_FILES:
-                    raise _unapprovable(f"its command names more than {MOST_FILES} files")
+                files.setdefault(real, path)
+                if len(files) > MAX_FILES:
+                    raise _unapprovable(f"its command names more than {MAX_FILES} files")
         except (OSError, ValueError):
-            continue  # it is not there, or no path at all
-    return list(found.values())
+            continue  # the file does not exist, or the word is no path
+    return list(files.values())
 
 
 def _candidates(argv: Sequence[str], search: str) -> Iterator[str]:
     words = [piece for word in argv for piece in dict.fromkeys((word, *_PIECES.findall(word)))]
     programs = {word.rpartition("/")[2] for word in words}
-    endings = dict.fromkeys(ending for program in programs for ending in _ENDINGS.get(program, ()))
+    endings = dict.fromkeys(ending for program in programs for ending in _SUFFIXES.get(program, ()))
     if argv and "/" not in argv[0]:
-        # Nothing before a colon is the current folder.
+        # An empty entry of PATH is the current folder.
         yield from (f"{folder or '.'}/{argv[0]}" for folder in search.split(":"))
     for program in programs:
-        yield from _PLANS.get(program, ())
+        yield from _IMPLICIT_FILES.get(program, ())
     for word in words:
         yield from _paths_in(word)
         if "/" not in word:
@@ -82,14 +84,14 @@ def _candidates(argv: Sequence[str], search: str) -> Iterator[str]:
 
 def _paths_in(word: str) -> Iterator[str]:
     yield word.removeprefix("file://").removeprefix("file:")
-    # An option and its value in one, such as -r./hook.js.
-    if word.startswith("-") and (found := re.search(r"[./]", word)):
-        yield word[found.start() :]
+    # An option joined with its value, such as -r./hook.js.
+    if word.startswith("-") and (match := re.search(r"[./]", word)):
+        yield word[match.start() :]
 
 
-def fingerprints(paths: Iterable[Path], root: Path) -> dict[str, str]:
-    """The hash of each file, by its path from `root`. What cannot be hashed cannot be approved."""
-    found: dict[str, str] = {}
+def fingerprint_files(paths: Iterable[Path], root: Path) -> dict[str, str]:
+    """Return the hash of each file, by its path relative to `root`. Raise if a file cannot be hashed."""
+    digests: dict[str, str] = {}
     total = 0
     for path in paths:
         name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
@@ -97,19 +99,99 @@ def fingerprints(paths: Iterable[Path], root: Path) -> dict[str, str]:
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as file:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise _unapprovable(f"{name} is not a plain file")
+                    raise _unapprovable(f"{name} is not a regular file")
                 hashed = hashlib.sha256()
                 size = 0
                 while data := file.read(2**20):
                     hashed.update(data)
                     size, total = size + len(data), total + len(data)
-                    if size > LARGEST_FILE or total > LARGEST_SUM:
-                        raise _unapprovable(f"{name} is too large to be looked at")
-                found[name] = hashed.hexdigest()
+                    if size > MAX_FILE_BYTES or total > MAX_TOTAL_BYTES:
+                        raise _unapprovable(f"{name} is too large to be checked")
+                digests[name] = hashed.hexdigest()
         except OSError as error:
             raise _unapprovable(f"{name} cannot be read: {error.strerror}") from error
-    return found
+    return digests
 
 
 def _unapprovable(why: str) -> RookeryError:
     return RookeryError("needs-approval", why)
+
+
+KIND = "mcp-server"
+
+
+class ServerDefinition(msgspec.Struct):
+    """A definition split into fields for display, independent of its config dialect; `other` is the rest."""
+
+    command: list[str]
+    url: str
+    cwd: str
+    environment: dict[str, Any]
+    headers: dict[str, Any]
+    other: dict[str, Any]
+
+
+async def server_subject(
+    *,
+    name: str,
+    kind: str,
+    entry: Mapping[str, Any],
+    place: Path,
+    checkout: Path,
+    command: Sequence[str] = (),
+    cwd: str | None = None,
+    search: str = "",
+    source: str = "",
+) -> Subject:
+    """Return the subject for a definition in `checkout`, with `command`, `cwd` and `search` (its PATH) as used.
+
+    The files are read anew each time, because callers ask right before they start a server.
+    """
+    root, real_place = checkout.resolve(), place.resolve()
+    folder = root / (cwd or "")
+
+    def fingerprint() -> dict[str, str]:
+        bases = dict.fromkeys((root, real_place))
+        return fingerprint_files(
+            {path: None for base in bases for path in list_named_files(command, folder, base, search)}, root
+        )
+
+    files: dict[str, str] = {}
+    problem = ""
+    try:
+        files = await asyncio.to_thread(fingerprint)
+    except RookeryError as error:
+        problem = error.message
+    runs_in = os.path.normpath(folder) if kind == "local" else ""
+    return Subject(KIND, str(real_place), name, definition_content(kind, entry), files, source, problem, runs_in)
+
+
+def server_key(name: str, place: Path) -> Key:
+    return Key(KIND, str(place.resolve()), name)
+
+
+def definition_content(kind: str, entry: Mapping[str, Any]) -> str:
+    """Return the content of a definition that is displayed and approved."""
+    content = json.dumps({"kind": kind, "entry": entry}, indent=2, ensure_ascii=False)
+    # A lone surrogate cannot be stored as text; as an escape it is the same JSON.
+    return content.encode("utf-8", "backslashreplace").decode()
+
+
+def read_definition(content: str) -> ServerDefinition:
+    """Parse the content of a definition."""
+    other = dict(cast(Mapping[str, Any], json.loads(content)["entry"]))
+    command = _words(other.pop("command", [])) + _words(other.pop("args", []))
+    environment = _pop_mapping(other, "environment") | _pop_mapping(other, "env")
+    url, cwd = str(other.pop("url", "")), str(other.pop("cwd", "") or "")
+    return ServerDefinition(command, url, cwd, environment, _pop_mapping(other, "headers"), other)
+
+
+def _words(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [str(word) for word in cast(list[Any], value)]
+    return [str(value)]
+
+
+def _pop_mapping(other: dict[str, Any], key: str) -> dict[str, Any]:
+    """Remove and return a mapping; a value of another type stays among the rest, and is displayed there."""
+    return cast(dict[str, Any], other.pop(key)) if isinstance(other.get(key), dict) else {}
