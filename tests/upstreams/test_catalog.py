@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rookery.wire import revisions
+from rookery.wire.protocol import revisions
 from tests.support.callers import Caller
 from tests.support.gateway import a_gateway
 from tests.support.marionettes import Marionette, Play, tool

@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.gateway.catalog import Entry
-from rookery.gateway.names import Owned
-from rookery.upstreams.judging import clashes, judged
+from rookery.gateway.names import OwnedName
+from rookery.gateway.provider import CatalogEntry
+from rookery.upstreams.lint import find_name_clashes, lint_tools
 
 OBJECT: dict[str, Any] = {"type": "object"}
 GOOD: dict[str, Any] = {"description": "Does it.", "inputSchema": OBJECT}
 
 
-def entry(name: str = "do", **definition: Any) -> Entry:
-    return Entry(name, Raw(json.dumps({"name": name, **definition}).encode()))
+def entry(name: str = "do", **definition: Any) -> CatalogEntry:
+    return CatalogEntry(name, Raw(json.dumps({"name": name, **definition}).encode()))
 
 
-def rules(*tools: Entry, server: str = "s") -> list[tuple[str, str]]:
-    return [(one.level, one.rule) for one in judged(server, tools)]
+def rules(*tools: CatalogEntry, server: str = "s") -> list[tuple[str, str]]:
+    return [(one.level, one.rule) for one in lint_tools(server, tools)]
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -66,13 +66,13 @@ def test_what_a_model_cannot_know_and_clients_cannot_take_is_said() -> None:
     for nothing in (None, "", "  ", 7):
         assert rules(entry(description=nothing, inputSchema=OBJECT)) == [("warning", "no-description")]
     assert rules(entry("a b", **GOOD)) == [("warning", "name-characters")]
-    long = next(iter(judged("s", [entry("n" * 62, **GOOD)])))
+    long = next(iter(lint_tools("s", [entry("n" * 62, **GOOD)])))
     assert (long.rule, long.server, long.tool) == ("name-too-long", "s", "n" * 62) and "shown as s__nnn" in long.text
     assert rules(entry("Do", **GOOD), entry("do", **GOOD)) == [("warning", "name-clash")]
-    assert rules(Entry("x", Raw(b"[1]"))) == [("error", "unreadable")]
+    assert rules(CatalogEntry("x", Raw(b"[1]"))) == [("error", "unreadable")]
 
 
 def test_tools_of_different_servers_that_would_have_one_name_are_told_with_what_they_are_shown_as() -> None:
-    (found,) = clashes([Owned("a", "b_c"), Owned("a_b", "c"), Owned("x", "y")])
+    (found,) = find_name_clashes([OwnedName("a", "b_c"), OwnedName("a_b", "c"), OwnedName("x", "y")])
     assert (found.level, found.rule, found.server) == ("warning", "name-clash", None)
     assert "a/b_c as a_b_c" in found.text and "a_b/c as a_b_c_" in found.text

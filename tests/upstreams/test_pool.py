@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from rookery.upstreams.pool import Pool
-from tests.support.callers import told
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
+from rookery.upstreams.pool import ServerPool
+from tests.support.callers import MODERN, told
+from tests.support.clients import Asked, Out, Scripted
+from tests.support.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
 from tests.support.house import alive
 from tests.support.marionettes import Marionette, Play, all_of, tool
 from tests.support.requirements import requirement
+from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +63,7 @@ async def test_an_idle_server_is_not_stopped_under_a_call_that_takes_longer_than
         other = await gateway.caller()
         # A second server is used and stopped for idleness meanwhile, so that the time has surely passed.
         write(gateway.theatre.servers("one", idle=0.1) | {"two": gateway.theatre.server("two", idle=0.2)})
-        await gateway.hub.files.read_again()
+        await gateway.hub.config_watcher.read_again()
         await other.call("two__echo")
         await gateway.becomes("two", "stopped")
         one.answer(request, {"content": []})
@@ -107,6 +109,17 @@ async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() 
 
 
 @requirement("hub.pool.scope")
+async def test_a_server_with_the_scope_project_is_one_process_for_its_workspaces() -> None:
+    left, right = checkout("left"), checkout("right")
+    worktree(left, "beside")
+    async with a_gateway(lambda theatre: theatre.servers("one", scope="project"), left, right) as gateway:
+        views = (view_of(left), view_of(left, workspace="beside"), view_of(right))
+        main, beside, other = [await pid_of(gateway, path) for path in views]
+        assert main == beside != other
+        assert [one.cwd for one in gateway.theatre.all] == [left.resolve(), right.resolve()]
+
+
+@requirement("hub.pool.scope")
 async def test_two_definitions_of_one_name_never_share_a_process() -> None:
     left, right = checkout("left"), checkout("right")
     async with a_gateway(None, left, right) as gateway:
@@ -120,13 +133,33 @@ async def test_two_definitions_of_one_name_never_share_a_process() -> None:
         assert sorted(one.words for one in gateway.theatre.all) == [["a"], ["b"]]
 
 
-@requirement("hub.pool.scope")
-async def test_two_credentials_never_share_a_connection() -> None:
-    async with a_gateway(None) as gateway:
-        for name, key in (("one", "a"), ("two", "b"), ("three", "a")):
-            config = gateway.theatre.server("same", environment={"KEY": key}, scope="app")
-            assert (await gateway.rest("POST", "/api/mcp", {"name": name, "config": config}))[0] == 201
-        assert len(gateway.theatre.alive("same")) == 3
+@requirement("hub.pool.scope", "hub.catalog.cached", "hub.api.add")
+async def test_two_credentials_never_share_a_connection_nor_a_list_that_is_private() -> None:
+    folders = [checkout(name) for name in ("left", "right", "third")]
+    remote = Remote(MODERN)
+
+    async def lists(asked: Asked, out: Out) -> None:
+        if asked.what != "tools/list":
+            await remote(asked, out)
+            return
+        own = {"tools": [tool(asked.headers["authorization"])], "ttlMs": 60_000, "cacheScope": "private"}
+        await out.json(asked.result(own))
+
+    async with Scripted(lists) as server, a_gateway(None, *folders) as gateway:
+        for folder, key in zip(folders, ("a", "b", "a"), strict=True):
+            # One name, app-wide: only the credentials keep them apart.
+            local = gateway.theatre.server("same", environment={"KEY": key}, scope="app")
+            far = {"type": "remote", "url": server.url, "headers": {"Authorization": key}, "scope": "app"}
+            for name, config in (("same", {"type": "local", **local}), ("far", far)):
+                body = {"name": name, "config": config, "workspace": str(folder)}
+                status, found = await gateway.rest("POST", "/api/mcp", body)
+                assert status == 201 and found[name]["status"] == "connected"
+        assert sorted(one.env["KEY"] for one in gateway.theatre.alive("same")) == ["a", "b"]
+        for _ in range(2):
+            for folder, key in zip(folders, ("a", "b", "a"), strict=True):
+                listed = await (await gateway.caller(view_of(folder))).tools()
+                assert [name for name in listed if name.startswith("far__")] == [f"far__{key}"]
+        assert [asked.headers["authorization"] for asked in server.of("tools/list")] == ["a", "b"]
 
 
 @requirement("hub.pool.scope")
@@ -176,7 +209,7 @@ async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
             await caller.close()
             # A change of the file makes every view look at its members again.
             write(gateway.theatre.servers("one", scope="session"), tools={"x": True})
-            await gateway.hub.files.read_again()
+            await gateway.hub.config_watcher.read_again()
         assert not gateway.theatre.alive() or await all_of(one.has_ended() for one in gateway.theatre.alive())
         assert len(pool) == 0
 
@@ -218,7 +251,7 @@ async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refu
         assert status == 200 and len(gateway.theatre.all) == 1
 
 
-def pool_of(gateway: Gateway) -> Pool:
+def pool_of(gateway: Gateway) -> ServerPool:
     return gateway.hub.pool
 
 

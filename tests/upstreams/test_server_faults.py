@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.connect import Connector
 from tests.support.callers import ERAS, failure, told, words
 from tests.support.clients import PROGRAMS, soon
 from tests.support.clock import let_pass
@@ -39,13 +41,24 @@ async def error_of(gateway: Gateway, name: str) -> str:
 
 
 @requirement("hub.pool.parallel", "hub.status.failed", "hub.filter.disconnected")
-async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_and_delay_nobody() -> None:
+async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_and_delay_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels = Connector.channels
+
+    def or_fail(self: Connector, definition: Definition, *more: Any) -> Any:
+        if definition.name == "strange":
+            raise ZeroDivisionError("which nobody foresaw")
+        return channels(self, definition, *more)
+
+    monkeypatch.setattr(Connector, "channels", or_fail)
     garbage = "import sys\nfor line in sys.stdin: print('<html>no</html>', flush=True)"
     broken = {
         "hangs": odd("--mute"),
         "exits": odd("--exit", "3", "no licence found"),
         "garbage": {"command": [sys.executable, "-S", "-c", garbage]},
         "missing": {"command": "/no/such/program"},
+        "strange": {"command": "true"},
     }
     async with a_gateway(lambda theatre: theatre.servers(*"abcdef") | broken, patient=False) as gateway:
         caller = await gateway.old_caller()
@@ -55,14 +68,31 @@ async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_an
             # On a busy machine one of them may be much slower than the others.
             changes += 1
             await caller.hears("notifications/tools/list_changed", changes)
-        for name in ("exits", "missing"):
+        for name in ("exits", "missing", "strange"):
             await gateway.becomes(name, "failed")
         statuses = {one.name: one for one in await gateway.hub.records(None)}
         assert {statuses[name].status for name in "abcdef"} == {"connected"}
         assert statuses["hangs"].status == statuses["garbage"].status == "pending"
         assert statuses["exits"].status == "failed" and "no licence found" in " ".join(statuses["exits"].stderr)
-        assert statuses["exits"].error is not None and "ended with code 3" in statuses["exits"].error
+        assert statuses["exits"].error is not None and "exited with code 3" in statuses["exits"].error
         assert statuses["missing"].status == "failed" and "/no/such/program" in str(statuses["missing"].error)
+        assert statuses["strange"].error == "ZeroDivisionError: which nobody foresaw"
+
+
+@requirement("wire.client.framing")
+async def test_a_definition_says_how_a_server_frames_its_messages() -> None:
+    framed = ("--framing", "content-length")
+    servers = {
+        "right": odd(*framed, framing="content-length"),
+        "wrong": odd("--banner", "Content-Length: 2\r\n\r\n{}"),
+    }
+    async with a_gateway(servers) as gateway:
+        caller = await gateway.caller()
+        assert [name for name in await caller.tools() if "__" in name] == ["right__a", "right__b", "right__c"]
+        # Both ways: a call that it knows nothing of is refused by itself.
+        assert (await caller.call("right__a", {"x": "ü"}))["error"]["data"] == {"name": "a"}
+        error = await gateway.becomes("wrong", "failed")
+        assert error is not None and 'Content-Length frames; set framing = "content-length"' in error
 
 
 @requirement("hub.pool.parallel", "hub.catalog.changed")
@@ -94,7 +124,7 @@ async def test_d03_a_server_that_exits_at_once_is_not_started_over_and_over() ->
         assert await gateway.status("bad") == "failed"
         _, found = await gateway.rest("POST", "/api/mcp/bad/connect")
         assert 2 < len(notes.read_text().split()) <= 4
-        assert found["status"] == "backoff" and "ended with code 1" in found["error"] and found["stderr"][-1] == "why"
+        assert found["status"] == "backoff" and "exited with code 1" in found["error"] and found["stderr"][-1] == "why"
         await all_of(caller.tools() for caller in callers)
         assert len(notes.read_text().split()) <= 4
 
@@ -120,7 +150,7 @@ async def test_d02_a_server_that_never_answers_the_handshake_fails_with_its_time
     play = Play(held={"initialize", "server/discover"})
     async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeouts={"startup": 0.3})}) as gateway:
         error = await error_of(gateway, "one")
-        assert "start-up time-out of 0.3 s" in error
+        assert "start-up timeout of 0.3 s" in error
         await all_of(one.has_ended() for one in gateway.theatre.all)
 
 
@@ -147,7 +177,8 @@ async def test_a_list_that_takes_too_long_times_out() -> None:
     play = Play(held={"tools/list"})
     async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=200)}) as gateway:
         error = await error_of(gateway, "one")
-        assert error.startswith("Failed to get tools") and "time-out of 0.2 s" in error
+        assert error.startswith("Failed to get tools") and "timeout of 0.2 s" in error
+        assert await gateway.status("one") == "failed"
         await gateway.theatre.of("one")[0].has_ended()
 
 
@@ -155,7 +186,7 @@ async def test_a_list_that_takes_too_long_times_out() -> None:
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("same", "the cursor '1' came twice"),
+        ("same", "the server returned the cursor '1' twice"),
         ("circle", "twice"),
         ("endless", "more than 1000 pages"),
         ("long", "twice"),
@@ -185,7 +216,7 @@ async def test_c14_pages_that_come_too_slowly_time_out_all_together() -> None:
             let_pass(2)  # each page within the limit, all of them not
             pages += 1
             one.answer(request, {"tools": [], "nextCursor": str(pages)})
-        assert "time-out of 5 s" in await listing
+        assert "timeout of 5 s" in await listing
 
 
 async def test_c14_more_tools_than_anybody_could_use_are_an_error() -> None:
@@ -234,7 +265,7 @@ async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_o
         os.kill(one.pid, signal.SIGKILL)
         found = await soon(running)  # and not when the time of the call is over
         assert failure(found) == "upstream-failed"
-        assert 'MCP server "one"' in words(found) and "ended with code -9" in words(found)
+        assert 'MCP server "one"' in words(found) and "killed by SIGKILL" in words(found)
         two.answer(waiting, text("still here"))
         assert words(await other) == "still here"
         assert len(gateway.theatre.of("two")) == 1
@@ -270,7 +301,7 @@ async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_
         let_pass(5)
         try:
             found = await running
-            assert failure(found) == "timeout" and "execution time-out of 5 s" in words(found)
+            assert failure(found) == "timeout" and "execution timeout of 5 s" in words(found)
             assert told(await caller.call("two__echo"))["server"] == "two"
         finally:
             os.kill(one.pid, signal.SIGCONT)
@@ -397,7 +428,8 @@ async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
         assert words(await caller.call("one__odd")) == odd_text
 
 
-async def test_c20_answers_that_nobody_waits_for_are_nobodys() -> None:
+@requirement("wire.client.survives")
+async def test_c20_answers_that_nobody_waits_for_are_nobodys_and_counted() -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running = caller.begin("one__hold")
@@ -410,6 +442,8 @@ async def test_c20_answers_that_nobody_waits_for_are_nobodys() -> None:
         one.answer(request, text("twice"))
         assert words(await running) == "yours"
         assert told(await caller.call("one__echo", {"n": 1}))["arguments"] == {"n": 1}
+        _, found = await gateway.rest("GET", "/api/mcp/one")
+        assert "it sent 5 unexpected messages: late, duplicate or unsolicited" in found["diagnosis"]
 
 
 async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_the_roots() -> None:
@@ -429,6 +463,7 @@ async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_
         assert caller.asked == []
 
 
+@requirement("wire.client.survives")
 async def test_c21_noise_between_messages_is_skipped_and_named() -> None:
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         caller = await gateway.caller()
@@ -440,4 +475,11 @@ async def test_c21_noise_between_messages_is_skipped_and_named() -> None:
         one.print("\ufeff" + answer[:20])
         one.print(answer[20:] + "\r\n")
         assert words(await running) == "clean"
-        assert await gateway.status("one") == "connected"
+        _, found = await gateway.rest("GET", "/api/mcp/one")
+        assert found["status"] == "connected"
+        named = ["'Welcome!", "'[1,2'", "'{}'", "'null'"]
+        assert all(any(f"it printed {line}" in told for told in found["diagnosis"]) for line in named), found
+        # What is known of it stays known when it is gone.
+        os.kill(one.pid, signal.SIGKILL)
+        await gateway.becomes("one", "failed")
+        assert (await gateway.rest("GET", "/api/mcp/one"))[1]["diagnosis"] == found["diagnosis"]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+import rookery
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure, told, words
 from tests.support.certificates import Authority
-from tests.support.clients import Asked, Out, Scripted
+from tests.support.clients import Asked, OldServer, Out, Scripted
 from tests.support.gateway import a_gateway
 from tests.support.marionettes import Message, Play, text, tool
 from tests.support.requirements import requirement
@@ -64,7 +65,7 @@ def calls(server: Scripted) -> list[Message]:
     return [asked.message for asked in server.of("tools/call")]
 
 
-@requirement("hub.config.remote")
+@requirement("hub.config.remote", "wire.handshake.client", "wire.client.era")
 @pytest.mark.parametrize("era", ERAS)
 async def test_c17_s2_only_the_configured_headers_are_sent_and_nothing_of_the_callers(era: str) -> None:
     secret = {
@@ -82,11 +83,37 @@ async def test_c17_s2_only_the_configured_headers_are_sent_and_nothing_of_the_ca
             for mine in ERAS:
                 caller = await gateway.caller("/mcp", mine, headers=secret)
                 assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
+            assert (await gateway.rest("GET", "/api/mcp/far"))[1]["era"] == era
         assert len(server.of("tools/call")) == 2
+        # The client that a server meets is Rookery, whoever is behind it.
+        about = {"name": "rookery", "version": rookery.__version__}
+        able: dict[str, object] = {
+            "roots": {"listChanged": True},
+            "sampling": {},
+            "elicitation": {"form": {}, "url": {}},
+        }
+        hello: dict[str, object] = {"protocolVersion": HANDSHAKE, "capabilities": able, "clientInfo": about}
+        whats = ["initialize", "notifications/initialized"] if era == HANDSHAKE else []
+        found = [asked for asked in server.asked if asked.what in ("initialize", "notifications/initialized")]
+        assert [asked.what for asked in found] == whats
+        assert [asked.message["params"] for asked in found[:1]] == [hello][: len(found)]
         for asked in server.asked:
             assert asked.headers["authorization"] == "Bearer configured" and asked.headers["x-extra"] == "yes"
             assert "the-callers-own" not in json.dumps(asked.headers) + asked.body.decode()
             assert "cookie" not in asked.headers and "origin" not in asked.headers
+
+
+@requirement("wire.client.era", "wire.client.fallback")
+async def test_a_server_of_the_older_transport_is_shown_and_remembered_as_such() -> None:
+    async with Scripted(OldServer()) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+        _, found = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert (found["status"], found["era"]) == ("connected", "HTTP+SSE")
+        assert server.whats()[:2] == ["server/discover", "initialize"]
+        _, found = await gateway.rest("POST", "/api/mcp/far/disconnect")
+        assert (found["status"], found["era"]) == ("stopped", "HTTP+SSE")
+        server.asked.clear()
+        _, found = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert found["status"] == "connected" and server.whats()[:2] == ["GET", "initialize"]
 
 
 async def test_s2_what_a_server_sets_as_cookie_comes_back_to_nobody() -> None:
@@ -135,7 +162,7 @@ async def test_an_aborted_call_is_cancelled_over_http_as_the_servers_era_has_it(
         ("500", "500"),
         ("reset", ""),
         ("half", ""),
-        ("nonsense", "no message"),
+        ("nonsense", "not a valid message"),
     ],
 )
 async def test_d20_a_call_that_fails_on_its_way_fails_typed_and_is_not_made_twice(fault: str, why: str) -> None:
@@ -183,7 +210,7 @@ async def test_d20_a_server_that_restarts_under_a_call_fails_it_and_the_next_get
         assert len(server.of("initialize")) == 2
 
 
-@requirement("hub.status.failed")
+@requirement("hub.status.failed", "wire.client.fallback")
 async def test_d20_a_server_that_is_not_there_is_failed_with_what_every_transport_said() -> None:
     async with Scripted(Remote()) as server:
         url = server.url
@@ -246,7 +273,7 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
         assert "far__echo" in await caller.tools()
 
 
-@requirement("hub.status.failed")
+@requirement("hub.status.failed", "wire.client.fallback")
 @pytest.mark.parametrize(("status", "said"), [(404, ("Streamable HTTP", "HTTP+SSE")), (403, ("HTTP 403",))])
 async def test_a_server_that_lets_nobody_in_is_failed_with_what_it_said(status: int, said: Sequence[str]) -> None:
     async def deny(asked: Asked, out: Out) -> None:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.turnstile import Turnstile
+from rookery.upstreams.server import ConcurrencyLimiter
 from tests.support.callers import ERAS, failure, told, words
 from tests.support.clock import let_pass
 from tests.support.gateway import a_gateway
@@ -17,7 +17,7 @@ from tests.support.requirements import requirement
 pytestmark = [pytest.mark.anyio, requirement("hub.call.limits")]
 
 
-async def entered(turnstile: Turnstile, caller: str) -> "asyncio.Task[None]":
+async def entered(turnstile: ConcurrencyLimiter, caller: str) -> "asyncio.Task[None]":
     """Somebody who has come to the turnstile, and may be waiting there."""
     task = asyncio.create_task(turnstile.enter(caller))
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def some_of(
 
 
 async def test_so_many_enter_so_many_wait_in_order_and_the_next_is_refused() -> None:
-    turnstile = Turnstile("one", 2, 2)
+    turnstile = ConcurrencyLimiter("one", 2, 2)
     inside = [await entered(turnstile, "a") for _ in range(2)]
     waiting = [await entered(turnstile, name) for name in "bc"]
     assert [task.done() for task in (*inside, *waiting)] == [True, True, False, False]
@@ -57,7 +57,7 @@ async def test_so_many_enter_so_many_wait_in_order_and_the_next_is_refused() -> 
 
 
 async def test_with_exclusive_all_that_are_inside_are_of_one_caller_and_nobody_is_overtaken() -> None:
-    turnstile = Turnstile("one", 10, 10, exclusive=True)
+    turnstile = ConcurrencyLimiter("one", 10, 10, exclusive=True)
     await turnstile.enter("a")
     await turnstile.enter("a")
     b = await entered(turnstile, "b")
@@ -75,7 +75,7 @@ async def test_with_exclusive_all_that_are_inside_are_of_one_caller_and_nobody_i
 
 
 async def test_whoever_leaves_the_queue_makes_room_and_holds_up_nobody() -> None:
-    turnstile = Turnstile("one", 1, 2, exclusive=True)
+    turnstile = ConcurrencyLimiter("one", 1, 2, exclusive=True)
     await turnstile.enter("a")
     b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
     b.cancel()
@@ -87,7 +87,7 @@ async def test_whoever_leaves_the_queue_makes_room_and_holds_up_nobody() -> None
 
 
 async def test_whoever_is_let_in_and_cancelled_in_the_same_moment_leaves_again() -> None:
-    turnstile = Turnstile("one", 1, 2)
+    turnstile = ConcurrencyLimiter("one", 1, 2)
     await turnstile.enter("a")
     b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
     turnstile.leave("a")
@@ -100,7 +100,7 @@ async def test_whoever_is_let_in_and_cancelled_in_the_same_moment_leaves_again()
 
 
 async def test_whoever_is_cancelled_and_passed_over_in_the_same_moment_is_only_cancelled() -> None:
-    turnstile = Turnstile("one", 1, 2)
+    turnstile = ConcurrencyLimiter("one", 1, 2)
     await turnstile.enter("a")
     b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
     b.cancel()
@@ -113,9 +113,9 @@ async def test_whoever_is_cancelled_and_passed_over_in_the_same_moment_is_only_c
 
 async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
     for exclusive in (False, True):
-        turnstile = Turnstile("one", 2, 50, exclusive=exclusive)
+        turnstile = ConcurrencyLimiter("one", 2, 50, exclusive=exclusive)
 
-        async def visit(caller: str, turnstile: Turnstile = turnstile) -> None:
+        async def visit(caller: str, turnstile: ConcurrencyLimiter = turnstile) -> None:
             await turnstile.enter(caller)
             try:
                 await asyncio.sleep(0)
@@ -191,4 +191,4 @@ async def test_calls_that_time_out_fail_or_are_left_give_their_place_back() -> N
         await one.called("hold", 4)
         os.kill(one.pid, signal.SIGKILL)
         assert failure(await running) == "upstream-failed"
-        assert (await gateway.server("one")).turnstile.running == 0
+        assert (await gateway.server("one")).limiter.running == 0

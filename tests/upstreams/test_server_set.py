@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
-from rookery.guard import definitions
+from rookery.guard import server as definitions
 from rookery.system.ids import new_id
-from rookery.system.processes import MARKER
-from rookery.system.spawn import Spawner
-from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition
+from rookery.system.process.spawn import Spawner
+from rookery.system.process.table import MARKER
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
-from rookery.upstreams.pool import Pool
-from rookery.upstreams.signin.signins import SignIns
-from tests.support.callers import told
+from rookery.upstreams.oauth.manager import SignInManager
+from rookery.upstreams.pool import ServerPool
+from tests.support import npm_servers, opencode
+from tests.support.callers import told, words
 from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
 from tests.support.marionettes import Message, Play, Theatre, all_of
+from tests.support.npm import SECONDS
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -29,10 +31,10 @@ pytestmark = pytest.mark.anyio
 
 async def approve(gateway: Gateway, folder: Path) -> int:
     """As a person does who has looked at all that waits there; how many it was."""
-    waiting = [one for one in await gateway.service.waiting() if one.place == str(folder.resolve())]
+    waiting = [one for one in await gateway.service.list_waiting() if one.place == str(folder.resolve())]
     for subject in waiting:
         await gateway.approvals.approve(subject, subject.digest)
-        await gateway.service.approvals_changed(subject.key)
+        await gateway.service.on_approvals_changed(subject.key)
     return len(waiting)
 
 
@@ -90,6 +92,55 @@ async def test_a_server_whose_command_is_opencode_is_told_to_be_bun() -> None:
         assert bun == {"by-path": "1", "by-name": "1", "given": "0", "other": None}
 
 
+# As it stands in the analysis of OpenCode's client, "Example Configuration".
+EXAMPLE = """{
+  "mcp": {
+    "filesystem": {
+      "type": "local",
+      "command": ["opencode", "x", "@modelcontextprotocol/server-filesystem"],
+      "timeout": 5000
+    },
+    "remote-api": {
+      "type": "remote",
+      "url": "https://example.com/mcp",
+      "headers": { "Authorization": "Bearer token" },
+      "timeout": 10000
+    }
+  }
+}
+"""
+
+
+@pytest.mark.timeout(SECONDS)
+@requirement("hub.config.local", "hub.config.remote", "hub.child.bun", "hub.name.parity")
+async def test_the_example_configuration_of_opencode_works_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkout()
+    (folder / "opencode.jsonc").write_text(EXAMPLE)
+    # The real OpenCode, which finds the package here and fetches it where it is not.
+    (folder / "node_modules").symlink_to(npm_servers.installed("filesystem").parents[1])
+    monkeypatch.setenv("PATH", f"{opencode.installed().opencode.parent}:{npm_servers.on_the_path()}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    async with a_gateway(None, folder) as gateway:
+        local, remote = [slot.definition for slot in (await gateway.hub.server_set(folder.resolve())).slots()]
+        assert (local.kind, local.timeouts.catalog, local.enabled) == ("local", 5, True)
+        assert (remote.kind, remote.url, remote.timeouts.catalog) == ("remote", "https://example.com/mcp", 10)
+        assert remote.headers == {"Authorization": "Bearer token"}
+        (subject,) = [one for one in await gateway.service.list_waiting() if one.name == "filesystem"]
+        await gateway.approvals.approve(subject, subject.digest)
+        await gateway.service.on_approvals_changed(subject.key)
+        caller = await gateway.caller(view_of(folder) + "?names=opencode", limit=SECONDS)
+        assert "filesystem_read_file" in await caller.tools()
+        # The server asks for the client's roots after it has connected, and refuses every path until it has read them.
+        async with asyncio.timeout(SECONDS):
+            while str(folder.resolve()) not in words(await caller.call("filesystem_list_allowed_directories")):
+                pass
+        found = await caller.call("filesystem_read_file", {"path": str(folder.resolve() / "opencode.jsonc")})
+        assert words(found) == EXAMPLE
+        assert await gateway.status("remote-api", folder) == "needs_approval"
+
+
 async def test_a_server_runs_in_its_workspace_or_where_its_definition_says() -> None:
     folder = checkout()
     (folder / "sub").mkdir()
@@ -123,7 +174,7 @@ def bring(folder: Path, name: str, entry: Message) -> None:
     (folder / name).write_text(json.dumps({key: {"repo": written | ({"type": "local"} if key == "mcp" else {})}}))
 
 
-@requirement("guard.approve.config")
+@requirement("guard.approve.config", "hub.config.dispatch", "hub.config.sources", "hub.api.control")
 @pytest.mark.parametrize("name", FILES)
 async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(name: str) -> None:
     folder = checkout()
@@ -141,6 +192,8 @@ async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(n
         assert gateway.theatre.all == []
         assert await approve(gateway, folder) == 1
         assert "repo__echo" in await (await gateway.caller(view_of(folder))).tools()
+        told = [event["status"] for event in gateway.events.of("mcp.status") if event["server"] == "repo"]
+        assert told[-3:] == ["pending", "pending", "connected"]
 
 
 @requirement("guard.approve.config")
@@ -194,7 +247,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
             bring(folder, "opencode.json", {**one, "command": ["sh", "run.sh"]})
         else:
             write({"repo": one | CHANGES[change]}, folder / ".rookery" / "mcp.json")
-        await gateway.hub.files.read_again()
+        await gateway.hub.config_watcher.read_again()
         await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
         assert await caller.tools() == []
         assert await gateway.status("repo", folder) == "needs_approval"
@@ -206,7 +259,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
         else:
             return
         # As it was approved, it may run again.
-        await gateway.hub.files.read_again()
+        await gateway.hub.config_watcher.read_again()
         await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
         assert "repo__echo" in await caller.tools()
 
@@ -258,7 +311,7 @@ async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_what
         (inner / "run.sh").chmod(0o755)
         entry = {"command": ["./run.sh"], "scope": scope, "cwd": "src/c"}
         write({"repo": entry}, folder / ".rookery" / "mcp.json")
-        (subject,) = await gateway.service.waiting()
+        (subject,) = await gateway.service.list_waiting()
         assert list(subject.files) == ["src/c/run.sh"]
         assert subject.folder == str(inner.resolve())
         await approve(gateway, folder)
@@ -285,7 +338,7 @@ async def test_c10_what_is_revoked_in_one_checkout_goes_on_in_another_that_share
             assert "repo__echo" in await caller.tools()
         key = next(one.key for one in await gateway.approvals.list() if one.place == str(left.resolve()))
         await gateway.approvals.revoke(key)
-        await gateway.service.approvals_changed(key)
+        await gateway.service.on_approvals_changed(key)
         await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={right}")
         await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={right}")
         assert await gateway.status("repo", right) == "connected"
@@ -298,13 +351,13 @@ async def test_no_file_is_looked_at_for_what_nobody_has_approved(
 ) -> None:
     folder = checkout()
     looked: list[str] = []
-    real = definitions.files_named
+    real = definitions.list_named_files
 
     def seen(argv: Sequence[str], *more: Any) -> list[Path]:
         looked.append(argv[0])
         return real(argv, *more)
 
-    monkeypatch.setattr(definitions, "files_named", seen)
+    monkeypatch.setattr(definitions, "list_named_files", seen)
     async with a_gateway(None, folder) as gateway:
         command = gateway.theatre.server("repo")["command"]
         write({"repo": {"command": command}}, folder / ".rookery" / "mcp.json")
@@ -330,12 +383,12 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
     async with a_gateway(None, folder) as gateway:
         write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
-        pool = Pool(Connector(spawner, never, slow, SignIns(folder, spawner)), lambda server: None)
+        pool = ServerPool(Connector(spawner, never, slow, SignInManager(folder, spawner)), lambda server: None)
         hub = Hub(pool, gateway.hub.switches, gateway.events)
         async with asyncio.timeout(10):
-            opening = asyncio.create_task(hub.fleet(folder))
+            opening = asyncio.create_task(hub.server_set(folder))
             await reached.wait()
-            await hub.fleet(None)
+            await hub.server_set(None)
             assert not opening.done()
             go_on.set()
             assert [one.status for one in (await opening).records()] == ["needs_approval"]

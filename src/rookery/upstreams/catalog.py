@@ -1,32 +1,120 @@
-"""What a server offers now: listed when it connects, and anew when it says that a list has changed."""
+"""The catalog of one server: listed on connect, and again when the server reports a change or a list expires.
 
+A server that reports changes all the time is listed at growing intervals.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rookery.gateway.catalog import LISTS, Catalog, Kind
+from rookery.gateway.provider import CAPABILITY, LISTS, Catalog, CatalogEntry, Kind, read_entries
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.listing import Warn, fetch
-from rookery.upstreams.pace import Pace
-from rookery.wire.client import Client
-from rookery.wire.jsonrpc import Notification
-from rookery.wire.provider import Change, Changes
+from rookery.wire.client.client import Client
+from rookery.wire.protocol.messages import Notification, WireError
+from rookery.wire.protocol.provider import ChangeNotifier, ListKind
 
 if TYPE_CHECKING:
     from asyncio import Task
 
-_CHANGE: Mapping[Kind, Change] = {
+
+# Receives a description of a part of a server that cannot be used.
+WarnCallback = Callable[[str], None]
+
+_MAX_ENTRIES = 10_000
+
+
+async def fetch_catalog(
+    warn: WarnCallback, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None
+) -> Catalog:
+    """Return a new catalog with `kinds` as the server lists them now, and the rest as in `old`.
+
+    Entries that are private to an authorization may be kept: only callers with the same credentials share a server.
+    """
+    lists: dict[str, Any] = {kind: old.entries(kind) for kind in LISTS} if old is not None else {}
+    lifetimes: dict[Kind, float] = dict(old.lifetimes) if old is not None else {}
+    supported: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
+    # Concurrently, so that a slow list does not delay the others.
+    results = await asyncio.gather(*(_list(warn, client, kind) for kind in supported))
+    for kind, (entries, life) in zip(supported, results, strict=True):
+        lists[kind] = entries
+        able: Any = client.capabilities[CAPABILITY[kind]]
+        if life is not None and not (isinstance(able, dict) and able.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
+            lifetimes[kind] = life
+    return Catalog(
+        **lists,
+        capabilities=client.capabilities,
+        info=client.info,
+        instructions=client.instructions,
+        lifetimes=lifetimes,
+    )
+
+
+async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[CatalogEntry], float | None]:
+    method, key, _ = LISTS[kind]
+    try:
+        items = await client.list_all(method, key)
+        if len(items) > _MAX_ENTRIES:
+            raise RookeryError("upstream-failed", f"it lists {len(items)} {kind}; {_MAX_ENTRIES} are the most")
+    except (RookeryError, WireError) as error:
+        if kind == "tools":
+            raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None
+        # A server is useful without its prompts or resources; some declare lists that they do not have.
+        warn(f"{kind} cannot be listed: {error}")
+        return [], None
+    entries, problems = read_entries(kind, items)
+    for problem in problems:
+        warn(problem)
+    return entries, items.ttl_seconds
+
+
+_MIN_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 5.0
+
+
+class Throttle:
+    """Calls `action` at once when asked, but after growing pauses if it is asked again and again."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._pause = _MIN_PAUSE_SECONDS
+        self._next = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def trigger(self) -> None:
+        """Call `action` now, or after the current pause."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now < self._next:
+            if self._timer is None:
+                self._timer = loop.call_at(self._next, self._on_timer)
+            return
+        self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS) if now < self._next + self._pause else _MIN_PAUSE_SECONDS
+        self._next = now + self._pause
+        self._action()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.trigger()
+
+
+_CHANGE_OF_KIND: Mapping[Kind, ListKind] = {
     "tools": "tools",
     "prompts": "prompts",
     "resources": "resources",
     "templates": "resources",
 }
-_RELISTED: Mapping[str, tuple[Kind, ...]] = {
-    f"notifications/{change}/list_changed": tuple(kind for kind in LISTS if _CHANGE[kind] == change)
-    for change in set(_CHANGE.values())
+_KINDS_BY_NOTIFICATION: Mapping[str, tuple[Kind, ...]] = {
+    f"notifications/{change}/list_changed": tuple(kind for kind in LISTS if _CHANGE_OF_KIND[kind] == change)
+    for change in set(_CHANGE_OF_KIND.values())
 }
 
 
@@ -34,66 +122,71 @@ class _Updated(msgspec.Struct):
     uri: str
 
 
-class Offer:
-    """`fail` is called where a server that was connected can no longer be listed, `warn` where a part of it cannot."""
+class ServerCatalog:
+    """Lists one server and notifies its views.
 
-    def __init__(self, warn: Warn, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]) -> None:
-        self.changes = Changes()
+    `fail` is called if a connected server can no longer be listed, `warn` if only a part of it cannot.
+    """
+
+    def __init__(
+        self, warn: WarnCallback, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]
+    ) -> None:
+        self.changes = ChangeNotifier()
         self.catalog: Catalog | None = None
         self._warn = warn
         self._tasks = tasks
         self._fail = fail
-        # What the views were last told of.
-        self._shown: Catalog | None = None
+        # The catalog that the views were last notified of.
+        self._published: Catalog | None = None
         self._client: Client | None = None
         self._stale: set[Kind] = set()
         self._expires: dict[Kind, float] = {}
         self._relisting: Task[bool] | None = None
-        self._pace = Pace(self._begin)
+        self._throttle = Throttle(self._start_relisting)
 
     async def list_all(self, client: Client) -> None:
-        """A new connection: list everything."""
+        """List everything on a new connection."""
         self._client = None
         self._stale.clear()
         await self._fetch(client, set(LISTS))
 
     def refresh(self) -> "Task[bool] | None":
-        """Somebody wants it: list anew what may not be kept any longer. What to wait for, None where all is fresh."""
+        """Start to list again what has expired. Return the task to wait for, or None if everything is current."""
         if self._expires:
             now = SYSTEM_CLOCK.monotonic()
             self._stale |= {kind for kind, until in self._expires.items() if until <= now}
-            self._begin()
+            self._start_relisting()
         return self._relisting if self._relisting is not None and not self._relisting.done() else None
 
-    def stand(self, client: Client | None) -> None:
-        """The connection counts from now on, or no longer; what it said before that is caught up with."""
+    def set_client(self, client: Client | None) -> None:
+        """Set the current connection, or None. Changes that it reported before are listed now."""
         self._client = client
         if client is None:
-            self._pace.close()
+            self._throttle.close()
         elif self._stale:
-            self._pace.ask()
+            self._throttle.trigger()
 
-    def heard(self, message: Notification) -> None:
-        """What the server says of its own accord, and of no call."""
+    def on_notification(self, message: Notification) -> None:
+        """Handle a notification of the server that belongs to no call."""
         if message.method == "notifications/resources/updated":
             self.changes.resource_updated(msgspec.json.decode(message.params, type=_Updated).uri)
-        elif kinds := _RELISTED.get(message.method):
+        elif kinds := _KINDS_BY_NOTIFICATION.get(message.method):
             self._stale |= set(kinds)
-            self._pace.ask()
+            self._throttle.trigger()
 
-    def show(self, *, visible: bool) -> None:
-        """Tell the views what has come, gone or become different since they were last told."""
-        before, self._shown = self._shown, self.catalog if visible else None
-        self._announce(before, self._shown)
+    def publish(self, *, visible: bool) -> None:
+        """Notify the views of what was added, removed or changed since the last notification."""
+        before, self._published = self._published, self.catalog if visible else None
+        self._announce(before, self._published)
 
     def _announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
         nothing = Catalog()
-        self._tell({kind for kind in kinds if (before or nothing).of(kind) != (after or nothing).of(kind)})
+        self._notify({kind for kind in kinds if (before or nothing).entries(kind) != (after or nothing).entries(kind)})
 
-    def _begin(self) -> None:
+    def _start_relisting(self) -> None:
         if self._stale and self._client is not None and (self._relisting is None or self._relisting.done()):
             self._relisting = self._tasks.start(self._relist(self._client), "list")
-            self._relisting.add_done_callback(lambda _: self._stale and self._pace.ask())
+            self._relisting.add_done_callback(lambda _: self._stale and self._throttle.trigger())
 
     async def _relist(self, client: Client) -> bool:
         kinds, self._stale = self._stale, set()
@@ -104,22 +197,22 @@ class Offer:
         except RookeryError as error:
             await self._fail(client, error)
             return False
-        if self._shown is not None:
-            self._shown = self.catalog
-        # What its server did not speak of is only told where it is really another one.
-        self._tell(kinds - expired)
+        if self._published is not None:
+            self._published = self.catalog
+        # Changes that the server reported are always announced; expired lists only if they differ.
+        self._notify(kinds - expired)
         self._announce(before, self.catalog, expired)
         return True
 
     async def _fetch(self, client: Client, kinds: set[Kind]) -> None:
-        catalog = await fetch(self._warn, client, kinds, self.catalog if self._client is not None else None)
+        catalog = await fetch_catalog(self._warn, client, kinds, self.catalog if self._client is not None else None)
         now = SYSTEM_CLOCK.monotonic()
         self._expires = {
-            kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lives.items()
+            kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lifetimes.items()
         }
         self.catalog = catalog
 
-    def _tell(self, kinds: set[Kind]) -> None:
-        changes: set[Change] = {_CHANGE[kind] for kind in kinds}
+    def _notify(self, kinds: set[Kind]) -> None:
+        changes: set[ListKind] = {_CHANGE_OF_KIND[kind] for kind in kinds}
         for change in changes:
             self.changes.list_changed(change)

@@ -1,4 +1,4 @@
-"""All running servers: one per definition, directory and session that it is shared in, whoever asks for it."""
+"""The running servers: one for each definition, directory and session, shared by all of its users."""
 
 import asyncio
 import logging
@@ -7,72 +7,87 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.connect import Connector
+from rookery.upstreams.oauth.credentials import SignInTarget
 from rookery.upstreams.server import Server
-from rookery.upstreams.signin.grants import Subject
 
-logger = logging.getLogger("rookery.upstreams")
+logger = logging.getLogger("rookery.mcp.servers")
 
-# What tells two servers apart: what runs with which credentials, in which directory, for which session.
-Key = tuple[str, str, Path, str | None]
+# Identifies a server: its name, the digest of program and credentials, the directory and the session.
+PoolKey = tuple[str, str, Path, str | None]
 
 
 @dataclass
-class _Held:
+class _PoolEntry:
     server: Server
     users: int = 0
 
 
 @dataclass
-class Pool:
+class ServerPool:
+    """The running servers, and how many users each has.
+
+    `on_status_changed` is called when the status of a server changes.
+    """
+
     connector: Connector
-    told: Callable[[Server], None]
-    _held: dict[Key, _Held] = field(default_factory=dict[Key, _Held])
+    on_status_changed: Callable[[Server], None]
+    _entries: dict[PoolKey, _PoolEntry] = field(default_factory=dict[PoolKey, _PoolEntry])
 
     def __post_init__(self) -> None:
         self._tasks = TaskSet("pool")
-        self.connector.signins.changed = self._signed
+        self.connector.signins.on_changed = self._on_sign_in_changed
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def take(self, definition: Definition, directory: Path, session: str | None, checkout: Path | None) -> Server:
-        """The one server for these; whoever takes it gives it back. `checkout` is where it was defined."""
+        """Return the server for these arguments, created on first use. The caller must give it back.
+
+        `checkout` is where the server was defined.
+        """
         key = _key(definition, directory, session)
-        if key not in self._held:
-            self._held[key] = _Held(Server(definition, directory, self.connector, self.told, checkout))
-        held = self._held[key]
-        held.users += 1
-        return held.server
+        if key not in self._entries:
+            self._entries[key] = _PoolEntry(
+                Server(definition, directory, self.connector, self.on_status_changed, checkout)
+            )
+        entry = self._entries[key]
+        entry.users += 1
+        return entry.server
 
     def find(self, definition: Definition, directory: Path, session: str | None) -> Server | None:
-        """For whoever only looks: nothing is made or taken."""
-        held = self._held.get(_key(definition, directory, session))
-        return held.server if held is not None else None
+        """Return the server for these arguments, or None. Creates nothing and counts no use."""
+        entry = self._entries.get(_key(definition, directory, session))
+        return entry.server if entry is not None else None
 
-    def give_back(self, server: Server) -> asyncio.Task[None] | None:
-        """What nobody uses any more is stopped, which the task tells the end of."""
-        key = next(key for key, held in self._held.items() if held.server is server)
-        self._held[key].users -= 1
-        if not self._held[key].users:
-            del self._held[key]
+    def release(self, server: Server, *, retire: bool = False) -> asyncio.Task[None] | None:
+        """Release a server. If it has no other user, stop it and return the task that does.
+
+        With `retire`, the server reports no status changes while it stops.
+        """
+        key = next(key for key, entry in self._entries.items() if entry.server is server)
+        self._entries[key].users -= 1
+        if not self._entries[key].users:
+            del self._entries[key]
+            if retire:
+                server.retire()
             return self._tasks.start(self._close(server), f"close {server.name}")
         return None
 
     async def close(self) -> None:
-        """Close all, side by side; what fails to close is told and keeps no other from being closed."""
-        for held in self._held.values():
-            self._tasks.start(self._close(held.server), f"close {held.server.name}")
-        self._held.clear()
-        await self._tasks.finish()
+        """Close all servers concurrently. A failure to close one is logged and does not affect the others."""
+        for entry in self._entries.values():
+            self._tasks.start(self._close(entry.server), f"close {entry.server.name}")
+        self._entries.clear()
+        await self._tasks.wait_all()
         await self.connector.signins.close()
 
-    def _signed(self, subject: Subject, stays: bool) -> None:
-        for held in self._held.values():
-            one = held.server.definition
-            if (one.name, one.url) == subject:
-                self._tasks.start(held.server.signed(stays), f"signed {one.name}")
+    def _on_sign_in_changed(self, target: SignInTarget, keep_connection: bool) -> None:
+        for entry in self._entries.values():
+            definition = entry.server.definition
+            if (definition.name, definition.url) == target:
+                self._tasks.start(entry.server.on_sign_in_changed(keep_connection), f"signed {definition.name}")
 
     async def _close(self, server: Server) -> None:
         try:
@@ -81,5 +96,5 @@ class Pool:
             logger.exception("%s was not closed properly", server.name)
 
 
-def _key(definition: Definition, directory: Path, session: str | None) -> Key:
+def _key(definition: Definition, directory: Path, session: str | None) -> PoolKey:
     return definition.name, definition.digest, directory, session

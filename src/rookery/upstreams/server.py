@@ -1,200 +1,437 @@
-"""One server of the pool: started on first use, listed, called, stopped when idle, tried again after a failure."""
+"""One MCP server of the pool: started on first use, listed, called, stopped when idle, retried after a failure.
+
+The helpers of a server are here too: its idle timer, liveness check, concurrency limiter, redactor and resource
+subscriptions. Errors, status and log contain none of the secret values in the server's definition.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
-from rookery.gateway.catalog import Catalog
+from rookery.gateway.provider import Catalog
 from rookery.gateway.relay import Relay
-from rookery.system.buffers import Ring
 from rookery.system.errors import RookeryError
+from rookery.system.process.child import TailBuffer
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.connecting import Opening
-from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition
-from rookery.upstreams.idleness import Idleness
-from rookery.upstreams.liveness import Liveness
-from rookery.upstreams.offer import Offer
-from rookery.upstreams.passage import NEW, Begun, Passage, passage_to
-from rookery.upstreams.turnstile import Turnstile
-from rookery.upstreams.voice import Voice
-from rookery.upstreams.waiting import NotYet, Waiting
-from rookery.upstreams.watchers import Watchers
-from rookery.wire.client import Client
-from rookery.wire.connect import Era
-from rookery.wire.lasting import Lasting, State
-from rookery.wire.provider import Call
+from rookery.upstreams.catalog import ServerCatalog
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.config.redact import build_redactor
+from rookery.upstreams.connect import ConnectionOpener, Connector
+from rookery.upstreams.errors import RequiredAction, UserActionRequired
+from rookery.upstreams.fastpath import NOT_STARTED, ServerFastPath, StartedCall, find_fast_path
+from rookery.wire.client.client import Client
+from rookery.wire.client.connect import ConnectionState, Era, ReconnectingClient
+from rookery.wire.protocol.messages import WireError
+from rookery.wire.protocol.provider import Call
 
-logger = logging.getLogger("rookery.upstreams")
+_BUSY_SECONDS = 1.0
 
-_HIDDEN = frozenset({"failed", "backoff", "needs_approval", "needs_auth", "needs_client_registration"})
+
+class IdleTimer:
+    """Calls `on_idle` when `seconds` have passed without a `touch` and `is_busy` is False; never if `seconds` is 0."""
+
+    def __init__(self, seconds: float, is_busy: Callable[[], bool], on_idle: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._busy = is_busy
+        self._idle = on_idle
+        self._last_used = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def touch(self) -> None:
+        """Record a use, and start the timer if it is not running."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        self._last_used = loop.time()
+        if self._timer is None and self._seconds:
+            self._timer = loop.call_later(self._seconds, self._check)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        remaining = self._last_used + self._seconds - loop.time()
+        if self._busy() or remaining > 0:
+            self._timer = loop.call_later(max(remaining, _BUSY_SECONDS), self._check)
+        else:
+            self._idle()
+
+
+FailCallback = Callable[[Client, RookeryError], Awaitable[None]]
+
+
+class LivenessCheck:
+    """Checks whether a server still responds after a call timed out, and fails its connection if it does not.
+
+    `is_busy` returns whether other calls are running: a server that works on them may have no time to respond.
+    """
+
+    def __init__(self, tasks: TaskSet, is_busy: Callable[[], bool], fail: FailCallback) -> None:
+        self._tasks, self._busy, self._fail = tasks, is_busy, fail
+        self._checking = False
+
+    def on_call_failed(self, error: RookeryError, client: Client | None) -> None:
+        """Start a check if `error`, the failure of a call, is a timeout and no check is running."""
+        if error.code == "timeout" and client is not None and not self._checking:
+            self._checking = True
+            self._tasks.start(self._check(client), "liveness")
+
+    async def _check(self, client: Client) -> None:
+        seconds = client.timeouts.catalog
+        method = "server/discover" if client.modern else "ping"
+        try:
+            await client.request(method, {}, seconds=seconds, timeout_name="liveness")
+        except WireError:
+            return  # an error response also shows that the server is alive
+        except RookeryError as error:
+            if error.code == "timeout" and not self._busy():
+                message = f"it is stuck: a call timed out, and it did not answer {method} within {seconds:g} s either"
+                await self._fail(client, RookeryError("upstream-failed", message))
+        finally:
+            self._checking = False
+
+
+class ConcurrencyLimiter:
+    """Admits up to `max_calls` calls at a time and queues up to `max_waiting` more.
+
+    With `exclusive`, all calls that run at the same time come from one caller.
+    """
+
+    def __init__(self, name: str, max_calls: int, max_waiting: int, *, exclusive: bool = False) -> None:
+        self.name = name
+        self.running = 0
+        self._most = max_calls
+        self._queue = max_waiting
+        self.exclusive = exclusive
+        self._running_by_caller: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def try_enter(self, caller: str) -> bool:
+        """Admit `caller` if it need not wait, and return whether it was. An admitted caller must call `leave`."""
+        if self._waiting or self.running >= self._most or (self.exclusive and not self._can_enter(caller)):
+            return False
+        self.running += 1
+        if self.exclusive:
+            self._running_by_caller[caller] += 1
+        return True
+
+    async def enter(self, caller: str) -> None:
+        """Wait until `caller` is admitted. Raise `server-busy` if the queue is full."""
+        if self.try_enter(caller):
+            return
+        if len(self._waiting) >= self._queue:
+            raise RookeryError(
+                "server-busy",
+                f'MCP server "{self.name}" works on {self.running} calls and {len(self._waiting)} are waiting',
+                "try again later, or raise `calls` or `queue` in its definition",
+            )
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((caller, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(caller)
+            elif (caller, turn) in self._waiting:  # unless `_admit` has skipped it already
+                self._waiting.remove((caller, turn))
+                self._admit()
+            raise
+
+    def leave(self, caller: str) -> None:
+        """Release the slot of `caller`, and admit waiting calls."""
+        self.running -= 1
+        if self.exclusive:
+            self._running_by_caller[caller] -= 1
+            if not self._running_by_caller[caller]:
+                del self._running_by_caller[caller]
+        if self._waiting:
+            self._admit()
+
+    def _can_enter(self, caller: str) -> bool:
+        return self.running < self._most and (
+            not self.exclusive or not self._running_by_caller or caller in self._running_by_caller
+        )
+
+    def _count_entry(self, caller: str) -> None:
+        self.running += 1
+        if self.exclusive:
+            self._running_by_caller[caller] += 1
+
+    def _admit(self) -> None:
+        """Admit waiting calls in order of arrival. A call that must wait holds up those behind it."""
+        while self._waiting and self._can_enter(self._waiting[0][0]):
+            caller, turn = self._waiting.popleft()
+            if not turn.done():
+                self._count_entry(caller)
+                turn.set_result(None)
+
+
+logger = logging.getLogger("rookery.mcp.servers")
+
+_MAX_WARNINGS = 20
+
+
+class ServerRedactor:
+    """Removes the secret values of a definition from what its server reports, on stderr or in a response."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.name = definition.name
+        self.clean = build_redactor(definition).clean
+        # The most recent problems with the server's output.
+        self.warnings: deque[str] = deque(maxlen=_MAX_WARNINGS)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(self.clean(message))
+        logger.warning("%s: %s", self.name, self.warnings[-1])
+
+    @contextmanager
+    def clean_errors(self, prefix: str = "") -> Generator[None]:
+        """Remove secrets from each error raised in the block, and put `prefix` in front of its message."""
+        try:
+            yield
+        except RookeryError as error:
+            raise self.clean_error(error, prefix) from None
+
+    def clean_error(self, error: RookeryError, prefix: str = "") -> RookeryError:
+        return RookeryError(error.code, self.clean(prefix + error.message), self.clean(error.remedy))
+
+
+class ResourceSubscriptions:
+    """The resources of one server that watchers have subscribed to."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._by_watcher: dict[int, frozenset[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_watcher)
+
+    def set(self, watcher: object, uris: frozenset[str]) -> bool:
+        """Set the URIs of `watcher`. Return False if it had none and gets none."""
+        if not uris:
+            return self._by_watcher.pop(id(watcher), None) is not None
+        self._by_watcher[id(watcher)] = uris
+        return True
+
+    async def subscribe(self, client: Client) -> None:
+        """Subscribe `client` to the URIs of all watchers; a failure becomes a warning."""
+        try:
+            await client.watch(frozenset[str]().union(*self._by_watcher.values()))
+        except (WireError, RookeryError) as error:
+            self._warn(f"changes are not heard of: {error}")
+
+
+_HIDDEN_STATUSES = frozenset({"failed", "backoff", "needs_approval", "needs_auth", "needs_client_registration"})
+
+
+def _ignore_change(server: "Server") -> None:
+    """Do nothing."""
 
 
 class Server:
-    """A member of views. `told` is called whenever its status changes."""
+    """One MCP server, a provider of views. `on_status_changed` is called whenever its status changes."""
 
-    ours = False
+    is_builtin = False
 
     def __init__(
         self,
         definition: Definition,
         directory: Path,
         connector: Connector,
-        told: Callable[["Server"], None],
+        on_status_changed: Callable[["Server"], None],
         checkout: Path | None = None,
     ) -> None:
         self.name, self.definition, self.directory = definition.name, definition, directory
-        self.status: State | Waiting = "pending"
+        self.status: ConnectionState | RequiredAction = "pending"
         self.error: str | None = None
-        self.held = False
-        self.stderr = Ring()
-        self.voice = Voice(definition)
-        self.turnstile = Turnstile(definition.name, definition.calls, definition.queue, exclusive=definition.exclusive)
-        self._opening = Opening(connector, definition, directory, checkout, self.stderr)
-        self._waits: Waiting | None = None
-        self._hidden, self._told = False, told
+        self.is_disconnected = False
+        self.stderr = TailBuffer()
+        self.redactor = ServerRedactor(definition)
+        self.limiter = ConcurrencyLimiter(
+            definition.name, definition.calls, definition.queue, exclusive=definition.exclusive
+        )
+        # The revision of the last connection, or the name of the older transport.
+        self.era: str | None = None
+        self._last_client: Client | None = None
+        self._last_problems: list[str] = []
+        self._opener = ConnectionOpener(connector, definition, directory, checkout, self.stderr)
+        self._required_action: RequiredAction | None = None
+        self._hidden, self._on_status_changed = False, on_status_changed
         self._tasks = TaskSet(f"server {definition.name}")
-        self._lasting = Lasting(self._connect, self._state_changed)
-        self._offer = Offer(self.voice.warn, self._tasks, self._lasting.fail)
-        self.changes = self._offer.changes
-        self._starting: asyncio.Task[bool] | None = None
-        self._watchers = Watchers(self.voice.warn)
-        self._idleness = Idleness(definition.idle_seconds, self._busy, self._is_idle)
-        self.touch = self._idleness.touch
-        self._liveness = Liveness(self._tasks, lambda: bool(self.turnstile.running), self._lasting.fail)
+        self._connection = ReconnectingClient(self._connect, self._state_changed)
+        self._server_catalog = ServerCatalog(self.redactor.warn, self._tasks, self._connection.fail)
+        self.changes = self._server_catalog.changes
+        self._start_task: asyncio.Task[bool] | None = None
+        self._watchers = ResourceSubscriptions(self.redactor.warn)
+        self._idle_timer = IdleTimer(definition.idle_seconds, self._is_busy, self._on_idle)
+        self.touch = self._idle_timer.touch
+        self._liveness = LivenessCheck(self._tasks, lambda: bool(self.limiter.running), self._connection.fail)
 
-    # ---- what a view sees
+    # Interface for views
 
     @property
     def catalog(self) -> Catalog | None:
-        return None if self.held or self._hidden else self._offer.catalog
+        return None if self.is_disconnected or self._hidden else self._server_catalog.catalog
 
     @property
     def client(self) -> Client | None:
-        return self._lasting.connected
+        return self._connection.connected
 
     def use(self) -> asyncio.Future[bool] | None:
+        """Start the server if necessary. Return what to wait for until its catalog is current, None if it is."""
         self.touch()
-        if self._lasting.connected is not None:
-            return self._offer.refresh()
-        if self.held or self._lasting.pausing:
+        if self._connection.connected is not None:
+            return self._server_catalog.refresh()
+        if self.is_disconnected or self._connection.is_paused:
             return None
-        if self._starting is None or self._starting.done():
-            self._starting = self._tasks.start(self._lasting.reached(), "start")
-        # What it offered when it was stopped is shown at once; should it offer something else now, that is announced.
-        return None if self.catalog is not None and self.status == "stopped" else self._starting
+        if self._start_task is None or self._start_task.done():
+            self._start_task = self._tasks.start(self._connection.can_connect(), "start")
+        # A stopped server shows its last catalog at once; if the new one differs, the views are notified.
+        return None if self.catalog is not None and self.status == "stopped" else self._start_task
 
     @property
-    def asks(self) -> bool:
+    def may_ask(self) -> bool:
+        """Whether it may ask something during a call."""
         return self.client is None or not self.client.modern
 
-    def passage(self, call: Call, params: Mapping[str, Any]) -> Passage | None:
-        return passage_to(self, self.client, call, params)
+    def fast_path(self, call: Call, params: Mapping[str, Any]) -> ServerFastPath | None:
+        """Return the fast path for calls like `call`, or None if there is none."""
+        return find_fast_path(self, self.client, call, params)
 
-    async def handle(self, call: Call, params: Mapping[str, Any], begun: Begun = NEW) -> Raw | Mapping[str, Any]:
-        client, sent = begun
-        if sent is None and not self.turnstile.enters(call.caller):
-            await self.turnstile.enter(call.caller)
+    async def handle(
+        self, call: Call, params: Mapping[str, Any], started: StartedCall = NOT_STARTED
+    ) -> Raw | Mapping[str, Any]:
+        """Relay a call to the server and return the result. `started` is a call that has been sent already."""
+        client, sent = started
+        if sent is None and not self.limiter.try_enter(call.caller):
+            await self.limiter.enter(call.caller)
         try:
-            if self.held and sent is None:  # perhaps only since this waits for its turn
+            if self.is_disconnected and sent is None:  # it may have been disconnected while this call waited
                 raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
-            client = client or self._lasting.connected or await self._lasting.client()
-            return await Relay(call, self._opening.root).call(client, params, sent)
+            client = client or self._connection.connected or await self._connection.get_client()
+            return await Relay(call, self._opener.root).call(client, params, sent)
         except RookeryError as error:
-            self._liveness.failed(error, self._lasting.connected)
+            self._liveness.on_call_failed(error, self._connection.connected)
             if client is not None and error.code == "needs-auth":
-                error = self._refused(client, error)
-            raise self.voice.cleaned(error, f'MCP server "{self.name}": ') from None
+                error = self._on_refused(client, error)
+            raise self.redactor.clean_error(error, f'MCP server "{self.name}": ') from None
         finally:
-            self.turnstile.leave(call.caller)
+            self.limiter.leave(call.caller)
             self.touch()
 
+    def diagnosis(self) -> list[str]:
+        """Return the warnings, and the problems of the current or the last connection."""
+        troubles = self._last_client.list_problems() if self._last_client is not None else self._last_problems
+        return [*self.redactor.warnings, *map(self.redactor.clean, troubles)]
+
     def failure(self) -> RookeryError:
-        """Why nothing can be had of it now."""
-        told = f'MCP server "{self.name}" failed: {self.error or self.status}'
-        return RookeryError("upstream-failed", told, f"rookery mcp get {self.name}")
+        """Return the error that says why the server cannot be used now."""
+        message = f'MCP server "{self.name}" failed: {self.error or self.status}'
+        return RookeryError("upstream-failed", message, f"rookery mcp get {self.name}")
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
-        if self._watchers.set(watcher, uris) and (client := self._lasting.connected) is not None:
-            self._tasks.start(self._watchers.tell(client), "watch")
+        """Replace the resources that `watcher` is subscribed to."""
+        if self._watchers.set(watcher, uris) and (client := self._connection.connected) is not None:
+            self._tasks.start(self._watchers.subscribe(client), "watch")
 
-    # ---- what its owner does
+    # Lifecycle
 
     async def connect(self) -> None:
-        """At once, whatever happened before; raises what is wrong."""
-        self.held = False
-        self._lasting.retry_now()
+        """Connect now, regardless of earlier failures. Raise the error if that fails."""
+        self.is_disconnected = False
+        self._connection.retry_now()
         self.touch()
-        with self.voice.errors():
-            await self._lasting.client()
+        with self.redactor.clean_errors():
+            await self._connection.get_client()
 
     async def disconnect(self) -> None:
-        """Stop it, and leave it so until it is connected again."""
-        self.held = True
-        await self._lasting.stop()
-        self._offer.show(visible=False)
+        """Stop the server, and keep it stopped until `connect` is called."""
+        self.is_disconnected = True
+        await self._connection.stop()
+        self._server_catalog.publish(visible=False)
+
+    def retire(self) -> None:
+        """Stop reporting status changes, because the server was replaced or removed."""
+        self._on_status_changed = _ignore_change
 
     async def close(self) -> None:
-        self._idleness.close()
+        self._idle_timer.close()
         await self._tasks.close()
-        await self._lasting.close()
+        await self._connection.close()
 
-    async def signed(self, stays: bool) -> None:
-        """Its sign-in is another one now, or none, or more is known of it; whether a connection that it has `stays`."""
-        if self._lasting.connected is not None and not stays:
-            await self._lasting.stop()
-        elif self.held or self._lasting.connected is not None or self._waits is None:
-            return  # the next request has it
-        self._lasting.retry_now()
-        await self._lasting.reached()
+    async def on_sign_in_changed(self, keep_connection: bool) -> None:
+        """Reconnect, if necessary, after the sign-in changed.
 
-    # ---- connecting
+        With `keep_connection`, an existing connection is kept.
+        """
+        if self._connection.connected is not None and not keep_connection:
+            await self._connection.stop()
+        elif self.is_disconnected or self._connection.connected is not None or self._required_action is None:
+            return  # the next request uses the new sign-in
+        self._connection.retry_now()
+        await self._connection.can_connect()
+
+    # Connecting
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
-        self._waits = None
+        self._required_action = None
         try:
-            client, era = await self._opening.open(known, self._offer.heard)
-        except NotYet as error:
-            self._waits = error.status
+            client, era = await self._opener.open(known, self._server_catalog.on_notification)
+        except UserActionRequired as error:
+            self._required_action = error.status
             raise
-        self._tasks.start(self._opening.hear_logs(client), "logs")
+        self._tasks.start(self._opener.enable_logs(client), "logs")
         try:
-            await self._offer.list_all(client)
-            await self._watchers.tell(client)
+            await self._server_catalog.list_all(client)
+            await self._watchers.subscribe(client)
         except BaseException:
             await client.close()
             raise
         return client, era
 
-    def _refused(self, client: Client, error: RookeryError) -> NotYet:
-        found = self._opening.refused(error)
-        if found.whole:
-            self._waits = found.status
-            self._tasks.start(self._lasting.fail(client, found), "refused")
-        return found
+    def _on_refused(self, client: Client, error: RookeryError) -> UserActionRequired:
+        refusal = self._opener.sign_in_error(error)
+        if refusal.blocks_server:
+            self._required_action = refusal.status
+            self._tasks.start(self._connection.fail(client, refusal), "refused")
+        return refusal
 
-    def _state_changed(self, state: State, error: str | None) -> None:
-        # One failure is a failure; who fails again and again is left alone for a while.
-        self.status = "failed" if state == "backoff" and self._lasting.failures < 2 else state
-        if self._waits is not None and self.status in _HIDDEN:
-            self.status = self._waits
-        self.error = self.voice.clean(error) if error is not None else None
-        if state != "pending":  # while it is tried again, it is what came of it before
-            self._hidden = self.status in _HIDDEN
-            self._offer.show(visible=self.catalog is not None)
-        self._offer.stand(self._lasting.connected)
-        if state == "connected":
-            self.touch()  # it may have taken longer to start than it may be idle
-        self._told(self)
+    def _state_changed(self, state: ConnectionState, error: str | None) -> None:
+        # The first failure is shown as "failed", repeated ones as "backoff".
+        self.status = "failed" if state == "backoff" and self._connection.failures < 2 else state
+        if self._required_action is not None and self.status in _HIDDEN_STATUSES:
+            self.status = self._required_action
+        self.error = self.redactor.clean(error) if error is not None else None
+        if state != "pending":  # during a retry the visibility of the last attempt remains
+            self._hidden = self.status in _HIDDEN_STATUSES
+            self._server_catalog.publish(visible=self.catalog is not None)
+        self._server_catalog.set_client(self._connection.connected)
+        if (client := self._connection.connected) is not None:
+            self.touch()  # starting may have taken longer than the idle limit
+            self._last_client = client
+            self.era = "HTTP+SSE" if self._connection.era == "sse" else client.revision
+        elif self._last_client is not None:
+            self._last_client, self._last_problems = None, self._last_client.list_problems()
+        self._on_status_changed(self)
 
-    def _busy(self) -> bool:
-        return bool(self.turnstile.running or self._watchers)
+    def _is_busy(self) -> bool:
+        return bool(self.limiter.running or self._watchers)
 
-    def _is_idle(self) -> None:
-        if self._lasting.connected is not None:
+    def _on_idle(self) -> None:
+        if self._connection.connected is not None:
             logger.info("%s was idle for %g s and is stopped", self.name, self.definition.idle_seconds)
-            self._tasks.start(self._lasting.stop(), "stop")
+            self._tasks.start(self._connection.stop(), "stop")

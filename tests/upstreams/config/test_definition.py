@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from rookery.upstreams.definition import Definition
-from rookery.upstreams.dialects import define_entry
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.config.dialects import define_server
 
 
 def define(**entry: Any) -> Definition:
-    return define_entry("it", {"command": "run", "args": ["--deny", "A", "--allow", "B"]} | entry, "test")
+    return define_server("it", {"command": "run", "args": ["--deny", "A", "--allow", "B"]} | entry, "test")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_c10_whatever_decides_what_runs_changes_both_hashes(change: dict[str, An
 
 @pytest.mark.parametrize("change", [{"url": "http://b"}, {"headers": {"A": "b"}}, {"oauth": False}, {"type": "sse"}])
 def test_c10_so_it_does_for_a_remote_server(change: dict[str, Any]) -> None:
-    plain, changed = (define_entry("it", {"url": "http://a"} | one, "test") for one in ({}, change))
+    plain, changed = (define_server("it", {"url": "http://a"} | one, "test") for one in ({}, change))
     assert plain.digest != changed.digest
     assert plain.written_digest != changed.written_digest
 
@@ -56,13 +56,13 @@ def test_what_only_filters_needs_no_new_process_but_a_new_look() -> None:
 
 
 def test_servers_with_different_names_share_nothing() -> None:
-    one, other = (define_entry(name, {"command": "run"}, "test") for name in ("a", "b"))
+    one, other = (define_server(name, {"command": "run"}, "test") for name in ("a", "b"))
     assert one.digest != other.digest
 
 
 def test_c18_neither_repr_nor_str_shows_what_may_be_a_secret() -> None:
     local = define(env={"KEY": "hush"}, args=["--key=hush"])
-    remote = define_entry("it", {"url": "http://a/?k=hush", "headers": {"A": "hush"}}, "test")
+    remote = define_server("it", {"url": "http://a/?k=hush", "headers": {"A": "hush"}}, "test")
     for shown in (repr(local), str(local), repr(remote), f"{remote}", repr([local, remote])):
         assert "hush" not in shown
         assert "it" in shown

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.definition import Definition, Dialect, Problem
-from rookery.upstreams.dialects import Parsed, define_entry, parse_file
-from rookery.upstreams.jsonc import JsoncError
-from rookery.upstreams.substitute import Substitution
-from rookery.wire.client import Timeouts
+from rookery.upstreams.config.definition import ConfigProblem, Definition, Dialect
+from rookery.upstreams.config.dialects import ParsedFile, define_server, parse_file
+from rookery.upstreams.config.jsonc import JsoncError
+from rookery.upstreams.config.placeholders import Substitution
+from rookery.wire.client.client import Timeouts
 from tests.support.requirements import requirement
 
 CONTAINER: dict[Dialect, str] = {
@@ -22,11 +22,11 @@ CONTAINER: dict[Dialect, str] = {
 }
 
 
-def parsed(text: str, dialect: Dialect) -> Parsed:
+def parsed(text: str, dialect: Dialect) -> ParsedFile:
     return parse_file(text, "file", dialect, "user", Substitution(dialect, {}, str, show_files=True))
 
 
-def all_of(entries: Any, dialect: Dialect = "opencode") -> Parsed:
+def all_of(entries: Any, dialect: Dialect = "opencode") -> ParsedFile:
     return parsed(json.dumps({CONTAINER[dialect]: entries}, indent=1), dialect)
 
 
@@ -37,7 +37,7 @@ def one(entry: Any, dialect: Dialect = "opencode") -> Definition:
     return found.definitions["it"]
 
 
-def refused(entry: Any, dialect: Dialect = "opencode") -> Problem:
+def refused(entry: Any, dialect: Dialect = "opencode") -> ConfigProblem:
     """What is told about an entry that is left out, while the one beside it works."""
     found = all_of({"other": {"command": ["x"]}, "it": entry}, dialect)
     assert list(found.definitions) == ["other"]
@@ -174,7 +174,7 @@ def test_enabled_and_disabled_are_both_understood_and_must_agree(dialect: Dialec
 @requirement("hub.config.enabled")
 def test_an_entry_that_only_turns_off_is_kept_for_whoever_defines_the_server() -> None:
     found = all_of({"a": {"enabled": False}, "b": {"disabled": True}, "c": {"type": "local", "enabled": False}})
-    assert (list(found.off), found.definitions, found.problems) == (["a", "b", "c"], {}, [])
+    assert (list(found.switched_off), found.definitions, found.problems) == (["a", "b", "c"], {}, [])
     assert "neither a command nor a url" in refused({"enabled": True}).message
 
 
@@ -304,8 +304,8 @@ def test_a_file_that_is_broken_as_a_whole_says_where(text: str, line: int) -> No
 
 
 def test_a_file_without_servers_has_none_and_one_with_the_wrong_word_for_them_says_so() -> None:
-    assert all_of({}) == Parsed()
-    assert parsed('{"theme": "dark"}', "opencode") == Parsed()
+    assert all_of({}) == ParsedFile()
+    assert parsed('{"theme": "dark"}', "opencode") == ParsedFile()
     found = parsed('{"mcpServers": {"a": {"command": "x"}}}', "rookery")
     assert [(one.message, one.remedy) for one in found.problems] == [
         ('"mcpServers" is not read in this file', 'call it "servers"')
@@ -340,12 +340,12 @@ def test_a_file_that_asks_for_endless_work_does_not_get_it(entries: Any) -> None
 
 def test_a_server_defined_while_running_takes_text_as_it_stands() -> None:
     entry = {"type": "remote", "url": "http://a/{env:HOME}", "headers": {"A": "${HOME}{file:/etc/passwd}"}}
-    found = define_entry("it", entry, "POST /api/mcp")
+    found = define_server("it", entry, "POST /api/mcp")
     assert (found.url, found.headers) == (entry["url"], entry["headers"])
     assert (str(found.source), found.source.place) == ("POST /api/mcp", "user")
     for wrong in ({}, {"enabled": False}, {"command": 5}, {"command": object()}):
         with pytest.raises(RookeryError) as caught:
-            define_entry("it", wrong, "POST /api/mcp")
+            define_server("it", wrong, "POST /api/mcp")
         assert caught.value.code == "invalid-input"
     with pytest.raises(RookeryError, match="the name"):
-        define_entry("a/b", {"command": "x"}, "POST /api/mcp")
+        define_server("a/b", {"command": "x"}, "POST /api/mcp")

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.definition import Dialect
-from rookery.upstreams.edit import add_entry, entry_for, remove_entry, with_entry, without_entry
-from rookery.upstreams.jsonc import JsoncError, Object, parse, plain
-from rookery.upstreams.reading import File
-from rookery.upstreams.sources import find
+from rookery.upstreams.config.definition import Dialect
+from rookery.upstreams.config.edit import (
+    add_entry,
+    add_entry_to_text,
+    format_entry,
+    remove_entry,
+    remove_entry_from_text,
+)
+from rookery.upstreams.config.jsonc import JsoncError, Object, parse_jsonc, to_python
+from rookery.upstreams.config.sources import ConfigFile, load_config
 from tests.support.jsonc import GAPS, dressed
 
 ENTRY = {"command": "npx", "args": ["-y", "it"], "env": {"A": "b"}}
@@ -38,7 +43,9 @@ COMMENTED = """\
 
 
 def test_a_server_is_added_after_the_others_as_they_are_written() -> None:
-    assert with_entry(COMMENTED, "opencode", "c", {"command": ["z"], "environment": {"A": "b"}}) == COMMENTED.replace(
+    assert add_entry_to_text(
+        COMMENTED, "opencode", "c", {"command": ["z"], "environment": {"A": "b"}}
+    ) == COMMENTED.replace(
         "        } // about b\n",
         '        }, // about b\n        "c": {\n            "command": ["z"],\n'
         '            "environment": {\n                "A": "b"\n            }\n        }\n',
@@ -46,19 +53,19 @@ def test_a_server_is_added_after_the_others_as_they_are_written() -> None:
 
 
 def test_a_server_is_taken_out_and_the_comments_around_it_stay() -> None:
-    assert without_entry(COMMENTED, "opencode", "a") == COMMENTED.replace(
+    assert remove_entry_from_text(COMMENTED, "opencode", "a") == COMMENTED.replace(
         '"a": { "command": ["x"] }, // about a', "// about a"
     )
     last = '        "b": {\n            "command": ["y"] // inside b\n        } // about b\n'
-    assert without_entry(COMMENTED, "opencode", "b") == COMMENTED.replace(last, "        // about b\n").replace(
-        '"a": { "command": ["x"] },', '"a": { "command": ["x"] }'
-    )
+    assert remove_entry_from_text(COMMENTED, "opencode", "b") == COMMENTED.replace(
+        last, "        // about b\n"
+    ).replace('"a": { "command": ["x"] },', '"a": { "command": ["x"] }')
 
 
 def test_a_server_is_replaced_where_it_stands() -> None:
-    text = with_entry(COMMENTED, "opencode", "a", {"command": ["new"]}, replace=True)
+    text = add_entry_to_text(COMMENTED, "opencode", "a", {"command": ["new"]}, replace=True)
     assert text == COMMENTED.replace('{ "command": ["x"] }', '{"command": ["new"]}')
-    text = with_entry(COMMENTED, "opencode", "b", {"command": ["new"]}, replace=True)
+    text = add_entry_to_text(COMMENTED, "opencode", "b", {"command": ["new"]}, replace=True)
     old = '{\n            "command": ["y"] // inside b\n        }'
     assert text == COMMENTED.replace(old, '{\n            "command": ["new"]\n        }')
 
@@ -85,23 +92,23 @@ def test_a_server_is_replaced_where_it_stands() -> None:
     ids=["empty", "braces", "bom", "no-server", "one-line", "trailing", "tabs", "crlf", "comment"],
 )
 def test_a_server_is_added_to_any_kind_of_file(text: str, added: str) -> None:
-    assert with_entry(text, "rookery", "n", {"url": "u"}) == added
+    assert add_entry_to_text(text, "rookery", "n", {"url": "u"}) == added
 
 
 def test_in_a_file_of_the_second_opencode_servers_stand_deeper() -> None:
     text = '{"mcp": {"timeout": 5000, "servers": {"a": {"command": ["x"]}}}}'
-    added = with_entry(text, "opencode", "b", {"command": ["y"]})
+    added = add_entry_to_text(text, "opencode", "b", {"command": ["y"]})
     assert json.loads(added)["mcp"]["servers"] == {"a": {"command": ["x"]}, "b": {"command": ["y"]}}
-    assert json.loads(without_entry(added, "opencode", "b")) == json.loads(text)
+    assert json.loads(remove_entry_from_text(added, "opencode", "b")) == json.loads(text)
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])
 def test_strict_json_stays_strict(name: str) -> None:
     text = json.dumps({"mcpServers": {"a": {}, "b": {}, "c": {}}}, indent=2)
-    shorter = without_entry(text, "claude", name)
+    shorter = remove_entry_from_text(text, "claude", name)
     assert json.loads(shorter)["mcpServers"] == {key: {} for key in "abc" if key != name}
     assert shorter == json.dumps(json.loads(shorter), indent=2)
-    assert json.loads(with_entry(shorter, "claude", name, {}))["mcpServers"].keys() == set("abc")
+    assert json.loads(add_entry_to_text(shorter, "claude", name, {}))["mcpServers"].keys() == set("abc")
 
 
 def comments(text: str) -> list[str]:
@@ -110,7 +117,7 @@ def comments(text: str) -> list[str]:
 
 def outside(text: str, container: str, name: str) -> str:
     """The text without a server, which may have comments of its own."""
-    root = parse(text)
+    root = parse_jsonc(text)
     assert isinstance(root, Object)
     servers = root.get(container)
     assert servers is not None
@@ -144,44 +151,44 @@ def test_after_an_edit_the_file_says_what_it_said_and_the_change(
     own = {CONTAINER[dialect]: servers}
     whole = own | rest if first else rest | own
     text = gap() + dressed(whole, gap) + gap()
-    added = with_entry(text, dialect, name, ENTRY, replace=True)
-    assert plain(parse(added)) == whole | {CONTAINER[dialect]: servers | {name: ENTRY}}
+    added = add_entry_to_text(text, dialect, name, ENTRY, replace=True)
+    assert to_python(parse_jsonc(added)) == whole | {CONTAINER[dialect]: servers | {name: ENTRY}}
     if name not in servers:
         assert comments(added) == comments(text)
-    removed = without_entry(added, dialect, name)
+    removed = remove_entry_from_text(added, dialect, name)
     others = {key: value for key, value in servers.items() if key != name}
-    assert plain(parse(removed)) == whole | {CONTAINER[dialect]: others}
+    assert to_python(parse_jsonc(removed)) == whole | {CONTAINER[dialect]: others}
     assert comments(removed) == comments(outside(added, CONTAINER[dialect], name))
 
 
 @given(st.lists(st.sampled_from("abcdef"), unique=True, min_size=1), st.sampled_from([None, 2, "\t"]), st.data())
 def test_adding_and_removing_gives_the_same_file_again(names: list[str], indent: Any, data: st.DataObject) -> None:
     text = json.dumps({"servers": {name: {"command": "x"} for name in names}, "more": 1}, indent=indent)
-    assert without_entry(with_entry(text, "rookery", "new", ENTRY), "rookery", "new") == text
+    assert remove_entry_from_text(add_entry_to_text(text, "rookery", "new", ENTRY), "rookery", "new") == text
     gone = data.draw(st.sampled_from(names))
-    left = json.loads(without_entry(text, "rookery", gone))
+    left = json.loads(remove_entry_from_text(text, "rookery", gone))
     assert list(left["servers"]) == [name for name in names if name != gone]
 
 
 def test_a_server_that_stands_twice_is_taken_out_twice() -> None:
-    assert without_entry('{"servers": {"a": 1, "b": 2, "a": 3}}', "rookery", "a") == '{"servers": {"b": 2}}'
+    assert remove_entry_from_text('{"servers": {"a": 1, "b": 2, "a": 3}}', "rookery", "a") == '{"servers": {"b": 2}}'
 
 
 def test_what_cannot_be_done_is_told() -> None:
     with pytest.raises(RookeryError, match='"a" is there already, in line 6'):
-        with_entry(COMMENTED, "opencode", "a", ENTRY)
+        add_entry_to_text(COMMENTED, "opencode", "a", ENTRY)
     with pytest.raises(RookeryError, match='no server "z"'):
-        without_entry(COMMENTED, "opencode", "z")
+        remove_entry_from_text(COMMENTED, "opencode", "z")
     with pytest.raises(RookeryError, match="the name 'a/b'"):
-        with_entry("", "opencode", "a/b", ENTRY)
+        add_entry_to_text("", "opencode", "a/b", ENTRY)
     for broken in ("[]", "{", '{"mcp": 5}', "// only this"):
         with pytest.raises(JsoncError):
-            with_entry(broken, "opencode", "a", ENTRY)
+            add_entry_to_text(broken, "opencode", "a", ENTRY)
 
 
 def test_a_file_and_its_folder_are_made_and_what_others_may_read_is_not_what_is_the_users_own(tmp_path: Path) -> None:
-    project = File(tmp_path / ".rookery" / "mcp.json", "rookery", tmp_path)
-    own = File(tmp_path / "home" / "mcp.json", "rookery")
+    project = ConfigFile(tmp_path / ".rookery" / "mcp.json", "rookery", tmp_path)
+    own = ConfigFile(tmp_path / "home" / "mcp.json", "rookery")
     for file, mode in ((project, 0o644), (own, 0o600)):
         add_entry(file, "a", ENTRY)
         assert json.loads(file.path.read_text()) == {"servers": {"a": ENTRY}}
@@ -195,7 +202,7 @@ def test_a_file_and_its_folder_are_made_and_what_others_may_read_is_not_what_is_
 
 
 def test_a_file_that_does_not_parse_is_not_touched(tmp_path: Path) -> None:
-    file = File(tmp_path / ".mcp.json", "claude", tmp_path)
+    file = ConfigFile(tmp_path / ".mcp.json", "claude", tmp_path)
     file.path.write_text('{"mcpServers": {\n"a": oops}}')
     before = file.path.stat()
     for edit in (lambda: add_entry(file, "b", ENTRY), lambda: remove_entry(file, "a")):
@@ -214,7 +221,7 @@ def test_c24_nothing_is_written_through_a_link_of_a_repository(tmp_path: Path) -
     (tmp_path / "app" / ".rookery").symlink_to("../away")
     for name in (".mcp.json", ".rookery/mcp.json"):
         with pytest.raises(RookeryError, match="symbolic link"):
-            add_entry(File(tmp_path / "app" / name, "claude", tmp_path / "app"), "a", ENTRY)
+            add_entry(ConfigFile(tmp_path / "app" / name, "claude", tmp_path / "app"), "a", ENTRY)
     assert (tmp_path / "victim").read_text() == "{}"
     assert list((tmp_path / "away").iterdir()) == []
 
@@ -222,17 +229,17 @@ def test_c24_nothing_is_written_through_a_link_of_a_repository(tmp_path: Path) -
 def test_a_link_of_the_users_stays_and_its_target_is_changed(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("{}")
     (tmp_path / "link").symlink_to("real")
-    add_entry(File(tmp_path / "link", "rookery"), "a", ENTRY)
+    add_entry(ConfigFile(tmp_path / "link", "rookery"), "a", ENTRY)
     assert (tmp_path / "link").is_symlink()
     assert "servers" in (tmp_path / "real").read_text()
 
 
 def test_text_that_is_no_text_and_places_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     with pytest.raises(RookeryError, match="not valid UTF-8"):
-        add_entry(File(tmp_path / "a", "rookery"), "a", {"command": "\udcff"})
+        add_entry(ConfigFile(tmp_path / "a", "rookery"), "a", {"command": "\udcff"})
     (tmp_path / "file").write_text("")
     with pytest.raises(RookeryError, match="cannot be written"):
-        add_entry(File(tmp_path / "file" / "mcp.json", "rookery"), "a", ENTRY)
+        add_entry(ConfigFile(tmp_path / "file" / "mcp.json", "rookery"), "a", ENTRY)
 
 
 @pytest.mark.parametrize(
@@ -245,18 +252,18 @@ def test_text_that_is_no_text_and_places_that_cannot_be_written_are_told(tmp_pat
     ],
 )
 def test_what_is_written_is_what_is_read(tmp_path: Path, name: str, dialect: Dialect) -> None:
-    file = File(tmp_path / name, dialect, tmp_path)
-    local = entry_for(dialect, command=["npx", "-y", "it"], environment={"A": "b"}, cwd="sub")
-    remote = entry_for(dialect, url="https://a/mcp", headers={"A": "b"})
-    old = entry_for(dialect, url="https://a/sse", transport="sse")
+    file = ConfigFile(tmp_path / name, dialect, tmp_path)
+    local = format_entry(dialect, command=["npx", "-y", "it"], environment={"A": "b"}, cwd="sub")
+    remote = format_entry(dialect, url="https://a/mcp", headers={"A": "b"})
+    old = format_entry(dialect, url="https://a/sse", transport="sse")
     for server, entry in (
         ("local", local),
         ("remote", remote),
         ("old", old),
-        ("bare", entry_for(dialect, command=["x"])),
+        ("bare", format_entry(dialect, command=["x"])),
     ):
         add_entry(file, server, entry)
-    found = find(tmp_path, {})
+    found = load_config(tmp_path, {})
     assert found.problems == []
     by_name = {one.name: one for one in found.servers}
     assert by_name["local"].command == ("npx", "-y", "it")

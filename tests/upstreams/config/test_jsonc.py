@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rookery.upstreams.jsonc import Array, JsoncError, Node, Object, line_of, parse, plain
+from rookery.upstreams.config.jsonc import Array, JsoncError, Node, Object, find_line, parse_jsonc, to_python
 from tests.support.jsonc import GAPS, VALUES, dressed
+from tests.support.requirements import requirement
 
 
 @given(VALUES, st.sampled_from([None, 2, "\t"]), st.booleans())
 def test_json_gives_what_the_standard_library_reads_in_it(value: Any, indent: int | str | None, ascii_: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_)
-    assert plain(parse(text)) == json.loads(text)
+    assert to_python(parse_jsonc(text)) == json.loads(text)
 
 
+@requirement("hub.config.substitute")
 @given(VALUES, st.data())
 @settings(max_examples=200)
 def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataObject) -> None:
@@ -24,8 +26,8 @@ def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataOb
         return data.draw(GAPS)
 
     text = gap() + dressed(value, gap) + gap()
-    assert plain(parse(text)) == value
-    assert plain(parse("\ufeff" + text)) == value
+    assert to_python(parse_jsonc(text)) == value
+    assert to_python(parse_jsonc("\ufeff" + text)) == value
 
 
 @given(st.text('{}[],:"\\/* \n1-ea', max_size=30))
@@ -36,7 +38,7 @@ def test_whatever_the_standard_library_takes_is_taken_and_the_rest_is_refused_wi
     except ValueError:
         wanted = None
     try:
-        assert plain(parse(text)) == wanted or wanted is None
+        assert to_python(parse_jsonc(text)) == wanted or wanted is None
     except JsoncError as error:
         assert wanted is None
         assert 1 <= error.line <= text.count("\n") + 1
@@ -45,34 +47,34 @@ def test_whatever_the_standard_library_takes_is_taken_and_the_rest_is_refused_wi
 def places(node: Node) -> list[tuple[int, int, Any]]:
     inner = [m.value for m in node.members] if isinstance(node, Object) else []
     inner = list(node.items) if isinstance(node, Array) else inner
-    return [(node.start, node.end, plain(node)), *(one for child in inner for one in places(child))]
+    return [(node.start, node.end, to_python(node)), *(one for child in inner for one in places(child))]
 
 
 @given(VALUES)
 def test_every_value_stands_where_it_says(value: Any) -> None:
     text = json.dumps(value, indent=1)
-    for start, end, found in places(parse(text)):
+    for start, end, found in places(parse_jsonc(text)):
         assert json.loads(text[start:end]) == found
 
 
 def test_a_name_and_its_comma_stand_where_they_say() -> None:
     text = '{\n  "a": 1, // one\n  "b": 2\n}'
-    root = parse(text)
+    root = parse_jsonc(text)
     assert isinstance(root, Object)
     first, second = root.members
-    assert (line_of(text, first.start), line_of(text, second.start)) == (2, 3)
+    assert (find_line(text, first.start), find_line(text, second.start)) == (2, 3)
     assert first.comma is not None
     assert text[first.comma] == ","
     assert second.comma is None
 
 
 def test_of_members_with_one_name_the_last_counts_and_the_others_are_told() -> None:
-    root = parse('{"a": 1, "b": 2, "a": 3}')
+    root = parse_jsonc('{"a": 1, "b": 2, "a": 3}')
     assert isinstance(root, Object)
-    assert plain(root) == {"a": 3, "b": 2}
+    assert to_python(root) == {"a": 3, "b": 2}
     last = root.get("a")
     assert last is not None
-    assert plain(last.value) == 3
+    assert to_python(last.value) == 3
     assert [(member.name, member.start) for member in root.repeated()] == [("a", 1)]
 
 
@@ -102,5 +104,5 @@ def test_of_members_with_one_name_the_last_counts_and_the_others_are_told() -> N
 )
 def test_a_fault_is_told_with_its_line(text: str, line: int, told: str) -> None:
     with pytest.raises(JsoncError, match=re.escape(told)) as caught:
-        parse(text)
+        parse_jsonc(text)
     assert caught.value.line == line

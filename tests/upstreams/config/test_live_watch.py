@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.configuration import Configuration
-from rookery.upstreams.watch import watch
+from rookery.upstreams.config.live import LiveConfig, watch_config
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -26,13 +25,13 @@ class Watched:
     """A configuration under watch, and the waiting until it says what is expected."""
 
     def __init__(self) -> None:
-        self.configuration = Configuration({})
+        self.configuration = LiveConfig({})
         self.named: list[Path | None] = []
         self.tasks = TaskSet("test")
         self._changed = asyncio.Event()
 
     def start(self) -> None:
-        self.tasks.start(watch(self.configuration, self._told, quiet=0.02), "watch")
+        self.tasks.start(watch_config(self.configuration, self._told, quiet=0.02), "watch")
 
     def _told(self, directory: Path | None) -> None:
         self.named.append(directory)
@@ -41,7 +40,7 @@ class Watched:
     async def until(self, directory: Path | None, **commands: str) -> Path | None:
         """Wait until these are the servers of a directory; the directory that was named last."""
         async with asyncio.timeout(10):
-            while {one.name: one.command[-1] for one in self.configuration.found(directory).servers} != commands:
+            while {one.name: one.command[-1] for one in self.configuration.get(directory).servers} != commands:
                 self._changed.clear()
                 await self._changed.wait()
         return self.named.pop()
@@ -66,7 +65,7 @@ def servers(**commands: str) -> str:
 
 @requirement("hub.config.invalid")
 async def test_a_file_that_comes_changes_breaks_is_replaced_and_goes(watched: Watched, app: Path) -> None:
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     watched.start()
     file = app / ".rookery" / "mcp.json"
     file.parent.mkdir()
@@ -76,11 +75,11 @@ async def test_a_file_that_comes_changes_breaks_is_replaced_and_goes(watched: Wa
     assert await watched.until(app, a="2", b="1") == app
     file.write_text("{")
     async with asyncio.timeout(10):
-        while not watched.configuration.found(app).problems:
+        while not watched.configuration.get(app).problems:
             watched._changed.clear()
             await watched._changed.wait()
     watched.named.clear()
-    assert len(watched.configuration.found(app).servers) == 2
+    assert len(watched.configuration.get(app).servers) == 2
     (app / "new").write_text(servers(a="3"))
     (app / "new").rename(file)
     assert await watched.until(app, a="3") == app
@@ -93,7 +92,7 @@ async def test_a_file_that_comes_changes_breaks_is_replaced_and_goes(watched: Wa
 
 
 async def test_the_users_files_are_watched_before_any_of_their_folders_is_there(watched: Watched, app: Path) -> None:
-    watched.configuration.found(None)
+    watched.configuration.get(None)
     watched.start()
     file = Path.home() / ".config" / "rookery" / "mcp.json"
     file.parent.mkdir(parents=True)
@@ -107,7 +106,7 @@ async def test_a_link_of_the_users_is_watched_where_it_leads_to(watched: Watched
     real.write_text(servers(a="1"))
     (Path.home() / ".config" / "rookery").mkdir(parents=True)
     (Path.home() / ".config" / "rookery" / "mcp.json").symlink_to(real)
-    watched.configuration.found(None)
+    watched.configuration.get(None)
     watched.start()
     await asyncio.sleep(0)
     real.write_text(servers(a="2"))
@@ -117,7 +116,7 @@ async def test_a_link_of_the_users_is_watched_where_it_leads_to(watched: Watched
 async def test_a_file_that_another_one_names_is_watched_too(watched: Watched, app: Path) -> None:
     (app / "key").write_text("1")
     (app / "opencode.json").write_text('{"mcp": {"a": {"command": ["x", "{file:key}"]}}}')
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     watched.start()
     (app / "key").write_text("2")
     assert await watched.until(app, a="2") == app
@@ -126,7 +125,7 @@ async def test_a_file_that_another_one_names_is_watched_too(watched: Watched, ap
 async def test_a_directory_that_comes_into_use_later_is_watched(watched: Watched, app: Path) -> None:
     watched.start()
     await asyncio.sleep(0)
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     (app / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "1"}}}')
     assert await watched.until(app, a="1") == app
     (app / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "2"}}}')
@@ -134,14 +133,14 @@ async def test_a_directory_that_comes_into_use_later_is_watched(watched: Watched
 
 
 async def test_a_change_between_reading_and_watching_is_not_missed(watched: Watched, app: Path) -> None:
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     (app / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "1"}}}')
     watched.start()
     assert await watched.until(app, a="1") == app
 
 
 async def test_many_changes_at_once_are_told_once(watched: Watched, app: Path) -> None:
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     watched.start()
     await asyncio.sleep(0)
     for number in range(100):
@@ -153,7 +152,7 @@ async def test_many_changes_at_once_are_told_once(watched: Watched, app: Path) -
 async def test_nothing_stays_behind_when_the_watching_ends(app: Path) -> None:
     before = len(list(Path("/dev/fd").iterdir())), threading.active_count()
     watched = Watched()
-    watched.configuration.found(app)
+    watched.configuration.get(app)
     watched.start()
     (app / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "1"}}}')
     assert await watched.until(app, a="1") == app

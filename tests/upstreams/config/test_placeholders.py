@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rookery.upstreams.definition import Dialect
-from rookery.upstreams.jsonc import parse
-from rookery.upstreams.substitute import Substitution, Unfit
+from rookery.upstreams.config.definition import Dialect
+from rookery.upstreams.config.jsonc import parse_jsonc
+from rookery.upstreams.config.placeholders import EntryError, Substitution
 from tests.support.requirements import requirement
 
 VARIABLES = {"A": "one", "EMPTY": "", "NESTED": "{env:A}${A}{file:f}", "A.B": "dotted"}
@@ -25,7 +25,7 @@ def substituted(
         return FILES[name] if name in FILES else no_file(name)
 
     substitution = Substitution(dialect, variables, read, show_files)
-    full, written = substitution.values(parse(text))
+    full, written = substitution.values(parse_jsonc(text))
     return full, written, substitution.missing
 
 
@@ -88,7 +88,7 @@ def test_a_missing_variable_is_empty_and_told_in_opencodes_way() -> None:
     ],
 )
 def test_what_cannot_be_replaced_is_told_with_its_place(text: str, told: str) -> None:
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(EntryError) as caught:
         substituted(text, variables={"BROKEN": "\udcff"})
     assert caught.value.message == told
     assert caught.value.at == 6
@@ -99,5 +99,5 @@ def test_what_a_user_keeps_in_files_is_not_shown() -> None:
 
 
 def test_a_few_characters_cannot_stand_for_a_flood() -> None:
-    with pytest.raises(Unfit, match="longer than 1000000 characters"):
+    with pytest.raises(EntryError, match="longer than 1000000 characters"):
         substituted('"' + "{env:BIG}" * 100 + '"', variables={"BIG": "x" * 100_000})

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from rookery.upstreams.dialects import define_entry
-from rookery.upstreams.showing import redactor_for, shown
+from rookery.upstreams.config.dialects import define_server
+from rookery.upstreams.config.redact import build_redactor, redact_definition
 
 
 def written(**entry: Any) -> Any:
-    return shown(define_entry("x", entry, "here"))["written"]
+    return redact_definition(define_server("x", entry, "here"))["written"]
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_a_value_is_shown_only_if_it_says_no_more_than_where_the_secret_is(value
 
 
 def test_what_a_server_was_given_is_struck_out_of_what_it_says_also_without_its_first_word() -> None:
-    made = redactor_for(define_entry("x", {"url": "http://h/", "headers": {"A": "Bearer 0123456789abcdef"}}, "here"))
+    made = build_redactor(define_server("x", {"url": "http://h/", "headers": {"A": "Bearer 0123456789abcdef"}}, "here"))
     assert made.clean("got 0123456789abcdef, thanks") == "got [secret], thanks"

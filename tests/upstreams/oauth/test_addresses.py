@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.signin.addresses import AddressRefused, Resolve, Rules, kind_of, resolve
+from rookery.upstreams.oauth.addresses import AddressRefused, AddressRules, Resolver, classify_address, resolve
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
@@ -38,7 +38,7 @@ KINDS = {
 }
 
 
-def names(**known: str) -> Resolve:
+def names(**known: str) -> Resolver:
     """A resolver that knows some hosts, and numbers as the system does."""
 
     async def found(host: str, port: int) -> list[str]:
@@ -50,7 +50,7 @@ def names(**known: str) -> Resolve:
 
 @pytest.mark.parametrize(("address", "kind"), KINDS.items())
 def test_s3_what_an_address_is_counts_in_whatever_form_it_is_written(address: str, kind: str) -> None:
-    assert kind_of(address) == kind
+    assert classify_address(address) == kind
 
 
 PUBLIC = names(mcp_example="93.184.216.34", inside_example="10.0.0.9", both_example="93.184.216.34 127.0.0.1")
@@ -75,7 +75,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("url", FORBIDDEN)
 async def test_s3_c16_a_public_server_leads_to_nothing_that_is_not_public(url: str) -> None:
-    rules = await Rules.of("https://mcp.example/mcp", PUBLIC)
+    rules = await AddressRules.for_server("https://mcp.example/mcp", PUBLIC)
     with pytest.raises(AddressRefused, match="leads to"):
         await rules.addresses(url)
 
@@ -89,18 +89,18 @@ NONE = [
 
 @pytest.mark.parametrize("url", NONE)
 async def test_s7_c16_only_plain_addresses_of_the_web_are_any(url: str) -> None:
-    rules = await Rules.of("https://mcp.example/mcp", PUBLIC)
+    rules = await AddressRules.for_server("https://mcp.example/mcp", PUBLIC)
     with pytest.raises(AddressRefused):
         rules.check(url)
 
 
 async def test_s3_what_the_configured_server_is_itself_may_be_used() -> None:
-    assert await (await Rules.of("https://mcp.example/mcp", PUBLIC)).addresses("https://mcp.example/x") == [
-        "93.184.216.34"
-    ]
-    local = await Rules.of("http://127.0.0.1:3000/mcp")
+    assert await (await AddressRules.for_server("https://mcp.example/mcp", PUBLIC)).addresses(
+        "https://mcp.example/x"
+    ) == ["93.184.216.34"]
+    local = await AddressRules.for_server("http://127.0.0.1:3000/mcp")
     assert await local.addresses("http://localhost:4000/") and await local.addresses("https://[::1]:1/")
-    inside = await Rules.of("https://inside.example/mcp", PUBLIC)
+    inside = await AddressRules.for_server("https://inside.example/mcp", PUBLIC)
     assert await inside.addresses("https://10.1.2.3/") == ["10.1.2.3"]
     for rules, url in ((local, "http://10.1.2.3/"), (local, "http://169.254.169.254/"), (inside, "https://127.0.0.1/")):
         with pytest.raises(AddressRefused):
@@ -108,27 +108,27 @@ async def test_s3_what_the_configured_server_is_itself_may_be_used() -> None:
 
 
 async def test_s3_an_encrypted_server_leads_to_nothing_unencrypted() -> None:
-    rules = await Rules.of("https://mcp.example/mcp", PUBLIC)
+    rules = await AddressRules.for_server("https://mcp.example/mcp", PUBLIC)
     with pytest.raises(AddressRefused, match="not encrypted"):
         rules.check("http://mcp.example/token")
-    (await Rules.of("http://127.0.0.1:1/mcp")).check("http://127.0.0.1:1/token")
+    (await AddressRules.for_server("http://127.0.0.1:1/mcp")).check("http://127.0.0.1:1/token")
 
 
 @pytest.mark.parametrize("leads", ["127.0.0.1", "93.184.216.34 127.0.0.1", "10.0.0.1 127.0.0.1"])
 async def test_s3_a_name_that_leads_to_this_machine_opens_nothing_on_it(leads: str) -> None:
-    rules = await Rules.of("https://evil.example/mcp", names(evil_example=leads))
+    rules = await AddressRules.for_server("https://evil.example/mcp", names(evil_example=leads))
     with pytest.raises(AddressRefused):
         await rules.addresses("https://127.0.0.1:8080/admin")
 
 
 async def test_s3_a_name_that_leads_to_the_metadata_of_a_cloud_opens_nothing_there() -> None:
     there = "http://169.254.169.254/latest"
-    rules = await Rules.of("http://evil.example/mcp", names(evil_example="169.254.169.254"))
+    rules = await AddressRules.for_server("http://evil.example/mcp", names(evil_example="169.254.169.254"))
     for url in (there, "http://evil.example/x"):
         with pytest.raises(AddressRefused, match="link-local"):
             await rules.addresses(url)
     # Whoever configures the number means it.
-    assert await (await Rules.of("http://169.254.10.10/mcp")).addresses(there) == ["169.254.169.254"]
+    assert await (await AddressRules.for_server("http://169.254.10.10/mcp")).addresses(there) == ["169.254.169.254"]
 
 
 async def test_a_host_that_nobody_knows_is_told_of() -> None:
@@ -136,4 +136,4 @@ async def test_a_host_that_nobody_knows_is_told_of() -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     with pytest.raises(RookeryError, match=r"no address of mcp\.example is known"):
-        await Rules.of("https://mcp.example/mcp", unknown)
+        await AddressRules.for_server("https://mcp.example/mcp", unknown)

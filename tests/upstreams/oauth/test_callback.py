@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.signin.callback import Callback, Place
+from rookery.upstreams.oauth.callback import CallbackServer, RedirectAddress
 from tests.support.clients import soon
 from tests.support.requirements import requirement
 from tests.support.wire import Answer
@@ -16,19 +16,19 @@ pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
 
 
 @asynccontextmanager
-async def a_callback(place: Place | None = None) -> AsyncGenerator[Callback]:
-    callback = Callback(place or Place())
+async def a_callback(place: RedirectAddress | None = None) -> AsyncGenerator[CallbackServer]:
+    callback = CallbackServer(place or RedirectAddress())
     await callback.open()
-    callback.expect("expected")
+    callback.expect_state("expected")
     try:
         yield callback
     finally:
         await callback.close()
 
 
-async def ask(callback: Callback, target: str, method: str = "GET", host: str | None = None) -> Answer:
-    reader, writer = await asyncio.open_connection("127.0.0.1", callback.place.port)
-    sent = host if host is not None else f"{callback.place.host}:{callback.place.port}"
+async def ask(callback: CallbackServer, target: str, method: str = "GET", host: str | None = None) -> Answer:
+    reader, writer = await asyncio.open_connection("127.0.0.1", callback.address.port)
+    sent = host if host is not None else f"{callback.address.host}:{callback.address.port}"
     writer.write(f"{method} {target} HTTP/1.1\r\nHost: {sent}\r\n\r\n".encode())
     head, _, body = (await soon(reader.read())).partition(b"\r\n\r\n")
     writer.close()
@@ -37,7 +37,7 @@ async def ask(callback: Callback, target: str, method: str = "GET", host: str | 
 
 async def test_s9_only_the_answer_to_this_sign_in_is_taken_and_only_once() -> None:
     async with a_callback() as callback:
-        assert callback.place.url == f"http://127.0.0.1:{callback.place.port}/callback"
+        assert callback.address.url == f"http://127.0.0.1:{callback.address.port}/callback"
         good = "/callback?code=c&state=expected&iss=https%3A%2F%2Fa.example"
         for target, method, host, status in (
             ("/", "GET", None, 404),
@@ -49,14 +49,14 @@ async def test_s9_only_the_answer_to_this_sign_in_is_taken_and_only_once() -> No
             ("/callback?code=c&code=d&state=expected", "GET", None, 400),
             (good, "POST", None, 405),
             (good, "GET", "evil.example", 400),
-            (good, "GET", f"evil.example:{callback.place.port}", 400),
+            (good, "GET", f"evil.example:{callback.address.port}", 400),
         ):
             assert (await ask(callback, target, method, host)).status == status, target
         answer = await ask(callback, good)
         assert answer.status == 200 and b"close this window" in answer.body
         assert answer.headers["content-security-policy"] == "default-src 'none'"
         assert answer.headers["cache-control"] == "no-store"
-        found = await soon(callback.returned())
+        found = await soon(callback.wait_for_response())
         assert (found.code, found.state, found.iss) == ("c", "expected", "https://a.example")
         assert (await ask(callback, good)).status == 400
 
@@ -66,7 +66,7 @@ async def test_a_refusal_ends_the_sign_in_with_what_was_said_and_nothing_of_it_i
         assert (await ask(callback, "/callback?error=access_denied&state=other")).status == 400
         assert (await ask(callback, "/callback?error=access_denied&error_description=no&state=expected")).status == 200
         with pytest.raises(RookeryError, match="access_denied no"):
-            await soon(callback.returned())
+            await soon(callback.wait_for_response())
     async with a_callback() as callback:
         answer = await ask(callback, "/callback?code=c&state=%3Cscript%3E")
         assert b"<script>" not in answer.body
@@ -74,11 +74,11 @@ async def test_a_refusal_ends_the_sign_in_with_what_was_said_and_nothing_of_it_i
 
 async def test_a_configured_place_is_used_and_one_that_is_taken_is_told_of() -> None:
     async with a_callback() as callback:
-        taken = Callback(Place(port=callback.place.port))
+        taken = CallbackServer(RedirectAddress(port=callback.address.port))
         with pytest.raises(RookeryError, match="is taken"):
             await taken.open()
         await taken.close()
-    place = Place.of("http://localhost:8123/mcp/oauth/callback")
+    place = RedirectAddress.parse("http://localhost:8123/mcp/oauth/callback")
     assert (place.host, place.port, place.path) == ("localhost", 8123, "/mcp/oauth/callback")
     for url in (
         "https://localhost/x",
@@ -88,17 +88,17 @@ async def test_a_configured_place_is_used_and_one_that_is_taken_is_told_of() -> 
         "file:///x",
     ):
         with pytest.raises(RookeryError, match="redirect address"):
-            Place.of(url)
+            RedirectAddress.parse(url)
 
 
 async def test_nobody_is_listened_to_for_ever_or_without_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.upstreams.signin.callback._READ_SECONDS", 0.2)
+    monkeypatch.setattr("rookery.upstreams.oauth.callback._READ_SECONDS", 0.2)
     async with a_callback() as callback:
         for beginning in (b"GET /callback", b"GET /callback?" + b"x" * 100_000):
-            reader, writer = await asyncio.open_connection("127.0.0.1", callback.place.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", callback.address.port)
             writer.write(beginning)
             with pytest.raises((ConnectionError, AssertionError)):
                 assert await soon(reader.read()) != b""
             writer.close()
     with pytest.raises(OSError):
-        await asyncio.open_connection("127.0.0.1", callback.place.port)
+        await asyncio.open_connection("127.0.0.1", callback.address.port)

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
-from rookery.upstreams.signin.grants import Grants, Subject
-from rookery.upstreams.signin.messages import Grant
+from rookery.upstreams.oauth.credentials import GrantStore, SignInTarget
+from rookery.upstreams.oauth.messages import Grant
 from tests.support.requirements import requirement
 
-FAR = Subject("far", "https://a.example/mcp")
+FAR = SignInTarget("far", "https://a.example/mcp")
 GRANT = Grant(
     server=FAR.url,
     issuer="https://i.example",
@@ -23,30 +23,30 @@ GRANT = Grant(
 
 @requirement("hub.signin.tokens")
 def test_s9_a_grant_is_for_one_server_at_one_address_and_found_again_by_nobody_else(tmp_path: Path) -> None:
-    grants = Grants(tmp_path / "sign-in")
+    grants = GrantStore(tmp_path / "sign-in")
     assert grants.get(FAR) is None
     grants.put(FAR, GRANT)
     (file,) = (tmp_path / "sign-in").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    fresh = Grants(tmp_path / "sign-in")
+    fresh = GrantStore(tmp_path / "sign-in")
     assert fresh.get(FAR) == GRANT
-    assert fresh.get(Subject("near", FAR.url)) is None
-    assert fresh.get(Subject("far", "https://b.example/mcp")) is None
+    assert fresh.get(SignInTarget("near", FAR.url)) is None
+    assert fresh.get(SignInTarget("far", "https://b.example/mcp")) is None
     with pytest.raises(RookeryError, match="another address"):
-        fresh.put(Subject("far", "https://b.example/mcp"), GRANT)
+        fresh.put(SignInTarget("far", "https://b.example/mcp"), GRANT)
     # A file that was put in another one's place is not believed.
-    other = Grants(tmp_path / "sign-in")
-    other.put(Subject("far", "https://b.example/mcp"), replace(GRANT, server="https://b.example/mcp"))
+    other = GrantStore(tmp_path / "sign-in")
+    other.put(SignInTarget("far", "https://b.example/mcp"), replace(GRANT, server="https://b.example/mcp"))
     moved = next(one for one in file.parent.iterdir() if one != file)
     moved.write_bytes(file.read_bytes())
-    assert Grants(tmp_path / "sign-in").get(Subject("far", "https://b.example/mcp")) is None
+    assert GrantStore(tmp_path / "sign-in").get(SignInTarget("far", "https://b.example/mcp")) is None
     fresh.remove(FAR)
     assert fresh.get(FAR) is None and not file.exists()
 
 
 @requirement("hub.signin.tokens")
 def test_tokens_are_struck_out_of_the_log_and_stand_in_no_text_about_them(tmp_path: Path) -> None:
-    grants = Grants(tmp_path / "sign-in")
+    grants = GrantStore(tmp_path / "sign-in")
     grants.put(FAR, GRANT)
     assert "access-0123456789" not in REDACTOR.clean("with access-0123456789") + repr(GRANT)
     grants.put(FAR, replace(GRANT, tokens={"access_token": "access-9876543210"}))
@@ -55,7 +55,7 @@ def test_tokens_are_struck_out_of_the_log_and_stand_in_no_text_about_them(tmp_pa
 
 @pytest.mark.parametrize("what", ["open to others", "a link", "no JSON"])
 def test_a_file_that_cannot_be_trusted_counts_for_nothing(what: str, tmp_path: Path) -> None:
-    Grants(tmp_path / "sign-in").put(FAR, GRANT)
+    GrantStore(tmp_path / "sign-in").put(FAR, GRANT)
     (file,) = (tmp_path / "sign-in").iterdir()
     if what == "open to others":
         file.chmod(0o644)
@@ -64,4 +64,4 @@ def test_a_file_that_cannot_be_trusted_counts_for_nothing(what: str, tmp_path: P
         file.symlink_to(tmp_path / "elsewhere")
     else:
         file.write_bytes(b"{")
-    assert Grants(tmp_path / "sign-in").get(FAR) is None
+    assert GrantStore(tmp_path / "sign-in").get(FAR) is None

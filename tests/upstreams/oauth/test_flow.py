@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.signin.addresses import Rules
-from rookery.upstreams.signin.callback import Callback, Place
-from rookery.upstreams.signin.flow import Flow
-from rookery.upstreams.signin.messages import Asked, Errand, Grant, Looked, Step, Terms
+from rookery.upstreams.oauth.addresses import AddressRules
+from rookery.upstreams.oauth.callback import CallbackServer, RedirectAddress
+from rookery.upstreams.oauth.flow import SignInFlow
+from rookery.upstreams.oauth.messages import BrowserPrompt, Grant, HelperRequest, ProbeResult, SignInStep, Terms
 from tests.support.clients import Asked as Request, Handshake, Out, Scripted, soon
 from tests.support.requirements import requirement
 from tests.support.signin import RESOURCE, Estate, Issuer, an_estate, browse
-from tests.upstreams.signin.test_addresses import names
+from tests.upstreams.oauth.test_addresses import names
 
 pytestmark = pytest.mark.anyio
 
@@ -24,48 +24,48 @@ pytestmark = pytest.mark.anyio
 class Heard:
     """All that a flow said; a person who says yes to whatever is asked."""
 
-    steps: list[Step] = field(default_factory=list[Step])
-    asked: list[Asked] = field(default_factory=list[Asked])
+    steps: list[SignInStep] = field(default_factory=list[SignInStep])
+    asked: list[BrowserPrompt] = field(default_factory=list[BrowserPrompt])
 
-    def __call__(self, told: Step | Asked) -> None:
-        (self.steps if isinstance(told, Step) else self.asked).append(told)  # pyright: ignore[reportArgumentType]
+    def __call__(self, told: SignInStep | BrowserPrompt) -> None:
+        (self.steps if isinstance(told, SignInStep) else self.asked).append(told)  # pyright: ignore[reportArgumentType]
 
     @property
     def whats(self) -> list[str]:
         return [step.what for step in self.steps]
 
 
-async def sign_in(errand: Errand, heard: Heard, rules: Rules | None = None) -> Grant | Looked:
-    callback = Callback(Place())
+async def sign_in(errand: HelperRequest, heard: Heard, rules: AddressRules | None = None) -> Grant | ProbeResult:
+    callback = CallbackServer(RedirectAddress())
     await callback.open()
 
-    def said(told: Step | Asked) -> None:
+    def said(told: SignInStep | BrowserPrompt) -> None:
         heard(told)
-        if isinstance(told, Asked):
+        if isinstance(told, BrowserPrompt):
             asked.append(told.url)
 
     asked: list[str] = []
-    original = callback.returned
+    original = callback.wait_for_response
 
     async def returned() -> Any:
         async with aiohttp.ClientSession() as http:
-            why = callback.take(await browse(http, asked[-1]))
+            why = callback.accept(await browse(http, asked[-1]))
             assert why is None, why
         return await original()
 
-    callback.returned = returned
+    callback.wait_for_response = returned
     try:
-        flow = Flow(errand, rules or await Rules.of(errand.url), said, callback)
+        flow = SignInFlow(errand, rules or await AddressRules.for_server(errand.url), said, callback)
         return await soon(flow.run())
     finally:
         await callback.close()
 
 
-def errand(estate: Estate, **more: Any) -> Errand:
+def errand(estate: Estate, **more: Any) -> HelperRequest:
     where = estate.url.removesuffix("/mcp") + RESOURCE
     challenge = f'Bearer resource_metadata="{where}"'
     said: dict[str, Any] = {"mode": "login", "url": estate.url, "challenge": challenge, "seconds": 30.0}
-    return Errand(**(said | more))
+    return HelperRequest(**(said | more))
 
 
 async def granted(estate: Estate, **more: Any) -> Grant:
@@ -132,8 +132,8 @@ async def test_s3_a_redirect_is_not_followed_elsewhere(status: int) -> None:
 @requirement("hub.signin.addresses")
 async def test_s3_a_public_server_is_followed_to_nothing_on_this_machine() -> None:
     async with an_estate(Handshake()) as estate:
-        rules = await Rules.of("http://mcp.example/mcp", names(mcp_example="93.184.216.34"))
-        asked = Errand(mode="login", url="http://mcp.example/mcp", challenge=errand(estate).challenge)
+        rules = await AddressRules.for_server("http://mcp.example/mcp", names(mcp_example="93.184.216.34"))
+        asked = HelperRequest(mode="login", url="http://mcp.example/mcp", challenge=errand(estate).challenge)
         with pytest.raises(RookeryError, match="which is loopback"):
             await sign_in(asked, Heard(), rules)
         assert estate.at_server.asked == estate.at_issuer.asked == []
@@ -242,7 +242,7 @@ async def test_s10_scopes_are_those_of_the_challenge_and_grow_when_more_is_deman
 async def test_a_look_asks_nobody_and_registers_nothing() -> None:
     async with an_estate(Handshake()) as estate:
         heard = Heard()
-        assert await sign_in(errand(estate, mode="look"), heard) == Looked(True, estate.issuer.url)
+        assert await sign_in(errand(estate, mode="look"), heard) == ProbeResult(True, estate.issuer.url)
         assert [step.told for step in heard.steps] == ["HTTP 200"] * 2
         assert (estate.issuer.registered, estate.issuer.asked, heard.asked) == ([], [], [])
 

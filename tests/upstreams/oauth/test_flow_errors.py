@@ -2,7 +2,7 @@
 
 import pytest
 
-from rookery.upstreams.signin.words import brief
+from rookery.upstreams.oauth.flow import summarize_error
 
 ANSWERS = [
     ('Token exchange failed (202): {"access_token": "t0ps", "token_type": "Bearer"}', "Bearer"),
@@ -15,5 +15,5 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("said", "told"), ANSWERS)
 def test_an_answer_that_is_repeated_has_no_secret_in_it_and_still_says_what_is_wrong(said: str, told: str) -> None:
-    found = brief(ValueError(said))
+    found = summarize_error(ValueError(said))
     assert "t0ps" not in found and told in found and len(found) <= 300

@@ -9,14 +9,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rookery.system import places
+from rookery.system.fs import paths as places
 from tests.support.callers import HANDSHAKE, MODERN, failure, told, words
 from tests.support.clients import Asked, Out, Scripted, soon
 from tests.support.gateway import OWNERS, Gateway, a_gateway, write
 from tests.support.marionettes import text
 from tests.support.requirements import requirement
 from tests.support.signin import Issuer, an_estate, browse, follow
-from tests.upstreams.test_faults_remote import Remote
+from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
 
@@ -127,7 +127,7 @@ async def test_a_server_that_asks_who_is_there_for_one_tool_goes_on_with_the_oth
         assert words(await soon(holding)) == "done"
 
 
-@requirement("hub.signin.flow")
+@requirement("hub.signin.flow", "hub.status.values")
 async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in() -> None:
     issuer = Issuer(said={"registration_endpoint": None})
     async with an_estate(Remote(HANDSHAKE), issuer) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
@@ -172,7 +172,7 @@ async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another
             assert (status, found["error"]["code"]) == (502, "sign-in-failed") and "another sign-in" in str(found)
             assert second["redirect"] != first["redirect"]
             # Of those that begin at the same time one stays, and none is forgotten.
-            definition = (await gateway.hub.fleet(None, None)).server("far", None).definition
+            definition = (await gateway.hub.server_set(None, None)).server("far", None).definition
             made = await asyncio.gather(*(gateway.hub.signins.login(definition) for _ in range(3)))
             assert [one.running for one in made].count(True) == 1
             await gateway.rest("DELETE", "/api/mcp/far/login")
@@ -191,7 +191,7 @@ async def test_s9_a_sign_in_outlives_the_daemon_and_is_not_for_a_server_that_mov
             caller = await gateway.caller()
             assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
             write({"far": {"url": other.url}})
-            await gateway.hub.files.read_again()
+            await gateway.hub.config_watcher.read_again()
             await gateway.rest("POST", "/api/mcp/far/connect")
             assert await gateway.status("far") == "needs_auth"
         assert {asked.headers.get("authorization") for asked in other.at_server.asked} == {None}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rookery.upstreams.signin.scopes import challenge_with, modest, only_offline, without_wildcards
+from rookery.upstreams.oauth.metadata import filter_scopes, remove_scopes, remove_wildcard_scopes, set_challenge_scope
 
 WHERE = 'resource_metadata="https://a.example/x"'
 
@@ -26,17 +26,17 @@ WHERE = 'resource_metadata="https://a.example/x"'
 def test_s10_what_the_server_asks_for_is_asked_for_and_no_wildcard(
     header: str, configured: str | None, up: bool, sent: str
 ) -> None:
-    assert challenge_with(header, configured, stepping_up=up) == sent
+    assert set_challenge_scope(header, configured, stepping_up=up) == sent
 
 
 def test_s10_lists_of_scopes_that_servers_give_have_no_wildcards_and_an_issuers_counts_only_beside_a_servers() -> None:
-    assert modest('read write * admin:* "quoted"') == "read write"
+    assert filter_scopes('read write * admin:* "quoted"') == "read write"
     said = {"resource": "https://a.example", "scopes_supported": ["read", "*", "all:*", 5]}
-    assert json.loads(without_wildcards(json.dumps(said).encode()))["scopes_supported"] == ["read"]
-    assert json.loads(without_wildcards(b'{"scopes_supported": ["*"]}'))["scopes_supported"] is None
-    assert json.loads(only_offline(b'{"issuer": "https://a.example", "scopes_supported": ["everything"]}')) == {
+    assert json.loads(remove_wildcard_scopes(json.dumps(said).encode()))["scopes_supported"] == ["read"]
+    assert json.loads(remove_wildcard_scopes(b'{"scopes_supported": ["*"]}'))["scopes_supported"] is None
+    assert json.loads(remove_scopes(b'{"issuer": "https://a.example", "scopes_supported": ["everything"]}')) == {
         "issuer": "https://a.example"
     }
     for nothing in (b"", b"[]", b"{", b'{"scopes_supported": "x"}'):
-        assert without_wildcards(nothing) == nothing
-        assert nothing == b'{"scopes_supported": "x"}' or only_offline(nothing) == nothing
+        assert remove_wildcard_scopes(nothing) == nothing
+        assert nothing == b'{"scopes_supported": "x"}' or remove_scopes(nothing) == nothing

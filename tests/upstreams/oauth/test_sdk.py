@@ -7,7 +7,7 @@ import pytest
 
 LEAN = """
 import sys
-from rookery.upstreams.signin.sdk import import_flow
+from rookery.upstreams.oauth.sdk import import_flow
 print(import_flow().__name__, "mcp.server" in sys.modules)
 """
 # A version of which the packages have to be run.
@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Refusing())
 """
 
 
-@pytest.mark.parametrize(("before", "told"), [("", "Flow False"), (OTHER, "Flow True")])
+@pytest.mark.parametrize(("before", "told"), [("", "SignInFlow False"), (OTHER, "SignInFlow True")])
 def test_servers_are_not_imported_for_a_sign_in_unless_it_takes_all_of_the_sdk(before: str, told: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", before + LEAN], capture_output=True, text=True, timeout=100, check=False

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.dialects import define_entry
-from rookery.upstreams.signin.messages import Terms
-from rookery.upstreams.signin.terms import read_terms, terms_of
+from rookery.upstreams.config.dialects import define_server
+from rookery.upstreams.oauth.messages import Terms
+from rookery.upstreams.oauth.terms import find_terms, parse_terms
 from tests.support.requirements import requirement
 
 URL = "https://a.example/mcp"
@@ -17,14 +17,14 @@ URL = "https://a.example/mcp"
 def test_the_words_of_every_dialect_are_understood() -> None:
     said = {"clientId": "c", "clientSecret": "s", "scope": "a b", "callbackPort": 19876, "issuer": "https://i.example"}
     wanted = Terms(client_id="c", client_secret="s", scope="a b", port=19876, issuer="https://i.example")
-    assert read_terms(said) == wanted
-    assert read_terms({"client_id": "c", "redirect_uri": "http://127.0.0.1:1/x"}) == Terms(
+    assert parse_terms(said) == wanted
+    assert parse_terms({"client_id": "c", "redirect_uri": "http://127.0.0.1:1/x"}) == Terms(
         client_id="c", redirect="http://127.0.0.1:1/x"
     )
-    assert read_terms({"redirectPort": 5, "clientMetadataUrl": "https://a.example/c.json", "unknown": 1}) == Terms(
+    assert parse_terms({"redirectPort": 5, "clientMetadataUrl": "https://a.example/c.json", "unknown": 1}) == Terms(
         port=5, document="https://a.example/c.json"
     )
-    assert read_terms({}) == Terms()
+    assert parse_terms({}) == Terms()
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_the_words_of_every_dialect_are_understood() -> None:
 )
 def test_what_does_not_fit_is_told_with_its_name_and_without_its_value(said: dict[str, Any]) -> None:
     with pytest.raises(RookeryError) as caught:
-        read_terms(said)
+        parse_terms(said)
     assert caught.value.code == "invalid-input"
     assert '"oauth"' in caught.value.message or "redirect address" in caught.value.message
     with pytest.raises(RookeryError):
-        define_entry("far", {"url": URL, "oauth": said}, "test")
+        define_server("far", {"url": URL, "oauth": said}, "test")
 
 
 def test_who_has_credentials_of_its_own_or_is_told_not_to_is_not_signed_in_to() -> None:
@@ -63,6 +63,6 @@ def test_who_has_credentials_of_its_own_or_is_told_not_to_is_not_signed_in_to() 
         {"url": "https://me:secret@a.example/mcp"},
         {"command": ["x"]},
     ):
-        assert terms_of(define_entry("far", entry, "test")) is None
-    assert terms_of(define_entry("far", {"url": URL, "oauth": True}, "test")) == Terms()
-    assert terms_of(define_entry("far", {"url": URL, "headers": {"X": "y"}}, "test")) == Terms()
+        assert find_terms(define_server("far", entry, "test")) is None
+    assert find_terms(define_server("far", {"url": URL, "oauth": True}, "test")) == Terms()
+    assert find_terms(define_server("far", {"url": URL, "headers": {"X": "y"}}, "test")) == Terms()

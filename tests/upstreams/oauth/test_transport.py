@@ -6,19 +6,19 @@ import httpx2
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.signin.addresses import Kind, Rules
-from rookery.upstreams.signin.transport import Guarded
+from rookery.upstreams.oauth.addresses import AddressKind, AddressRules
+from rookery.upstreams.oauth.transport import GuardedTransport
 from tests.support.certificates import Authority
 from tests.support.clients import Asked, Out, Scripted, soon
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
 
-LOCAL: frozenset[Kind] = frozenset({"public", "loopback"})
+LOCAL: frozenset[AddressKind] = frozenset({"public", "loopback"})
 
 
-def guarded(rules: Rules, told: list[str] | None = None) -> httpx2.AsyncClient:
-    transport = Guarded(
+def guarded(rules: AddressRules, told: list[str] | None = None) -> httpx2.AsyncClient:
+    transport = GuardedTransport(
         rules,
         httpx2.Response(401),
         lambda what, came, ok: told.append(what) if told is not None else None,
@@ -41,13 +41,13 @@ async def test_s3_a_name_is_resolved_once_and_connected_to_where_it_was_found() 
         return answers[min(len(resolved), len(answers)) - 1]
 
     async with Scripted(hello) as server:
-        async with guarded(Rules(LOCAL, True, rebinding)) as client:
+        async with guarded(AddressRules(LOCAL, True, rebinding)) as client:
             url = f"http://name.example:{server.port}/a"
             for _ in range(3):
                 found = (await soon(client.get(url))).json()
                 assert found == {"host": f"name.example:{server.port}", "path": "/a"}
         assert resolved == ["name.example"]
-        async with guarded(Rules(LOCAL, True, rebinding)) as client:
+        async with guarded(AddressRules(LOCAL, True, rebinding)) as client:
             with pytest.raises(RookeryError, match="leads to 169"):
                 await soon(client.get(url))
         assert len(server.asked) == 3
@@ -62,7 +62,7 @@ async def test_s3_a_certificate_has_to_be_that_of_the_name_and_not_of_the_number
     async def here(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    async with Scripted(hello, tls=authority.server()) as server, guarded(Rules(LOCAL, False, here)) as client:
+    async with Scripted(hello, tls=authority.server()) as server, guarded(AddressRules(LOCAL, False, here)) as client:
         with pytest.raises(RookeryError, match=r"(?i)certificate"):
             await soon(client.get(f"https://other.example:{server.port}/"))
         assert server.asked == []
@@ -74,7 +74,7 @@ async def test_s3_a_certificate_has_to_be_that_of_the_name_and_not_of_the_number
 
 
 async def test_an_answer_without_measure_or_in_a_foreign_encoding_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.upstreams.signin.transport._SECONDS", 1.0)
+    monkeypatch.setattr("rookery.upstreams.oauth.transport._SECONDS", 1.0)
 
     async def strange(asked: Asked, out: Out) -> None:
         if asked.path == "/encoded":
@@ -85,7 +85,7 @@ async def test_an_answer_without_measure_or_in_a_foreign_encoding_is_none(monkey
             await out.left()
 
     told: list[str] = []
-    async with Scripted(strange) as server, guarded(await Rules.of(server.url), told) as client:
+    async with Scripted(strange) as server, guarded(await AddressRules.for_server(server.url), told) as client:
         for path, why in (
             ("/encoded", "encoding"),
             ("/large", "1,000,000 bytes"),

@@ -1,4 +1,4 @@
-"""What is known of an MCP server before it is started: what to run or reach, within which limits, and who says so."""
+"""The definition of one MCP server: command or address, limits, and the file it comes from."""
 
 import hashlib
 import json
@@ -7,37 +7,37 @@ from typing import Any, Literal
 
 import msgspec
 
-from rookery.wire.client import Timeouts
-from rookery.wire.client_stdio import Framing
+from rookery.wire.client.client import Timeouts
+from rookery.wire.client.stdio import Framing
 
-Kind = Literal["local", "remote"]
+ServerKind = Literal["local", "remote"]
 Transport = Literal["auto", "http", "sse"]
-Scope = Literal["app", "project", "workspace", "session"]
-Place = Literal["project", "user"]
+ServerScope = Literal["app", "project", "workspace", "session"]
+ConfigLevel = Literal["project", "user"]
 Dialect = Literal["rookery", "dispatch", "opencode", "claude"]
 
-# Decide nothing about the process or connection itself: to change them needs no new one.
+# These do not affect the process or connection: a change of them does not need a new one.
 _NOT_DIGESTED = frozenset({"enabled", "tools", "source", "written", "digest", "written_digest"})
 
-LONGEST_NAME = 200
+MAX_NAME_LENGTH = 200
 _CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_BIDI_CONTROL = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a definition stands, line 0 if in no file. A project's waits for approval, the user's own does not."""
+    """Where a definition stands; line 0 if in no file. Those of a project need approval, the user's own do not."""
 
     path: str
     line: int
     dialect: Dialect
-    place: Place
+    place: ConfigLevel
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Something in a file that is not used as it stands. A `note` keeps nothing from working."""
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """Something in a file that is not used as it stands. A `note` does not prevent anything from working."""
 
     file: str
     line: int
@@ -47,20 +47,20 @@ class Problem(msgspec.Struct, frozen=True):
     note: bool = False
 
     def __str__(self) -> str:
-        told = f"{self.file}:{self.line}: {self.message}"
-        return f"{told} ({self.remedy})" if self.remedy else told
+        text = f"{self.file}:{self.line}: {self.message}"
+        return f"{text} ({self.remedy})" if self.remedy else text
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """One server. `environment`, `headers`, `command` and `url` are what they come to after substitution.
+    """One server. `environment`, `headers`, `command` and `url` are the values after substitution.
 
-    `tools` are wildcards with whether they are offered; the last that fits counts, and without any all are.
-    `written` is the entry as a person wrote it, with placeholders: this is shown and approved, by `written_digest`.
-    `digest` is over all that decides what runs; two definitions with the same one can share a process.
+    `tools` are wildcards with whether matching tools are offered; the last match wins, and without any all are offered.
+    `written` is the entry as a person wrote it, with placeholders: it is shown, and approved by `written_digest`.
+    `digest` covers everything that decides what runs; two definitions with the same digest can share a process.
     """
 
     name: str
-    kind: Kind
+    kind: ServerKind
     source: Source
     command: tuple[str, ...] = ()
     cwd: str | None = None
@@ -72,7 +72,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     framing: Framing = "lines"
     inherit: bool = False
-    scope: Scope = "workspace"
+    scope: ServerScope = "workspace"
     exclusive: bool = False
     calls: int = 32
     queue: int = 128
@@ -84,39 +84,44 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     written_digest: str = ""
 
     @property
-    def everywhere(self) -> bool:
-        """Whether one serves all directories. A repository's own is approved for one, and serves that one only."""
+    def is_app_wide(self) -> bool:
+        """Whether one instance serves all directories. A repository's server is approved for, and serves, only one."""
         return self.scope == "app" and self.source.place == "user"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether one instance serves several directories, and so belongs to none of them."""
+        return self.scope in ("app", "project") and self.source.place == "user"
+
     def __repr__(self) -> str:
-        """Without anything that may be a secret: arguments, addresses, headers and variables all may."""
+        """Return a text without possible secrets: no arguments, addresses, headers or variables."""
         return f"<Definition {self.name!r} {self.kind} {self.digest[:12]} from {self.source}>"
 
 
-def wrong_with_name(name: str) -> str | None:
-    """Why a server cannot be called that; None if it can. A name becomes a part of addresses and of log lines."""
+def find_name_problem(name: str) -> str | None:
+    """Return why a server cannot have this name, or None. A name becomes part of addresses and log lines."""
     if not name or name != name.strip() or name in (".", ".."):
         return "is empty, is only dots, or has space around it"
-    if len(name) > LONGEST_NAME:
-        return f"is longer than {LONGEST_NAME} characters"
-    if "/" in name or any(_unseen(character) for character in name):
+    if len(name) > MAX_NAME_LENGTH:
+        return f"is longer than {MAX_NAME_LENGTH} characters"
+    if "/" in name or any(_is_invisible(character) for character in name):
         return 'has a "/" or a control character in it'
     return None
 
 
-def _unseen(character: str) -> bool:
-    # Line ends, and the marks that make text run backwards: with them a name looks like another one.
-    return unicodedata.category(character) in _CONTROL or unicodedata.bidirectional(character) in _TURNING
+def _is_invisible(character: str) -> bool:
+    # Line ends and bidirectional controls, with which a name can look like another one.
+    return unicodedata.category(character) in _CONTROL or unicodedata.bidirectional(character) in _BIDI_CONTROL
 
 
-def sealed(definition: Definition) -> Definition:
-    """The definition with both its hashes."""
-    told = msgspec.to_builtins(definition)
-    deciding = {key: value for key, value in told.items() if key not in _NOT_DIGESTED}
-    return msgspec.structs.replace(definition, digest=_hash(deciding), written_digest=_hash(definition.written))
+def add_digests(definition: Definition) -> Definition:
+    """Return the definition with both digests."""
+    fields = msgspec.to_builtins(definition)
+    digested = {key: value for key, value in fields.items() if key not in _NOT_DIGESTED}
+    return msgspec.structs.replace(definition, digest=_hash(digested), written_digest=_hash(definition.written))
 
 
 def _hash(value: Any) -> str:
-    """SHA-256 of the canonical JSON: the order of names does not count, that of a list does."""
+    """Return the SHA-256 of the canonical JSON. The order of keys does not matter, that of lists does."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

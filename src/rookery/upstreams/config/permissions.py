@@ -1,15 +1,15 @@
-"""What `mcp.json` says of tools: `tools` chooses which are shown, `permission` which may be called."""
+"""Tool rules in `mcp.json`: `tools` selects which are shown, `permission` which may be called."""
 
 from typing import Any, cast
 
 import msgspec
 
-from rookery.upstreams.definition import Place
-from rookery.upstreams.jsonc import Object, line_of, plain
+from rookery.upstreams.config.definition import ConfigLevel
+from rookery.upstreams.config.jsonc import Object, find_line, to_python
 
 
-class Written(msgspec.Struct, frozen=True):
-    """`permission` as it stands in a file, for the policy to read."""
+class PermissionEntry(msgspec.Struct, frozen=True):
+    """The `permission` setting of one file, which the policy parses."""
 
     permission: Any
     source: str
@@ -17,24 +17,24 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """`shown` are wildcards with whether what they match is shown; the last that fits counts."""
+    """The rules of files. `shown` are wildcards with whether matching tools are shown; the last match wins."""
 
-    user: tuple[Written, ...] = ()
-    project: tuple[Written, ...] = ()
+    user: tuple[PermissionEntry, ...] = ()
+    project: tuple[PermissionEntry, ...] = ()
     shown: tuple[tuple[str, bool], ...] = ()
 
     def after(self, higher: "Permissions") -> "Permissions":
-        """Together with those of a higher source, whose rules come later and so win."""
+        """Return these rules together with those of a higher source, which come later and so win."""
         return Permissions(self.user + higher.user, self.project + higher.project, self.shown + higher.shown)
 
 
-def permissions_in(root: Object, text: str, path: str, place: Place) -> Permissions:
-    """What one file says. A project may hide tools, but not show what its user hides."""
+def read_permissions(root: Object, text: str, path: str, place: ConfigLevel) -> Permissions:
+    """Return the rules of one file. A project may hide tools, but not show tools that its user hides."""
     permission, tools = root.get("permission"), root.get("tools")
-    written: tuple[Written, ...] = ()
+    entries: tuple[PermissionEntry, ...] = ()
     if permission is not None:
-        written = (Written(plain(permission.value), path, line_of(text, permission.start)),)
-    given: Any = plain(tools.value) if tools is not None else None
-    pairs = cast(dict[str, Any], given) if isinstance(given, dict) else {}
-    shown = tuple((one, bool(wanted)) for one, wanted in pairs.items() if place == "user" or not wanted)
-    return Permissions(written, (), shown) if place == "user" else Permissions((), written, shown)
+        entries = (PermissionEntry(to_python(permission.value), path, find_line(text, permission.start)),)
+    value: Any = to_python(tools.value) if tools is not None else None
+    pairs = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    filters = tuple((wildcard, bool(visible)) for wildcard, visible in pairs.items() if place == "user" or not visible)
+    return Permissions(entries, (), filters) if place == "user" else Permissions((), entries, filters)

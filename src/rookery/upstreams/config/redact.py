@@ -1,11 +1,11 @@
-"""A definition for people to look at: everything that it says, and nothing that may be a secret."""
+"""Server definitions and texts about servers, without secrets."""
 
 import re
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rookery.system.log import REDACTOR, Redactor
-from rookery.upstreams.definition import Definition
+from rookery.upstreams.config.definition import Definition
 
 HIDDEN = "(hidden)"
 
@@ -13,24 +13,24 @@ _SECRET_NAME = re.compile(r"token|secret|passw|pwd|key|auth|credential|bearer", 
 _PLACEHOLDER = re.compile(r"\$?\{[^{}]+\}")
 
 
-def shown(definition: Definition) -> dict[str, Any]:
-    """What stands in its file, with placeholders as they were written; values of headers and variables are hidden."""
+def redact_definition(definition: Definition) -> dict[str, Any]:
+    """Return an entry as it stands in its file, with placeholders. Values of headers and variables are hidden."""
     written = dict(definition.written)
     for key in ("headers", "environment", "env"):
         if isinstance(written.get(key), dict):
             values = cast(dict[str, Any], written[key])
-            written[key] = {name: value if _says_only_where(value) else HIDDEN for name, value in values.items()}
+            written[key] = {name: value if _is_placeholder(value) else HIDDEN for name, value in values.items()}
     for key in ("command", "args"):
         if isinstance(written.get(key), list):
-            written[key] = _words(cast(list[Any], written[key]))
+            written[key] = _redact_words(cast(list[Any], written[key]))
     if isinstance(written.get("oauth"), dict):
-        said = cast(dict[str, Any], written["oauth"])
+        settings = cast(dict[str, Any], written["oauth"])
         written["oauth"] = {
-            key: HIDDEN if "secret" in key.lower() and not _says_only_where(value) else value
-            for key, value in said.items()
+            key: HIDDEN if "secret" in key.lower() and not _is_placeholder(value) else value
+            for key, value in settings.items()
         }
     if isinstance(written.get("url"), str):
-        written["url"] = _url(written["url"])
+        written["url"] = _redact_url(written["url"])
     return {
         "kind": definition.kind,
         "source": str(definition.source),
@@ -41,48 +41,48 @@ def shown(definition: Definition) -> dict[str, Any]:
     }
 
 
-class _WithOurs(Redactor):
-    """Strikes out our own secrets too, among which are the tokens that sign-ins came to."""
+class _ServerAndOwnRedactor(Redactor):
+    """Also removes Rookery's own secrets, which include the tokens of sign-ins."""
 
     def clean(self, text: str) -> str:
         return REDACTOR.clean(super().clean(text))
 
 
-def redactor_for(definition: Definition) -> Redactor:
-    """Strikes out of any text what this server was given in headers, variables and by signing in."""
-    made = _WithOurs()
+def build_redactor(definition: Definition) -> Redactor:
+    """Return a redactor for the values that a server gets in headers, in variables and by signing in."""
+    redactor = _ServerAndOwnRedactor()
     oauth = definition.oauth or {}
     secrets = [value for key, value in oauth.items() if "secret" in key.lower() and isinstance(value, str)]
     for value in (*definition.headers.values(), *definition.environment.values(), *secrets):
-        # A server that tells which token it got leaves out the "Bearer" before it.
+        # A server that repeats its token leaves out the "Bearer" before it.
         for part in (value, *value.split()):
-            made.add(part)
-    return made
+            redactor.add(part)
+    return redactor
 
 
-def _says_only_where(value: Any) -> bool:
-    """Whether it only names the variable or file that the secret is in, such as `Bearer {env:TOKEN}`."""
+def _is_placeholder(value: Any) -> bool:
+    """Return whether a value only names the variable or file of a secret, such as `Bearer {env:TOKEN}`."""
     rest, count = _PLACEHOLDER.subn("", str(value))
     return count > 0 and rest.strip().lower() in ("", "bearer", "basic", "token")
 
 
-def _words(words: list[Any]) -> list[Any]:
-    """The words of a command: what follows `--token`, or stands behind `--token=`, is hidden."""
-    found: list[Any] = []
+def _redact_words(words: list[Any]) -> list[Any]:
+    """Return the words of a command without secrets: those that follow `--token` or `--token=` are hidden."""
+    redacted: list[Any] = []
     for at, word in enumerate(map(str, words)):
         before = str(words[at - 1]) if at else ""
         name, equals, value = word.partition("=")
-        if equals and _SECRET_NAME.search(name) and not _says_only_where(value):
-            found.append(f"{name}={HIDDEN}")
+        if equals and _SECRET_NAME.search(name) and not _is_placeholder(value):
+            redacted.append(f"{name}={HIDDEN}")
         elif before.startswith("-") and "=" not in before and _SECRET_NAME.search(before) and not word.startswith("-"):
-            found.append(word if _says_only_where(word) else HIDDEN)
+            redacted.append(word if _is_placeholder(word) else HIDDEN)
         else:
-            found.append(_url(word) if "://" in word else words[at])
-    return found
+            redacted.append(_redact_url(word) if "://" in word else words[at])
+    return redacted
 
 
-def _url(url: str) -> str:
-    """An address without the password in front of its host, and without what its query calls a secret."""
+def _redact_url(url: str) -> str:
+    """Return an address without the credentials before its host, and without the secrets in its query."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -90,6 +90,6 @@ def _url(url: str) -> str:
     _, at, host = parts.netloc.rpartition("@")
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     query = parts.query
-    if any(_SECRET_NAME.search(name) and not _says_only_where(value) for name, value in pairs):
+    if any(_SECRET_NAME.search(name) and not _is_placeholder(value) for name, value in pairs):
         query = "&".join(f"{name}={HIDDEN if _SECRET_NAME.search(name) else value}" for name, value in pairs)
     return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{host}" if at else parts.netloc, query=query))

@@ -1,4 +1,7 @@
-"""Which addresses that a stranger names may be fetched or opened; the standard library reads their numbers."""
+"""Rules for the addresses that a server names during a sign-in: which may be fetched or opened.
+
+The standard library parses the numeric forms of addresses.
+"""
 
 import asyncio
 import ipaddress
@@ -11,44 +14,47 @@ from urllib.parse import SplitResult, urlsplit
 
 from rookery.system.errors import RookeryError
 
-Kind = Literal["public", "private", "loopback", "link-local", "reserved"]
-# The addresses of a host, as numbers.
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+AddressKind = Literal["public", "private", "loopback", "link-local", "reserved"]
+# Returns the numeric addresses of a host.
+Resolver = Callable[[str, int], Awaitable[list[str]]]
 
-_NEVER = re.compile(r"""[\x00-\x20\x7f"'<>\\^`{|}]""")
+_FORBIDDEN = re.compile(r"""[\x00-\x20\x7f"'<>\\^`{|}]""")
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class AddressRefused(RookeryError):
+    """An address that a sign-in must not use."""
+
     def __init__(self, url: str, why: str) -> None:
-        told = f"the sign-in names an address that is not used: {url[:200]} {why}"
-        super().__init__("address-refused", told, "if you trust this server, ask whoever runs it to correct that")
+        message = f"the sign-in names an address that is not used: {url[:200]} {why}"
+        super().__init__("address-refused", message, "if you trust this server, ask whoever runs it to correct that")
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """By the system, which also knows what `0177.1` and `2130706433` are: what comes back is a plain number."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    """Return the numeric addresses of a host. The system also resolves forms such as `0177.1` and `2130706433`."""
+    results = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in results))
 
 
-def kind_of(address: str) -> Kind:
-    """What sort of machine is behind an address; one that stands for another inside of it counts as that one."""
-    found = _unwrapped(ipaddress.ip_address(address.partition("%")[0]))
-    if found.is_loopback:
+def classify_address(address: str) -> AddressKind:
+    """Return the kind of an address. One that embeds another address counts as the embedded one."""
+    ip = _unwrap(ipaddress.ip_address(address.partition("%")[0]))
+    if ip.is_loopback:
         return "loopback"
-    if found.is_link_local:
+    if ip.is_link_local:
         return "link-local"
-    if found.is_unspecified or found.is_multicast or found.is_reserved:
+    if ip.is_unspecified or ip.is_multicast or ip.is_reserved:
         return "reserved"
-    if isinstance(found, ipaddress.IPv6Address) and found.is_site_local:
-        return "private"  # what private networks had before fc00::/7, which the library takes for public
-    return "public" if found.is_global else "private"
+    if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
+        return "private"  # the predecessor of fc00::/7, which the library takes for public
+    return "public" if ip.is_global else "private"
 
 
-def _unwrapped(
+def _unwrap(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the IPv4 address that is embedded in an IPv6 address, or else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -57,31 +63,34 @@ def _unwrapped(
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What the configured server itself is, the addresses that it names may be too; anything else is public."""
+class AddressRules:
+    """The kinds of addresses that a sign-in may use: public ones, and the kind of the configured server itself.
 
-    kinds: frozenset[Kind]
-    plain: bool
-    resolve: Resolve = resolve
+    `allow_http` allows addresses without encryption.
+    """
+
+    kinds: frozenset[AddressKind]
+    allow_http: bool
+    resolve: Resolver = resolve
 
     @classmethod
-    async def of(cls, server: str, resolve: Resolve = resolve) -> "Rules":
-        """The rules for a server that a user configured."""
+    async def for_server(cls, server: str, resolve: Resolver = resolve) -> "AddressRules":
+        """Return the rules for a server that a user configured."""
         parts = urlsplit(server)
         host = parts.hostname or ""
-        found = await _found(resolve, host, parts)
-        kinds: set[Kind] = {kind_of(one) for one in found}
-        allowed: set[Kind] = {"public"}
+        addresses = await _resolve_checked(resolve, host, parts)
+        kinds: set[AddressKind] = {classify_address(address) for address in addresses}
+        allowed: set[AddressKind] = {"public"}
         local = _is_number(host) or host == "localhost" or host.endswith(".localhost")
-        # A name that leads to this machine or to its cloud's metadata, or now here and now there, is how a stranger
-        # reaches what is behind a wall.
+        # A host name that resolves to this machine, to the metadata service of its cloud, or to addresses of
+        # different kinds is a way to reach internal services from outside.
         if len(kinds) == 1 and (local or not kinds & {"loopback", "link-local", "reserved"}):
             allowed |= kinds
         return cls(frozenset(allowed), parts.scheme == "http", resolve)
 
     def check(self, url: str) -> SplitResult:
-        """The parts of an address that may be one; whether it leads where it may is for `addresses` to say."""
-        if _NEVER.search(url):
+        """Return the parts of an address whose form is allowed. `addresses` checks where it leads."""
+        if _FORBIDDEN.search(url):
             raise AddressRefused(repr(url)[1:-1], "has a character in it that none may have")
         try:
             parts = urlsplit(url)
@@ -90,30 +99,30 @@ class Rules:
             raise AddressRefused(url, "is no address") from None
         if parts.scheme not in _PORTS or not parts.hostname or port == 0:
             raise AddressRefused(url, "is neither http nor https")
-        if parts.scheme == "http" and not self.plain:
+        if parts.scheme == "http" and not self.allow_http:
             raise AddressRefused(url, "is not encrypted, and its server's own address is")
         if "@" in parts.netloc:
             raise AddressRefused(url, "has a name or a password in it")
         return parts
 
     async def addresses(self, url: str) -> list[str]:
-        """Where an address leads: numbers to connect to. Every one of them has to be allowed."""
+        """Return the numeric addresses to connect to. Raise if one of them is not allowed."""
         parts = self.check(url)
-        found = await _found(self.resolve, parts.hostname or "", parts)
-        for one in found:
-            if (kind := kind_of(one)) not in self.kinds:
-                raise AddressRefused(url, f"leads to {one}, which is {kind}")
-        return found
+        addresses = await _resolve_checked(self.resolve, parts.hostname or "", parts)
+        for address in addresses:
+            if (kind := classify_address(address)) not in self.kinds:
+                raise AddressRefused(url, f"leads to {address}, which is {kind}")
+        return addresses
 
 
-async def _found(resolve: Resolve, host: str, parts: SplitResult) -> list[str]:
+async def _resolve_checked(resolve: Resolver, host: str, parts: SplitResult) -> list[str]:
     try:
-        found = await resolve(host, parts.port or _PORTS.get(parts.scheme, 443))
+        addresses = await resolve(host, parts.port or _PORTS.get(parts.scheme, 443))
     except (OSError, UnicodeError) as error:
         raise RookeryError("sign-in-failed", f"no address of {host[:200]} is known: {error}") from None
-    if not found:
+    if not addresses:
         raise RookeryError("sign-in-failed", f"no address of {host[:200]} is known")
-    return found
+    return addresses
 
 
 def _is_number(host: str) -> bool:

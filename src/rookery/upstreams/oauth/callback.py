@@ -1,4 +1,4 @@
-"""Where the browser comes back to: one path of one port of this machine, for one answer."""
+"""The callback server of a login: one path on one local port, for one response of the browser."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from rookery.system.errors import RookeryError
 _PATH = "/callback"
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 _READ_SECONDS = 10.0
-_LONGEST_HEAD = 32_768
+_MAX_HEAD_BYTES = 32_768
 _BROKEN = (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Rookery</title><p>{}</p>"""
 _HEADERS = (
@@ -21,15 +21,16 @@ _HEADERS = (
 
 
 @dataclass(frozen=True)
-class Place:
-    """A redirect address of a native program (RFC 8252): this machine, and a port, 0 for any."""
+class RedirectAddress:
+    """A redirect address of a native program (RFC 8252): a loopback host and a port, 0 for any."""
 
     host: str = "127.0.0.1"
     port: int = 0
     path: str = _PATH
 
     @classmethod
-    def of(cls, url: str) -> "Place":
+    def parse(cls, url: str) -> "RedirectAddress":
+        """Parse a redirect address. Raise if it is not an address of this machine."""
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname not in _HOSTS or parts.query or parts.fragment:
             raise RookeryError(
@@ -46,98 +47,101 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Returned:
-    """What the browser brought."""
+class AuthorizationResponse:
+    """The response that the browser delivered."""
 
     code: str
     state: str
     iss: str | None
 
 
-class Callback:
-    """Listens from `open` to `close`. What does not bring the expected state is turned away and changes nothing."""
+class CallbackServer:
+    """Listens from `open` to `close`. A request without the expected state is rejected and changes nothing."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, address: RedirectAddress) -> None:
+        self.address = address
         self._state: str | None = None
         self._server: asyncio.Server | None = None
-        self._returned: asyncio.Future[Returned] = asyncio.get_running_loop().create_future()
+        self._response: asyncio.Future[AuthorizationResponse] = asyncio.get_running_loop().create_future()
 
     async def open(self) -> None:
-        address = "::1" if self.place.host == "::1" else "127.0.0.1"
+        address = "::1" if self.address.host == "::1" else "127.0.0.1"
         try:
-            self._server = await asyncio.start_server(self._serve, address, self.place.port, limit=_LONGEST_HEAD)
+            self._server = await asyncio.start_server(self._serve, address, self.address.port, limit=_MAX_HEAD_BYTES)
         except OSError as error:
             raise RookeryError(
                 "sign-in-failed",
-                f"the browser cannot come back: port {self.place.port} of this machine is taken ({error.strerror})",
+                f"the browser cannot come back: port {self.address.port} of this machine is taken ({error.strerror})",
                 "end what uses it, or choose another callbackPort",
             ) from None
         port = self._server.sockets[0].getsockname()[1]
-        self.place = Place(self.place.host, port, self.place.path)
+        self.address = RedirectAddress(self.address.host, port, self.address.path)
 
-    def expect(self, state: str) -> None:
+    def expect_state(self, state: str) -> None:
+        """Set the state that the response must contain."""
         self._state = state
 
-    async def returned(self) -> Returned:
-        return await self._returned
+    async def wait_for_response(self) -> AuthorizationResponse:
+        """Wait for the response. Raise if the sign-in was refused."""
+        return await self._response
 
-    def take(self, url: str) -> str | None:
-        """An address that the browser was sent to; why it is not taken, None if it is."""
+    def accept(self, url: str) -> str | None:
+        """Accept the address that the browser was redirected to. Return why it is rejected, or None."""
         try:
             parts = urlsplit(url.strip())
-            given = parse_qs(parts.query, max_num_fields=20)
+            query = parse_qs(parts.query, max_num_fields=20)
         except ValueError:
             return "it is no address"
-        if parts.path != self.place.path:
-            return f"it does not begin with {self.place.url}"
-        if any(len(values) != 1 for values in given.values()):
+        if parts.path != self.address.path:
+            return f"it does not begin with {self.address.url}"
+        if any(len(values) != 1 for values in query.values()):
             return "something stands twice in it"
-        found = {name: values[0] for name, values in given.items()}
-        if self._state is None or found.get("state") != self._state:
+        fields = {name: values[0] for name, values in query.items()}
+        if self._state is None or fields.get("state") != self._state:
             return "it does not belong to this sign-in, or was used before"
-        if "error" not in found and not found.get("code"):
+        if "error" not in fields and not fields.get("code"):
             return "it has neither a code nor an error in it"
         self._state = None
-        if self._returned.done():
+        if self._response.done():
             return "it was used before"
-        if "error" in found:
-            told = f"{found['error'][:100]} {found.get('error_description', '')[:200]}".strip()
-            refused = f"the sign-in was refused: {told}"
-            self._returned.set_exception(RookeryError("sign-in-failed", refused, "try again, or ask who runs it"))
+        if "error" in fields:
+            reason = f"{fields['error'][:100]} {fields.get('error_description', '')[:200]}".strip()
+            message = f"the sign-in was refused: {reason}"
+            self._response.set_exception(RookeryError("sign-in-failed", message, "try again, or ask who runs it"))
         else:
-            self._returned.set_result(Returned(found["code"], found["state"], found.get("iss")))
+            self._response.set_result(AuthorizationResponse(fields["code"], fields["state"], fields.get("iss")))
         return None
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        if not self._returned.done():
-            self._returned.cancel()
-        elif not self._returned.cancelled():
-            self._returned.exception()
+        if not self._response.done():
+            self._response.cancel()
+        elif not self._response.cancelled():
+            self._response.exception()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(*_BROKEN):
             async with asyncio.timeout(_READ_SECONDS):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                status, told = self._judge(head)
-                body = _PAGE.format(html.escape(told)).encode()
+                status, text = self._handle_request(head)
+                body = _PAGE.format(html.escape(text)).encode()
                 writer.write(f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
         writer.close()
 
-    def _judge(self, head: str) -> tuple[str, str]:
+    def _handle_request(self, head: str) -> tuple[str, str]:
+        """Handle the head of a request, and return the status and the text of the response."""
         first, *lines = head.split("\r\n")
         method, _, rest = first.partition(" ")
         target = rest.partition(" ")[0]
         hosts = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("host:")]
-        if hosts != [urlsplit(self.place.url).netloc]:
+        if hosts != [urlsplit(self.address.url).netloc]:
             return "400 Bad Request", "This is not the address that was asked for."
-        if target.partition("?")[0] != self.place.path:
+        if target.partition("?")[0] != self.address.path:
             return "404 Not Found", "There is nothing here."
         if method != "GET":
             return "405 Method Not Allowed", "There is nothing to send here."
-        if why := self.take(target):
+        if why := self.accept(target):
             return "400 Bad Request", f"Rookery does not take this answer: {why}."
         return "200 OK", "Rookery has the answer. You can close this window; the terminal tells how it went."

@@ -1,4 +1,4 @@
-"""Runs one errand in a process of its own, which is ended for certain."""
+"""Run one request in a helper process, and end that process in every case."""
 
 import asyncio
 import contextlib
@@ -8,90 +8,92 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.system import environment
-from rookery.system.buffers import Ring
-from rookery.system.child import Child
+from rookery.system.causes import find_cause
 from rookery.system.errors import RookeryError
-from rookery.system.priority import Priority
-from rookery.system.spawn import Spawner
-from rookery.upstreams.signin.messages import (
-    SERVERS_SECONDS,
-    Asked,
-    Errand,
-    Failed,
+from rookery.system.process import environment
+from rookery.system.process.child import Child, TailBuffer
+from rookery.system.process.spawn import Priority, Spawner
+from rookery.upstreams.oauth.messages import (
+    NETWORK_SECONDS,
+    BrowserPrompt,
+    BrowserRedirect,
+    FailureResult,
+    HelperMessage,
+    HelperRequest,
     Outcome,
-    Redirected,
-    Step,
-    Taken,
-    Told,
+    RedirectReply,
+    SignInStep,
 )
 
-# The SDK takes half a second to import, more where others work too.
+# Importing the SDK takes half a second, and longer on a busy machine.
 _START_SECONDS = 30.0
 _PRIORITY = Priority(nice=10, long_slice=True)
 
-Heard = Callable[[Step | Asked | Taken], None]
+MessageCallback = Callable[[SignInStep | BrowserPrompt | RedirectReply], None]
 
 
-class Helper:
-    """It knows what it is told on its stdin, and nothing else of ours: no token is in its arguments or environment."""
+class HelperProcess:
+    """A process that runs one request. It gets everything on stdin: no token is in its arguments or environment."""
 
     def __init__(self, spawner: Spawner, folder: Path) -> None:
         self._spawner, self._folder = spawner, folder
         self._child: Child | None = None
 
-    async def run(self, errand: Errand, heard: Heard = lambda told: None) -> Outcome:
-        """What the errand came to; raises what went wrong."""
-        argv = [sys.executable, "-P", "-m", "rookery.upstreams.signin"]
-        errors = Ring(4096)
+    async def run(self, request: HelperRequest, on_message: MessageCallback = lambda message: None) -> Outcome:
+        """Run a request and return its result. Raise the error if it failed."""
+        argv = [sys.executable, "-P", "-m", "rookery.upstreams.oauth"]
+        errors = TailBuffer(4096)
         self._child = child = await self._spawner.start(
             argv,
             name="sign-in",
             cwd=self._folder,
-            env=environment.allowed(),
+            env=environment.allowed_environment(),
             stdin=True,
             stdout="stream",
             stderr=errors,
-            # A person is slower; who waits for a renewal is not.
-            priority=_PRIORITY if errand.mode in ("login", "look") else None,
+            # A login waits for a person anyway; calls wait for a renewal.
+            priority=_PRIORITY if request.mode in ("login", "look") else None,
         )
         try:
-            self._say(errand)
-            async with asyncio.timeout(errand.seconds + SERVERS_SECONDS + _START_SECONDS):
-                outcome = await self._hear(child, heard)
+            self._send(request)
+            async with asyncio.timeout(request.seconds + NETWORK_SECONDS + _START_SECONDS):
+                outcome = await self._receive(child, on_message)
         except TimeoutError:
             raise RookeryError("timeout", "the sign-in takes too long, and was ended") from None
         finally:
-            await _end(child)
+            await _stop(child)
         if outcome is None:
-            why = errors.text().strip().rpartition("\n")[2][:200]
-            raise RookeryError("sign-in-failed", f"the process that signs in has ended early: {why}", "try again")
-        if isinstance(outcome, Failed):
+            printed = errors.text().strip()
+            cause = find_cause(child.returncode or 0, printed, (self._folder,))
+            why = cause.message if cause is not None else printed.rpartition("\n")[2][:200]
+            remedy = cause.remedy if cause is not None else "try again"
+            raise RookeryError("sign-in-failed", f"the process that signs in has ended early: {why}", remedy)
+        if isinstance(outcome, FailureResult):
             raise RookeryError(outcome.code, outcome.message, outcome.remedy)
         return outcome
 
-    def redirected(self, url: str) -> None:
-        """A person says where the browser was sent to."""
-        self._say(Redirected(url))
+    def send_redirect(self, url: str) -> None:
+        """Send the address that the browser was redirected to, as pasted by a person."""
+        self._send(BrowserRedirect(url))
 
-    def _say(self, said: Errand | Redirected) -> None:
+    def _send(self, message: HelperRequest | BrowserRedirect) -> None:
         child = self._child
         if child is not None and child.stdin is not None:
             with contextlib.suppress(ConnectionError):
-                child.stdin.write(msgspec.json.encode(said) + b"\n")
+                child.stdin.write(msgspec.json.encode(message) + b"\n")
 
-    async def _hear(self, child: Child, heard: Heard) -> Outcome | None:
+    async def _receive(self, child: Child, on_message: MessageCallback) -> Outcome | None:
         assert child.stdout is not None
         while line := await child.stdout.readline():
-            told = msgspec.json.decode(line, type=Told)
-            if not isinstance(told, Step | Asked | Taken):
-                return told
-            heard(told)
+            message = msgspec.json.decode(line, type=HelperMessage)
+            if not isinstance(message, SignInStep | BrowserPrompt | RedirectReply):
+                return message
+            on_message(message)
         return None
 
 
-async def _end(child: Child) -> None:
-    """For certain: whoever gives up in the middle of that waits for it all the same."""
+async def _stop(child: Child) -> None:
+    """Stop the process in every case, even if the caller is cancelled meanwhile."""
     try:
         await child.stop()
     except asyncio.CancelledError:

@@ -1,15 +1,15 @@
-"""What the daemon and the process that signs in say to each other: one JSON object a line."""
+"""Messages between the daemon and the helper process: one JSON object per line."""
 
 from typing import Any, Literal
 
 import msgspec
 
-# login: with a person and a browser; look: only what a login would meet; refresh and revoke: with what is stored.
-Mode = Literal["login", "look", "refresh", "revoke"]
+# login: with a person and a browser; look: check how a login would go; refresh and revoke: with the stored grant.
+HelperMode = Literal["login", "look", "refresh", "revoke"]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a definition says about signing in (`oauth`). Without a client one is registered."""
+    """The `oauth` settings of a definition. If they name no client, one is registered."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -21,9 +21,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sign-in came to, for one server and from one issuer; it is worth nothing anywhere else.
+    """The result of a sign-in to one server at one issuer; it is valid for no other server.
 
-    `client`, `tokens`, `metadata` (of the issuer) and `resource` (of the server) are in the words of the standards.
+    `client`, `tokens`, `metadata` (of the issuer) and `resource` (of the server) have the field names of the standards.
     """
 
     server: str
@@ -46,19 +46,22 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.tokens.get("refresh_token"))
 
     def secrets(self) -> list[str]:
-        """What must stand in no text that anybody reads."""
-        found = [self.tokens.get("access_token"), self.tokens.get("refresh_token"), self.client.get("client_secret")]
-        return [one for one in found if one]
+        """Return the values that must not appear in any text that people read."""
+        values = [self.tokens.get("access_token"), self.tokens.get("refresh_token"), self.client.get("client_secret")]
+        return [value for value in values if value]
 
 
-# For all servers that are asked during one errand.
-SERVERS_SECONDS = 60.0
+# The limit for all network traffic of one request together.
+NETWORK_SECONDS = 60.0
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line to the helper. `status` and `challenge` are the server's refusal; `seconds` a person has."""
+class HelperRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line sent to the helper.
 
-    mode: Mode
+    `status` and `challenge` are the server's refusal, `seconds` is how long a person may take.
+    """
+
+    mode: HelperMode
     url: str
     status: int = 401
     challenge: str = ""
@@ -67,56 +70,60 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class Redirected(msgspec.Struct, frozen=True, tag="redirected"):
-    """To the helper: the address that the browser was sent to, pasted by a person."""
+class BrowserRedirect(msgspec.Struct, frozen=True, tag="redirected"):
+    """Sent to the helper: the address that the browser was redirected to, pasted by a person."""
 
     url: str
 
 
-class Step(msgspec.Struct, frozen=True, tag="step"):
-    """From the helper: what it did, and what came of it; never with a secret in it."""
+class SignInStep(msgspec.Struct, frozen=True, tag="step"):
+    """Sent by the helper: a step and its result, without secrets."""
 
     what: str
     told: str
     ok: bool = True
 
 
-class Asked(msgspec.Struct, frozen=True, tag="asked"):
-    """From the helper: a person is to open `url`; the browser comes back to `redirect`."""
+class BrowserPrompt(msgspec.Struct, frozen=True, tag="asked"):
+    """Sent by the helper: a person must open `url`; the browser returns to `redirect`."""
 
     url: str
     redirect: str
     issuer: str
 
 
-class Taken(msgspec.Struct, frozen=True, tag="taken"):
-    """From the helper: why an address that was pasted is not used, None if it is."""
+class RedirectReply(msgspec.Struct, frozen=True, tag="taken"):
+    """Sent by the helper: why a pasted address is rejected, None if it is accepted."""
 
     why: str | None = None
 
 
-class Granted(msgspec.Struct, frozen=True, tag="granted"):
+class GrantResult(msgspec.Struct, frozen=True, tag="granted"):
+    """Sent by the helper: the grant of a login or a renewal."""
+
     grant: Grant
 
 
-class Looked(msgspec.Struct, frozen=True, tag="looked"):
-    """From the helper: how a login would go; `registrable` is whether it would have a client."""
+class ProbeResult(msgspec.Struct, frozen=True, tag="looked"):
+    """Sent by the helper: how a login would go. `registrable` says whether it would have a client."""
 
     registrable: bool
     issuer: str | None = None
 
 
-class Revoked(msgspec.Struct, frozen=True, tag="revoked"):
-    """From the helper: whether the issuer took the tokens back."""
+class RevokeResult(msgspec.Struct, frozen=True, tag="revoked"):
+    """Sent by the helper: whether the issuer revoked the tokens."""
 
     revoked: bool
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class FailureResult(msgspec.Struct, frozen=True, tag="failed"):
+    """Sent by the helper: why the request failed."""
+
     code: str
     message: str
     remedy: str = ""
 
 
-Outcome = Granted | Looked | Revoked | Failed
-Told = Step | Asked | Taken | Outcome
+Outcome = GrantResult | ProbeResult | RevokeResult | FailureResult
+HelperMessage = SignInStep | BrowserPrompt | RedirectReply | Outcome

@@ -1,4 +1,4 @@
-"""What a definition says about signing in, in the words of any dialect."""
+"""The `oauth` settings of a server definition, in the field names of any dialect."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.definition import Definition
-from rookery.upstreams.signin.callback import Place
-from rookery.upstreams.signin.messages import Terms
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.oauth.callback import RedirectAddress
+from rookery.upstreams.oauth.messages import Terms
 
-# The names that OpenCode's two generations and we have for the same thing.
-NAMES: Mapping[str, tuple[str, ...]] = {
+# The names of each field in both generations of OpenCode and in Rookery.
+FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
     "client_id": ("clientId", "client_id"),
     "client_secret": ("clientSecret", "client_secret"),
     "scope": ("scope",),
@@ -23,46 +23,47 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 _SCOPES = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 
 
-def terms_of(definition: Definition) -> Terms | None:
-    """None where it does not sign in: it is told not to, or has an Authorization of its own."""
+def find_terms(definition: Definition) -> Terms | None:
+    """Return the settings of a server, or None if sign-in is disabled or it has its own Authorization."""
     own = any(name.lower() == "authorization" for name in definition.headers) or "@" in urlsplit(definition.url).netloc
     if definition.kind != "remote" or definition.oauth is False or own:
         return None
-    return read_terms(definition.oauth or {})
+    return parse_terms(definition.oauth or {})
 
 
-def read_terms(said: Mapping[str, Any]) -> Terms:
-    """Raises where something does not fit; a value is never repeated, it may be a secret."""
-    found: dict[str, Any] = {}
-    for field, names in NAMES.items():
-        given = [said[name] for name in names if said.get(name) is not None]
-        if len(given) > 1:
-            raise _unfit(names[0], "said once only")
-        if given:
-            found[field] = given[0]
-    for field, value in found.items():
+def parse_terms(settings: Mapping[str, Any]) -> Terms:
+    """Parse the settings. Raise if one is invalid; no error repeats a value, which may be a secret."""
+    fields: dict[str, Any] = {}
+    for field, names in FIELD_NAMES.items():
+        values = [settings[name] for name in names if settings.get(name) is not None]
+        if len(values) > 1:
+            raise _invalid_field(names[0], "said once only")
+        if values:
+            fields[field] = values[0]
+    for field, value in fields.items():
         if not isinstance(value, int if field == "port" else str) or isinstance(value, bool) or not value:
-            raise _unfit(NAMES[field][0], "a number" if field == "port" else "text")
-    terms = Terms(**found)
+            raise _invalid_field(FIELD_NAMES[field][0], "a number" if field == "port" else "text")
+    terms = Terms(**fields)
     if terms.port is not None and not 0 < terms.port < 65_536:
-        raise _unfit("callbackPort", "a port, from 1 to 65535")
+        raise _invalid_field("callbackPort", "a port, from 1 to 65535")
     if terms.scope is not None and not _SCOPES.fullmatch(terms.scope):
-        raise _unfit("scope", "names with one space between them")
+        raise _invalid_field("scope", "names with one space between them")
     if terms.client_secret is not None and terms.client_id is None:
-        raise _unfit("clientSecret", "with a clientId")
+        raise _invalid_field("clientSecret", "with a clientId")
     if terms.issuer is not None and terms.client_id is None:
-        raise _unfit("issuer", "with the clientId that is known there, or left out")
+        raise _invalid_field("issuer", "with the clientId that is known there, or left out")
     if terms.redirect is not None:
-        Place.of(terms.redirect)
+        RedirectAddress.parse(terms.redirect)
     if terms.document is not None and not _is_document(terms.document):
-        raise _unfit("clientMetadataUrl", "an https address with a path")
+        raise _invalid_field("clientMetadataUrl", "an https address with a path")
     return terms
 
 
 def _is_document(url: str) -> bool:
+    """Return whether this can be the address of a client metadata document."""
     parts = urlsplit(url)
     return parts.scheme == "https" and bool(parts.hostname) and parts.path not in ("", "/")
 
 
-def _unfit(name: str, expected: str) -> RookeryError:
+def _invalid_field(name: str, expected: str) -> RookeryError:
     return RookeryError("invalid-input", f'"{name}" of "oauth" is to be {expected}', "correct the server's definition")

@@ -1,0 +1,126 @@
+"""Check servers: start each once beside the running ones, and report its state and the faults of its tools."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from rookery.gateway.names import OwnedName, gateway_name
+from rookery.gateway.provider import Catalog
+from rookery.gateway.rules import ALLOWED
+from rookery.system.clock import SYSTEM_CLOCK
+from rookery.system.errors import RookeryError
+from rookery.upstreams.lint import Finding, Severity, find_name_clashes, find_toxic_flow, lint_tools
+from rookery.upstreams.pool import ServerPool
+from rookery.upstreams.server import Server
+from rookery.upstreams.server_set import ServerSet, ServerSetMembership, ServerSlot
+from rookery.upstreams.tool_costs import estimate_tool_tokens
+
+# A machine with two cores starts two programs at a time; many more would only delay each other.
+_MAX_PARALLEL = 4
+_MAX_SECONDS = 90.0
+_SEVERITIES: dict[str, Severity] = {"disabled": "note"}
+
+
+class CheckedServer(msgspec.Struct):
+    """The result for one server. `ms` is the time to start it and list everything, `tokens` the cost of its tools."""
+
+    name: str
+    status: str
+    source: str
+    error: str | None = None
+    era: str | None = None
+    ms: float | None = None
+    tools: int = 0
+    tokens: int = 0
+
+
+class CheckReport(msgspec.Struct):
+    """The results and findings of a check."""
+
+    servers: list[CheckedServer]
+    findings: list[Finding]
+    # The cost of the list of visible tools, and of a view that offers a search instead.
+    list_tokens: int
+    search_tokens: int
+    ok: bool
+
+
+async def check_servers(
+    server_set: ServerSet, pool: ServerPool, names: Collection[str], search_tokens: int
+) -> CheckReport:
+    """Check all servers of a directory, or those with the given names."""
+    slots = [server_set.find(name) for name in dict.fromkeys(names)] if names else list(server_set.slots())
+    semaphore = asyncio.Semaphore(_MAX_PARALLEL)
+    results = await asyncio.gather(*(_check_server(slot, server_set, pool, semaphore) for slot in slots))
+    findings = [finding for _, _, server_findings in results for finding in server_findings]
+    catalogs = [(server.name, catalog) for server, catalog, _ in results if catalog is not None]
+    findings += find_name_clashes(OwnedName(name, entry.name) for name, catalog in catalogs for entry in catalog.tools)
+    rules = ServerSetMembership(server_set, lambda _: lambda server, tool, public: ALLOWED).rules(None)
+    visible = [
+        (public, entry)
+        for name, catalog in catalogs
+        for entry in catalog.tools
+        if rules.is_shown(name, entry.name, public := gateway_name(name, entry.name))
+    ]
+    if (flow := find_toxic_flow(visible)) is not None:
+        findings.append(flow)
+    return CheckReport(
+        servers=[server for server, _, _ in results],
+        findings=findings,
+        list_tokens=sum(estimate_tool_tokens(entry) for _, entry in visible),
+        search_tokens=search_tokens,
+        ok=all(finding.level != "error" for finding in findings),
+    )
+
+
+async def _check_server(
+    slot: ServerSlot, server_set: ServerSet, pool: ServerPool, semaphore: asyncio.Semaphore
+) -> tuple[CheckedServer, Catalog | None, Sequence[Finding]]:
+    definition = slot.definition
+    result = CheckedServer(definition.name, slot.blocked_status or "pending", str(definition.source))
+    if slot.blocked_status is not None:
+        return result, None, [_report_blocked(result)]
+    async with semaphore:
+        server = Server(
+            definition, server_set.working_directory(definition), pool.connector, lambda _: None, server_set.directory
+        )
+        start = SYSTEM_CLOCK.monotonic()
+        try:
+            async with asyncio.timeout(_MAX_SECONDS):
+                await server.connect()
+            result.ms = round((SYSTEM_CLOCK.monotonic() - start) * 1000, 1)
+            catalog = server.catalog
+            result.era = server.era
+        except TimeoutError:
+            result.status, result.error = "failed", f"it did not become ready within {_MAX_SECONDS:g} s"
+            return result, None, [_report_unreachable(result)]
+        except RookeryError as error:
+            result.status = server.status if server.status.startswith("needs") else "failed"
+            result.error = server.redactor.clean(error.message)
+            return result, None, [_report_unreachable(result)]
+        finally:
+            await server.close()
+    result.status = "reachable"
+    if catalog is None:
+        return result, None, []
+    result.tools, result.tokens = len(catalog.tools), sum(map(estimate_tool_tokens, catalog.tools))
+    warnings = [Finding("warning", "listing", warning, definition.name) for warning in server.redactor.warnings]
+    return result, catalog, [*warnings, *lint_tools(definition.name, catalog.tools)]
+
+
+def _report_blocked(result: CheckedServer) -> Finding:
+    messages = {
+        "disabled": "it is disabled, and was not started",
+        "needs_approval": f"it waits for approval, and was not started: rookery guard approve {result.name}",
+    }
+    return Finding(
+        _SEVERITIES.get(result.status, "warning"), result.status.replace("_", "-"), messages[result.status], result.name
+    )
+
+
+def _report_unreachable(result: CheckedServer) -> Finding:
+    """Return the finding for a server that did not connect. One that waits for its user is no error."""
+    level: Severity = "warning" if result.status.startswith("needs") else "error"
+    rule = result.status.replace("_", "-") if level == "warning" else "unreachable"
+    return Finding(level, rule, result.error or result.status, result.name)

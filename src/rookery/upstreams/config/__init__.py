@@ -1,0 +1,1 @@
+"""The configuration of MCP servers: files, dialects, definitions, and edits."""

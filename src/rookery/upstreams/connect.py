@@ -1,0 +1,154 @@
+"""Connections to MCP servers: from a definition to a channel, and from a channel to an initialized client.
+
+The outgoing HTTP client is imported only when the first remote server is connected.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rookery
+from rookery.gateway.relay import answer_roots
+from rookery.system.errors import RookeryError
+from rookery.system.process import environment
+from rookery.system.process.child import TailBuffer
+from rookery.system.process.spawn import Spawner
+from rookery.system.process.table import MARKER
+from rookery.upstreams.config.definition import Definition
+from rookery.upstreams.errors import UserActionRequired, approval_required
+from rookery.upstreams.oauth.manager import SignInManager
+from rookery.wire.client.client import Client
+from rookery.wire.client.connect import Era, connect_client
+from rookery.wire.client.encode import ClientIdentity
+from rookery.wire.client.inflight import HandleNotification
+from rookery.wire.client.stdio import ServerProgram, StdioTransport
+from rookery.wire.client.transport import ClientTransport
+from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
+
+if TYPE_CHECKING:
+    from rookery.wire.http_client.client import HttpClient
+
+
+# Variables of the daemon that no server may see, not even one that inherits the environment.
+_NEVER_INHERITED = frozenset({"ROOKERY_TOKEN", MARKER})
+
+
+# Returns whether a definition found in a checkout may be used; app-wide definitions of the user always may.
+ApprovalCheck = Callable[[Definition, Path | None], Awaitable[bool]]
+
+
+@dataclass(frozen=True)
+class Connector:
+    """Creates channels. `http` returns the client that all remote servers share, created on first use."""
+
+    spawner: Spawner
+    http: "Callable[[], HttpClient]"
+    is_approved: ApprovalCheck
+    signins: SignInManager
+    # Seconds to wait for the answer to a question of a server.
+    question_seconds: float = field(default=630.0, kw_only=True)
+
+    def channels(
+        self, definition: Definition, directory: Path, errors: TailBuffer
+    ) -> tuple[ClientTransport, ClientTransport | None]:
+        """Return the channel to try first, and the older one to fall back to, if any."""
+        if definition.kind == "local":
+            return StdioTransport(self.spawner, build_program(definition, directory), errors), None
+        from rookery.wire.client.http import HttpTransport, SseTransport
+
+        signed_in = self.signins.credentials(definition)
+        newer = HttpTransport(self.http(), definition.url, definition.headers, signed_in)
+        older = SseTransport(self.http(), definition.url, definition.headers, signed_in)
+        # A definition that names the transport gets no fallback.
+        return {"auto": (newer, older), "http": (newer, None), "sse": (older, None)}[definition.transport]
+
+
+def build_program(definition: Definition, directory: Path) -> ServerProgram:
+    """Return the program of a local server, with its folder and environment."""
+    variables = dict(definition.environment)
+    if Path(definition.command[0]).name == "opencode":
+        variables.setdefault("BUN_BE_BUN", "1")
+    return ServerProgram(
+        definition.name,
+        definition.command,
+        directory / (definition.cwd or ""),
+        _inherited_environment(variables) if definition.inherit else environment.allowed_environment(variables),
+        definition.framing,
+        None if definition.is_shared else directory,
+    )
+
+
+def _inherited_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _NEVER_INHERITED} | dict(variables)
+
+
+logger = logging.getLogger("rookery.mcp.servers")
+
+# All capabilities are declared, so that servers can ask. Rookery answers for clients that cannot be asked.
+CLIENT_IDENTITY = ClientIdentity(
+    {"name": "rookery", "version": rookery.__version__},
+    {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
+)
+_LOG_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ConnectionOpener:
+    """Opens the connections of one server. `checkout` is where it was defined, `directory` where it runs."""
+
+    connector: Connector
+    definition: Definition
+    directory: Path
+    checkout: Path | None
+    errors: TailBuffer
+
+    @cached_property
+    def root(self) -> Path | None:
+        """The workspace that the server works for, None if it serves all of them."""
+        return None if self.checkout is None or self.definition.is_app_wide else self.directory
+
+    async def open(self, known_era: Era | None, on_notification: HandleNotification) -> tuple[Client, Era]:
+        """Connect, and return the client and its era. Raise `UserActionRequired` if the user must act first."""
+        # Checked right before the start: a script may have changed since it was approved.
+        if not await self.connector.is_approved(self.definition, self.checkout):
+            raise approval_required(self.definition.name)
+
+        def make_client(channel: ClientTransport) -> Client:
+            timeouts = replace(self.definition.timeouts, question=self.connector.question_seconds)
+            return Client(
+                channel, CLIENT_IDENTITY, timeouts, answer_question=self._answer, on_notification=on_notification
+            )
+
+        newer, older = self.connector.channels(self.definition, self.directory, self.errors)
+        try:
+            return await connect_client(make_client, newer, fallback=older, known_era=known_era)
+        except RookeryError as error:
+            challenges = [
+                channel.challenge for channel in (newer, older) if channel is not None and channel.challenge is not None
+            ]
+            if challenges:
+                raise self.connector.signins.sign_in_error(self.definition, error, challenges[0]) from None
+            raise
+
+    def sign_in_error(self, error: RookeryError) -> UserActionRequired:
+        """Return the error for a connected server that requires a sign-in for a request."""
+        return self.connector.signins.sign_in_error(self.definition, error, connected=True)
+
+    async def enable_logs(self, client: Client) -> None:
+        """Request log messages of every level, since each caller has its own level. Runs in the background."""
+        if client.modern or "logging" not in client.capabilities:
+            return
+        try:
+            await client.request("logging/setLevel", {"level": "debug"}, seconds=_LOG_SECONDS, timeout_name="start-up")
+        except (WireError, RookeryError) as error:
+            logger.debug("%s: no level of log can be set: %s", self.definition.name, error.code)
+
+    async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
+        """Answer a question of the server that belongs to no call."""
+        if method == "roots/list":
+            return answer_roots(self.root)
+        raise WireError(METHOD_NOT_FOUND, f"no call is under way that could answer {method}")
