@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files.sandbox import Root
-from rookery.system import openat2
+from rookery.files.sandbox import SandboxRoot
+from rookery.system.fs import beneath
 from rookery.system.git import Git
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.trees import Tree, make_tree
 
 
@@ -20,14 +20,14 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture(params=["openat2", "walk"])
 def by_kernel(request: pytest.FixtureRequest) -> bool:
-    if request.param == "openat2" and not openat2.available():
+    if request.param == "openat2" and not beneath.has_openat2():
         pytest.skip("this kernel has no openat2")
     return request.param == "openat2"
 
 
 @pytest.fixture
-def root(tree: Tree, by_kernel: bool) -> Iterator[Root]:
-    with Root(tree.root, by_kernel=by_kernel) as made:
+def root(tree: Tree, by_kernel: bool) -> Iterator[SandboxRoot]:
+    with SandboxRoot(tree.root, use_openat2=by_kernel) as made:
         yield made
 
 

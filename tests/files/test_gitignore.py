@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rookery.files.ignoring import Tracked, ignored_paths
-from rookery.files.listing import list_folder
-from rookery.files.sandbox import Root
-from rookery.system import git_index
+from rookery.files.gitignore import TrackedFiles, parse_ignored
+from rookery.files.list import list_folder
+from rookery.files.sandbox import SandboxRoot
+from rookery.system import git as git_index
 from rookery.system.git import Git
-from rookery.system.spawn import Completed, Spawner
+from rookery.system.process.spawn import CompletedCommand, Spawner
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
 from tests.support.trees import Tree
@@ -35,7 +35,7 @@ def test_what_is_tracked_is_found_in_any_order() -> None:
         ("has_folder", "c"),
     ]
     for order in permutations(questions):
-        tracked = Tracked(PRINTED)
+        tracked = TrackedFiles(PRINTED)
         assert all(getattr(tracked, ask)(path) for ask, path in order)
         assert tracked.has_all("", ["a-b", "a.b"])
         assert tracked.has_all("a/", ["x"])
@@ -43,7 +43,7 @@ def test_what_is_tracked_is_found_in_any_order() -> None:
 
 
 def test_what_is_not_tracked_is_not_found() -> None:
-    for tracked in (Tracked(PRINTED), Tracked()):
+    for tracked in (TrackedFiles(PRINTED), TrackedFiles()):
         assert not tracked.has_all("a/", ["x", "z"])
         assert not tracked.has_all("", ["a"])
         assert not any(tracked.has_file(path) for path in ("a", "x", "", "a/", "c"))
@@ -51,7 +51,7 @@ def test_what_is_not_tracked_is_not_found() -> None:
 
 
 def test_paths_begin_with_the_prefix() -> None:
-    tracked = Tracked(b"x\0y/z\0", "deep/er/")
+    tracked = TrackedFiles(b"x\0y/z\0", "deep/er/")
     assert tracked.has_all("deep/er/", ["x"])
     assert tracked.has_folder("deep/er/y")
     assert not tracked.has_file("x")
@@ -59,11 +59,11 @@ def test_paths_begin_with_the_prefix() -> None:
 
 def test_a_folder_of_which_only_the_content_is_ignored_is_not_ignored_itself() -> None:
     told = ["build/", "logs/", "logs/in/", "logs/in/a.log", "node_modules/", "src/z.log"]
-    assert list(ignored_paths(told)) == ["build", "logs/in/a.log", "node_modules", "src/z.log"]
+    assert list(parse_ignored(told)) == ["build", "logs/in/a.log", "node_modules", "src/z.log"]
 
 
 @requirement("files.list.path")
-def test_in_a_folder_that_is_ignored_what_is_tracked_is_listed_and_nothing_else(root: Root, tree: Tree) -> None:
+def test_in_a_folder_that_is_ignored_what_is_tracked_is_listed_and_nothing_else(root: SandboxRoot, tree: Tree) -> None:
     tree.write(".gitignore", b"vendor/\n*.log\n")
     for name in ("vendor/kept/a", "vendor/kept/b", "vendor/gone/x", "src/kept.log", "src/gone.log", "src/new/gone.log"):
         tree.write(name)
@@ -76,7 +76,7 @@ def test_in_a_folder_that_is_ignored_what_is_tracked_is_listed_and_nothing_else(
 
 
 @requirement("files.list.path")
-def test_of_very_many_new_files_those_that_are_ignored_are_left_out(root: Root, tree: Tree) -> None:
+def test_of_very_many_new_files_those_that_are_ignored_are_left_out(root: SandboxRoot, tree: Tree) -> None:
     tree.write(".gitignore", b"*.log\nout/\n")
     (tree.root / "new" / "out").mkdir(parents=True)
     for number in range(3000):
@@ -91,7 +91,7 @@ def test_of_very_many_new_files_those_that_are_ignored_are_left_out(root: Root, 
 
 @requirement("files.list.path")
 def test_what_is_tracked_is_asked_again_only_if_the_index_has_changed(
-    root: Root, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    root: SandboxRoot, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(git_index, "SETTLED_SECONDS", 0.0)
     tree.write(".gitignore", b"*.log\n")
@@ -101,7 +101,7 @@ def test_what_is_tracked_is_asked_again_only_if_the_index_has_changed(
     asked: list[str] = []
 
     class Noting(Git):
-        async def run(self, folder: Path, *args: str, **more: Any) -> Completed:
+        async def run(self, folder: Path, *args: str, **more: Any) -> CompletedCommand:
             asked.append(args[0])
             return await super().run(folder, *args, **more)
 
@@ -121,5 +121,5 @@ def test_what_is_tracked_is_asked_again_only_if_the_index_has_changed(
 def test_an_index_that_was_written_just_now_has_no_mark_to_be_remembered_by(tree: Tree) -> None:
     tree.write("a")
     git(tree, "add", ".")
-    assert git_index.mark_of_index(tree.root) is None
-    assert git_index.mark_of_index(tree.outside) is None
+    assert git_index.read_index_mark(tree.root) is None
+    assert git_index.read_index_mark(tree.outside) is None

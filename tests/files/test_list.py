@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rookery.files.listing import DEEPEST, LONGEST_PAGE
-from rookery.files.sandbox import Root
+from rookery.files.list import MAX_DEPTH, MAX_PAGE
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
@@ -15,7 +15,7 @@ from tests.support.trees import SECRET_NAME, Tree, open_descriptors
 
 
 @requirement("files.list.path", "files.list.options")
-def test_a_folder_is_listed_in_the_order_of_names_with_types_and_sizes(root: Root, tree: Tree) -> None:
+def test_a_folder_is_listed_in_the_order_of_names_with_types_and_sizes(root: SandboxRoot, tree: Tree) -> None:
     tree.write("b/x", b"12345")
     tree.write("b/a", b"")
     tree.write("b/Z/deep")
@@ -32,7 +32,7 @@ def test_a_folder_is_listed_in_the_order_of_names_with_types_and_sizes(root: Roo
 
 @requirement("files.list.path")
 @pytest.mark.parametrize("depth", [1, 5])
-def test_what_git_ignores_is_left_out_and_what_is_tracked_is_not(root: Root, tree: Tree, depth: int) -> None:
+def test_what_git_ignores_is_left_out_and_what_is_tracked_is_not(root: SandboxRoot, tree: Tree, depth: int) -> None:
     tree.write(".gitignore", b"*.log\nbuild/\n!kept.log\n/only-top\n")
     tree.write("sub/.gitignore", b"own\n")
     tree.write(".git/info/exclude", b"excluded\n")
@@ -46,7 +46,7 @@ def test_what_git_ignores_is_left_out_and_what_is_tracked_is_not(root: Root, tre
 
 
 @requirement("files.list.options")
-def test_hidden_files_and_deeper_folders_are_listed_if_asked_for(root: Root, tree: Tree) -> None:
+def test_hidden_files_and_deeper_folders_are_listed_if_asked_for(root: SandboxRoot, tree: Tree) -> None:
     tree.write("a/.hidden/x")
     tree.write("a/b/c")
     assert paths(entries_of(root, "a")) == ["a/b"]
@@ -60,7 +60,7 @@ def test_hidden_files_and_deeper_folders_are_listed_if_asked_for(root: Root, tre
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("limit", [1, 3, 7])
 def test_p30_pages_give_each_entry_once_and_in_the_order_of_the_whole(
-    root: Root, tree: Tree, depth: int, limit: int
+    root: SandboxRoot, tree: Tree, depth: int, limit: int
 ) -> None:
     tree.write(".gitignore", b"*.log\n")
     for name in ("a/x", "a-b", "a/y/z", "a.b", "b.log", "c/d.log", "c/e", "f", "g/h/i"):
@@ -82,7 +82,7 @@ def test_p30_pages_give_each_entry_once_and_in_the_order_of_the_whole(
 
 
 @requirement("files.list.options")
-def test_p30_a_page_goes_on_where_the_last_one_ended_although_that_entry_is_gone(root: Root, tree: Tree) -> None:
+def test_p30_a_page_goes_on_where_the_last_one_ended_although_that_entry_is_gone(root: SandboxRoot, tree: Tree) -> None:
     for name in ("a", "b/x", "c"):
         tree.write(name)
     page = entries_of(root, depth=2, limit=3)
@@ -93,7 +93,7 @@ def test_p30_a_page_goes_on_where_the_last_one_ended_although_that_entry_is_gone
 
 
 @requirement("files.sandbox.special")
-def test_p30_a_folder_of_many_entries_comes_in_pages(root: Root, tree: Tree) -> None:
+def test_p30_a_folder_of_many_entries_comes_in_pages(root: SandboxRoot, tree: Tree) -> None:
     tree.write(".gitignore", b"many/000*\n")
     (tree.root / "many").mkdir()
     for number in range(12_000):
@@ -103,16 +103,16 @@ def test_p30_a_folder_of_many_entries_comes_in_pages(root: Root, tree: Tree) -> 
     assert entries_of(root, "many", cursor=first.next_cursor).entries[0].path == "many/01100"
 
 
-def test_p30_links_to_folders_are_told_and_not_entered(root: Root, tree: Tree) -> None:
+def test_p30_links_to_folders_are_told_and_not_entered(root: SandboxRoot, tree: Tree) -> None:
     tree.write("a/x")
     tree.link("a/round", "..")
     tree.link("a/out", "../../proj-evil")
-    listed = entries_of(root, depth=DEEPEST)
+    listed = entries_of(root, depth=MAX_DEPTH)
     assert paths(listed) == ["a", "a/out", "a/round", "a/x"]
     assert SECRET_NAME not in str(listed)
 
 
-def test_a_repository_inside_is_told_and_not_entered(root: Root, tree: Tree) -> None:
+def test_a_repository_inside_is_told_and_not_entered(root: SandboxRoot, tree: Tree) -> None:
     tree.write("inner/x")
     subprocess.run(["git", "init", "-q", str(tree.root / "inner")], check=True, timeout=30)
     tree.write("inner/.gitignore", b"own\n")
@@ -121,7 +121,7 @@ def test_a_repository_inside_is_told_and_not_entered(root: Root, tree: Tree) -> 
     assert paths(entries_of(root, "inner")) == ["inner/x"]
 
 
-def test_p14_names_that_are_no_text_or_have_odd_characters_are_listed(root: Root, tree: Tree) -> None:
+def test_p14_names_that_are_no_text_or_have_odd_characters_are_listed(root: SandboxRoot, tree: Tree) -> None:
     for name in (b"\xff\xfe", b"new\nline", b"\x1b[31m", "ü".encode(), b":(glob)*", b"sp ace"):
         os.close(os.open(os.fsencode(tree.root) + b"/" + name, os.O_CREAT, 0o600))
     for depth in (1, 2):
@@ -131,8 +131,8 @@ def test_p14_names_that_are_no_text_or_have_odd_characters_are_listed(root: Root
 
 
 @requirement("files.list.options")
-def test_options_that_make_no_sense_are_told(root: Root) -> None:
-    depths, limits = ({"depth": 0}, {"depth": DEEPEST + 1}), ({"limit": 0}, {"limit": LONGEST_PAGE + 1})
+def test_options_that_make_no_sense_are_told(root: SandboxRoot) -> None:
+    depths, limits = ({"depth": 0}, {"depth": MAX_DEPTH + 1}), ({"limit": 0}, {"limit": MAX_PAGE + 1})
     senseless: tuple[dict[str, Any], ...] = (*depths, *limits, {"cursor": "?"})
     for options in senseless:
         with pytest.raises(RookeryError) as caught:
@@ -140,7 +140,7 @@ def test_options_that_make_no_sense_are_told(root: Root) -> None:
         assert caught.value.code == "invalid-input"
 
 
-def test_a_listing_runs_nothing_of_the_repository_and_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+def test_a_listing_runs_nothing_of_the_repository_and_leaves_no_descriptor(root: SandboxRoot, tree: Tree) -> None:
     mark = tree.outside / "ran"
     script = tree.write(".git/hooks/monitor", f"#!/bin/sh\ntouch {mark}\n".encode())
     script.chmod(0o700)

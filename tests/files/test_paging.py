@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rookery.files import paging
-from rookery.files.listing import Listing, list_folder
-from rookery.files.sandbox import Root
+from rookery.files.list import Listing, list_folder
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.git import Git
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
@@ -42,7 +42,7 @@ async def all_pages(ask: Callable[[str | None], Awaitable[Listing]]) -> list[str
 @pytest.mark.parametrize("track", [True, False])
 @pytest.mark.parametrize("limit", [1, 2, 5])
 def test_p30_all_pages_are_the_whole_also_where_git_sorts_otherwise(
-    root: Root, git: Git, tree: Tree, track: bool, limit: int
+    root: SandboxRoot, git: Git, tree: Tree, track: bool, limit: int
 ) -> None:
     whole = fill(tree, track=track)
 
@@ -54,7 +54,7 @@ def test_p30_all_pages_are_the_whole_also_where_git_sorts_otherwise(
 
 
 @requirement("files.list.options")
-def test_p30_a_cursor_whose_listing_is_no_longer_kept_goes_on_by_name(root: Root, git: Git, tree: Tree) -> None:
+def test_p30_a_cursor_whose_listing_is_no_longer_kept_goes_on_by_name(root: SandboxRoot, git: Git, tree: Tree) -> None:
     whole = fill(tree, track=True)
 
     async def ask(cursor: str | None) -> Listing:
@@ -65,14 +65,14 @@ def test_p30_a_cursor_whose_listing_is_no_longer_kept_goes_on_by_name(root: Root
     assert asyncio.run(all_pages(ask)) == whole
 
 
-def test_a_page_that_is_asked_for_twice_is_the_same_twice(root: Root, tree: Tree) -> None:
+def test_a_page_that_is_asked_for_twice_is_the_same_twice(root: SandboxRoot, tree: Tree) -> None:
     fill(tree, track=True)
     first = entries_of(root, depth=5, limit=4)
     second = entries_of(root, depth=5, limit=4, cursor=first.next_cursor)
     assert paths(entries_of(root, depth=5, limit=4, cursor=first.next_cursor)) == paths(second)
 
 
-def test_a_cursor_is_of_the_listing_that_it_came_from(root: Root, tree: Tree) -> None:
+def test_a_cursor_is_of_the_listing_that_it_came_from(root: SandboxRoot, tree: Tree) -> None:
     fill(tree, track=True)
     first = entries_of(root, depth=5, limit=2)
     assert paths(first) == ["a", "a/x"]
@@ -80,7 +80,7 @@ def test_a_cursor_is_of_the_listing_that_it_came_from(root: Root, tree: Tree) ->
     assert paths(entries_of(root, "foo", limit=2, cursor=first.next_cursor)) == ["foo/bar", "foo/baz"]
 
 
-def test_only_so_many_listings_are_kept_and_none_of_a_closed_root(root: Root, git: Git, tree: Tree) -> None:
+def test_only_so_many_listings_are_kept_and_none_of_a_closed_root(root: SandboxRoot, git: Git, tree: Tree) -> None:
     fill(tree, track=True)
 
     async def begin_many() -> int:
@@ -94,9 +94,9 @@ def test_only_so_many_listings_are_kept_and_none_of_a_closed_root(root: Root, gi
 
 
 def test_a_listing_that_is_left_alone_is_forgotten(
-    root: Root, git: Git, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    root: SandboxRoot, git: Git, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "SECONDS", 0.0)
+    monkeypatch.setattr(paging, "KEEP_SECONDS", 0.0)
     fill(tree, track=True)
 
     async def leave() -> int:
@@ -110,9 +110,9 @@ def test_a_listing_that_is_left_alone_is_forgotten(
 
 
 def test_a_listing_that_takes_too_much_room_is_not_kept(
-    root: Root, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    root: SandboxRoot, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "MOST_BYTES", 100)
+    monkeypatch.setattr(paging, "MAX_KEPT_BYTES", 100)
     whole = fill(tree, track=True)
     first = entries_of(root, depth=5, limit=3)
     assert len(root.paging) == 0

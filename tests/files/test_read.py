@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from rookery.files.reading import DATA_BYTES, TEXT_BYTES, Content, read
-from rookery.files.sandbox import Root
+from rookery.files.read import DEFAULT_TEXT_BYTES, MAX_READ_BYTES, FileContent, read_content
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from tests.support.looks import look
 from tests.support.requirements import requirement
@@ -15,26 +15,28 @@ from tests.support.trees import Tree, open_descriptors
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
-def lines(root: Root, path: str, first: int = 1, last: int | None = None, limit: int = TEXT_BYTES) -> Content:
-    return asyncio.run(read(root, path, first_line=first, last_line=last, max_bytes=limit))
+def lines(
+    root: SandboxRoot, path: str, first: int = 1, last: int | None = None, limit: int = DEFAULT_TEXT_BYTES
+) -> FileContent:
+    return asyncio.run(read_content(root, path, first_line=first, last_line=last, max_bytes=limit))
 
 
 @requirement("files.read.path")
-def test_a_file_is_read_whole(root: Root, tree: Tree) -> None:
+def test_a_file_is_read_whole(root: SandboxRoot, tree: Tree) -> None:
     tree.write("a/b.txt", "one\nzwei ß\n".encode())
     got = look(root, "a/b.txt")
-    assert got == Content("a/b.txt", 12, "text/plain", "utf-8", "one\nzwei ß\n", b"", 1, 2, "")
+    assert got == FileContent("a/b.txt", 12, "text/plain", "utf-8", "one\nzwei ß\n", b"", 1, 2, "")
 
 
 @requirement("files.read.path")
-def test_an_empty_file_is_empty_text(root: Root, tree: Tree) -> None:
+def test_an_empty_file_is_empty_text(root: SandboxRoot, tree: Tree) -> None:
     tree.write("empty", b"")
     got = look(root, "empty")
     assert (got.text, got.encoding, got.last_line, got.cut) == ("", "utf-8", 0, "")
 
 
 @requirement("files.read.bounds")
-def test_a_range_of_lines_is_read(root: Root, tree: Tree) -> None:
+def test_a_range_of_lines_is_read(root: SandboxRoot, tree: Tree) -> None:
     tree.write("x", b"1\n2\n3\n4")
     assert [(got.text, got.last_line, got.cut) for got in (lines(root, "x", 2, 3), lines(root, "x", 3))] == [
         ("2\n3\n", 3, ""),
@@ -45,8 +47,12 @@ def test_a_range_of_lines_is_read(root: Root, tree: Tree) -> None:
 
 
 @requirement("files.read.bounds")
-@pytest.mark.parametrize(("first", "last", "limit"), [(0, None, 1), (3, 2, 1), (1, None, 0), (1, None, DATA_BYTES + 1)])
-def test_a_range_that_makes_no_sense_is_told(root: Root, tree: Tree, first: int, last: int | None, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "last", "limit"), [(0, None, 1), (3, 2, 1), (1, None, 0), (1, None, MAX_READ_BYTES + 1)]
+)
+def test_a_range_that_makes_no_sense_is_told(
+    root: SandboxRoot, tree: Tree, first: int, last: int | None, limit: int
+) -> None:
     tree.write("x")
     with pytest.raises(RookeryError) as caught:
         lines(root, "x", first, last, limit)
@@ -54,7 +60,7 @@ def test_a_range_that_makes_no_sense_is_told(root: Root, tree: Tree, first: int,
 
 
 @requirement("files.read.bounds")
-def test_what_is_cut_is_said_and_can_be_gone_on_with(root: Root, tree: Tree) -> None:
+def test_what_is_cut_is_said_and_can_be_gone_on_with(root: SandboxRoot, tree: Tree) -> None:
     whole = b"".join(b"line %d\n" % number for number in range(1, 50_001))
     tree.write("x", whole)
     first, got = 1, ""
@@ -64,45 +70,45 @@ def test_what_is_cut_is_said_and_can_be_gone_on_with(root: Root, tree: Tree) -> 
         got += part.text
         if not part.cut:
             break
-        assert part.cut.endswith(f"go on with first_line {part.last_line + 1}")
+        assert part.cut.endswith(f"continue with first_line {part.last_line + 1}")
         first = part.last_line + 1
     assert got.encode() == whole
 
 
 @requirement("files.read.bounds")
-def test_a_line_that_is_too_long_is_cut_between_characters(root: Root, tree: Tree) -> None:
+def test_a_line_that_is_too_long_is_cut_between_characters(root: SandboxRoot, tree: Tree) -> None:
     tree.write("x", "ß".encode() * 1000)
     got = lines(root, "x", limit=101)
     assert (got.text, got.encoding) == ("ß" * 50, "utf-8")
-    assert got.cut == "line 1 is longer than max_bytes, and cut after 100 (2000 bytes in all)"
+    assert got.cut == "line 1 is longer than max_bytes; cut after 100 bytes (the file has 2000 bytes)"
 
 
 @requirement("files.sandbox.special")
-def test_p13_a_sparse_file_of_10_gb_is_not_read_whole(root: Root, tree: Tree) -> None:
+def test_p13_a_sparse_file_of_10_gb_is_not_read_whole(root: SandboxRoot, tree: Tree) -> None:
     os.truncate(tree.write("sparse"), 10 * 2**30)
     os.truncate(tree.write("text", b"line\n" * 100_000), 10 * 2**30)
     sparse, text = look(root, "sparse"), look(root, "text")
     assert (sparse.media_type, sparse.data) == ("application/octet-stream", b"")
-    assert sparse.cut == f"it is no text, and larger than {DATA_BYTES} bytes: nothing of it is here"
-    assert TEXT_BYTES - 5 <= len(text.text) <= TEXT_BYTES
+    assert sparse.cut == f"the file is not text and is larger than {MAX_READ_BYTES} bytes: its content is not included"
+    assert DEFAULT_TEXT_BYTES - 5 <= len(text.text) <= DEFAULT_TEXT_BYTES
     assert text.cut
     assert lines(root, "text", 2, 3).cut == ""
 
 
 @requirement("files.read.bounds")
-def test_a_large_text_in_wide_characters_says_how_much_of_it_was_looked_at(root: Root, tree: Tree) -> None:
+def test_a_large_text_in_wide_characters_says_how_much_of_it_was_looked_at(root: SandboxRoot, tree: Tree) -> None:
     tree.write("wide", ("line\n" * 500_000).encode("utf-16"))
-    assert lines(root, "wide", 1_000_000).cut == "only the first 4194304 of its 5000002 bytes were looked at"
+    assert lines(root, "wide", 1_000_000).cut == "only the first 4194304 of 5000002 bytes were read"
     assert (lines(root, "wide", 2, 2).text, lines(root, "wide", 2, 2).cut) == ("line\n", "")
 
 
 @requirement("files.sandbox.special")
-def test_p31_a_file_that_grows_is_read_up_to_the_cap(root: Root, tree: Tree) -> None:
+def test_p31_a_file_that_grows_is_read_up_to_the_cap(root: SandboxRoot, tree: Tree) -> None:
     path = tree.write("log", b"line\n" * 10)
     with root.open_file("log") as handle:
         with path.open("ab") as more:
             more.write(b"line\n" * 100_000)
-        assert handle.found.st_size == 50
+        assert handle.stat_result.st_size == 50
     got = lines(root, "log", limit=100)
     assert (len(got.text), got.last_line) == (100, 20)
 
@@ -120,7 +126,7 @@ def test_p31_a_file_that_grows_is_read_up_to_the_cap(root: Root, tree: Tree) -> 
         (b"a\x1b[31mb\r\n", "utf-8", "a\x1b[31mb\r\n"),
     ],
 )
-def test_p14_the_encoding_is_stated(root: Root, tree: Tree, data: bytes, encoding: str, text: str) -> None:
+def test_p14_the_encoding_is_stated(root: SandboxRoot, tree: Tree, data: bytes, encoding: str, text: str) -> None:
     tree.write("x", data)
     got = look(root, "x")
     assert (got.encoding, got.text) == (encoding, text)
@@ -138,13 +144,15 @@ def test_p14_the_encoding_is_stated(root: Root, tree: Tree, data: bytes, encodin
         (b"text with a \0 in it", "application/octet-stream"),
     ],
 )
-def test_p14_images_and_binary_files_are_told_apart(root: Root, tree: Tree, data: bytes, media_type: str) -> None:
+def test_p14_images_and_binary_files_are_told_apart(
+    root: SandboxRoot, tree: Tree, data: bytes, media_type: str
+) -> None:
     tree.write("x", data)
     got = look(root, "x")
     assert (got.media_type, got.encoding, got.data, got.text) == (media_type, None, data, "")
 
 
-def test_b36_a_thousand_reads_at_once_within_256_descriptors(root: Root, tree: Tree) -> None:
+def test_b36_a_thousand_reads_at_once_within_256_descriptors(root: SandboxRoot, tree: Tree) -> None:
     import resource
 
     tree.write("small", b"x" * 1000)
@@ -152,8 +160,8 @@ def test_b36_a_thousand_reads_at_once_within_256_descriptors(root: Root, tree: T
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = open_descriptors()
 
-    async def all_at_once() -> list[Content | BaseException]:
-        wanted = [read(root, name) for name in ("small", "large") * 500]
+    async def all_at_once() -> list[FileContent | BaseException]:
+        wanted = [read_content(root, name) for name in ("small", "large") * 500]
         return await asyncio.gather(*wanted, return_exceptions=True)
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -163,17 +171,17 @@ def test_b36_a_thousand_reads_at_once_within_256_descriptors(root: Root, tree: T
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     failed = {one.code if isinstance(one, RookeryError) else repr(one) for one in got if isinstance(one, BaseException)}
     assert failed <= {"file-unreadable"}
-    assert sum(isinstance(one, Content) for one in got) >= 500
+    assert sum(isinstance(one, FileContent) for one in got) >= 500
     assert open_descriptors() == before
     assert look(root, "large").text
 
 
-def test_a_read_that_nobody_waits_for_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+def test_a_read_that_nobody_waits_for_leaves_no_descriptor(root: SandboxRoot, tree: Tree) -> None:
     tree.write("large", b"line\n" * 2_000_000)
     before = open_descriptors()
 
     async def given_up() -> None:
-        reading = asyncio.get_running_loop().create_task(read(root, "large", first_line=2_000_000))
+        reading = asyncio.get_running_loop().create_task(read_content(root, "large", first_line=2_000_000))
         await asyncio.sleep(0)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):

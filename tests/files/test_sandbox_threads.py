@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files.listing import list_folder
-from rookery.files.reading import read
-from rookery.files.sandbox import Root
-from rookery.files.saving import save_aside
-from rookery.files.secrets import Denied
+from rookery.files.list import list_folder
+from rookery.files.read import read_content
+from rookery.files.sandbox import SandboxRoot
+from rookery.files.save import save_file_in_thread
+from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from tests.support.trees import Tree, open_descriptors
@@ -40,45 +40,45 @@ def given_up_before_it_began(work: Callable[[], Awaitable[object]]) -> None:
     asyncio.run(give_up())
 
 
-def test_a_read_whose_thread_never_begins_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+def test_a_read_whose_thread_never_begins_leaves_no_descriptor(root: SandboxRoot, tree: Tree) -> None:
     tree.write("large", b"line\n" * 20_000)
     before = open_descriptors()
-    given_up_before_it_began(lambda: read(root, "large"))
+    given_up_before_it_began(lambda: read_content(root, "large"))
     assert open_descriptors() == before
 
 
-def test_a_listing_whose_thread_never_begins_leaves_no_descriptor(root: Root, tree: Tree, git: Git) -> None:
+def test_a_listing_whose_thread_never_begins_leaves_no_descriptor(root: SandboxRoot, tree: Tree, git: Git) -> None:
     before = open_descriptors()
     given_up_before_it_began(lambda: list_folder(root, git, "."))
     assert open_descriptors() == before
 
 
-def test_a_file_whose_thread_never_begins_is_not_saved_and_leaves_no_descriptor(root: Root, tree: Tree) -> None:
+def test_a_file_whose_thread_never_begins_is_not_saved_and_leaves_no_descriptor(root: SandboxRoot, tree: Tree) -> None:
     before = open_descriptors()
-    given_up_before_it_began(lambda: save_aside(root, "one.png", b"x", bool))
+    given_up_before_it_began(lambda: save_file_in_thread(root, "one.png", b"x", bool))
     assert open_descriptors() == before
     assert not (tree.root / "one.png").exists()
 
 
 @dataclass(frozen=True)
-class _Slow(Denied):
+class _Slow(DenyRules):
     """Judges a file when it is let go on."""
 
     began: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
 
-    def file(self, names: Sequence[str]) -> str:
+    def file_denial(self, names: Sequence[str]) -> str:
         self.began.set()
         self.release.wait(SECONDS)
-        return super().file(names)
+        return super().file_denial(names)
 
 
 def test_a_file_is_saved_to_its_end_though_nobody_waits_and_the_root_is_closed(tree: Tree) -> None:
     slow, before = _Slow(), open_descriptors()
 
     async def give_up() -> None:
-        with Root(tree.root, slow) as root:
-            waiting = asyncio.ensure_future(save_aside(root, "a/one.png", b"x", bool))
+        with SandboxRoot(tree.root, slow) as root:
+            waiting = asyncio.ensure_future(save_file_in_thread(root, "a/one.png", b"x", bool))
             assert await asyncio.to_thread(slow.began.wait, SECONDS)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -92,9 +92,13 @@ def test_a_file_is_saved_to_its_end_though_nobody_waits_and_the_root_is_closed(t
 
 
 def test_nothing_is_begun_with_a_root_that_is_closed(tree: Tree, git: Git, tmp_path: Path) -> None:
-    root, before = Root(tree.root), open_descriptors()
+    root, before = SandboxRoot(tree.root), open_descriptors()
     root.close()
-    for work in (read(root, "README.md"), list_folder(root, git, "."), save_aside(root, "one.png", b"x", bool)):
+    for work in (
+        read_content(root, "README.md"),
+        list_folder(root, git, "."),
+        save_file_in_thread(root, "one.png", b"x", bool),
+    ):
         with pytest.raises(RookeryError, match="is closed"):
             asyncio.run(work)
     assert open_descriptors() == before - 1

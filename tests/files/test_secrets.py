@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from rookery.files.sandbox import Root
-from rookery.files.secrets import Denied
+from rookery.files.sandbox import SandboxRoot
+from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from tests.support.looks import entries_of, look, paths, refusal
 from tests.support.requirements import requirement
@@ -33,7 +33,7 @@ SECRETS = [
 @pytest.mark.parametrize(
     "path", [".git", ".git/config", ".git/hooks/x", ".GIT/config", "deep/.git", "deep/.Git/HEAD", "git~1/HEAD"]
 )
-def test_p18_p20_git_is_denied_whether_it_is_there_or_not(root: Root, path: str) -> None:
+def test_p18_p20_git_is_denied_whether_it_is_there_or_not(root: SandboxRoot, path: str) -> None:
     assert refusal(root, path) == DENIED
 
 
@@ -44,7 +44,7 @@ def test_p18_the_git_file_of_a_worktree_is_denied_and_marked(tree: Tree, by_kern
     other = tree.root.with_name("other")
     subprocess.run([*run, "worktree", "add", "-q", str(other)], check=True, capture_output=True, timeout=30)
     assert (other / ".git").is_file()
-    with Root(other, by_kernel=by_kernel) as root:
+    with SandboxRoot(other, use_openat2=by_kernel) as root:
         assert refusal(root, ".git") == DENIED
         (entry,) = entries_of(root, hidden=True).entries
         assert (entry.path, entry.size, entry.denied) == (".git", None, "it belongs to git")
@@ -52,18 +52,18 @@ def test_p18_the_git_file_of_a_worktree_is_denied_and_marked(tree: Tree, by_kern
 
 @requirement("files.deny.secrets")
 @pytest.mark.parametrize("path", SECRETS)
-def test_p19_p20_secret_files_are_denied_and_marked(root: Root, tree: Tree, path: str) -> None:
+def test_p19_p20_secret_files_are_denied_and_marked(root: SandboxRoot, tree: Tree, path: str) -> None:
     tree.write(path, b"hush")
-    with pytest.raises(RookeryError, match="files of this name hold secrets") as caught:
+    with pytest.raises(RookeryError, match="files with this name usually contain secrets") as caught:
         look(root, path)
     assert caught.value.code == "path-denied"
     marked = {entry.path: entry for entry in entries_of(root, depth=2, hidden=True).entries}
-    assert marked[path].denied == "files of this name hold secrets"
+    assert marked[path].denied == "files with this name usually contain secrets"
     assert marked[path].size is None
 
 
 @requirement("files.deny.secrets")
-def test_p19_a_link_does_not_give_a_secret_another_name(root: Root, tree: Tree) -> None:
+def test_p19_a_link_does_not_give_a_secret_another_name(root: SandboxRoot, tree: Tree) -> None:
     tree.write("deep/.env", b"hush")
     tree.link("notes.txt", "deep/.env")
     tree.link("to-git", ".git")
@@ -79,7 +79,7 @@ def test_p19_a_link_does_not_give_a_secret_another_name(root: Root, tree: Tree) 
 @pytest.mark.parametrize(
     "path", [".env.example", "id_rsa.pub", "credentials.py", "id_map.ts", "environment", "deep/key"]
 )
-def test_p19_what_only_looks_like_a_secret_can_be_read(root: Root, tree: Tree, path: str) -> None:
+def test_p19_what_only_looks_like_a_secret_can_be_read(root: SandboxRoot, tree: Tree, path: str) -> None:
     tree.write(path)
     assert look(root, path).text == "inside\n"
     assert [entry.path for entry in entries_of(root, depth=2, hidden=True).entries if entry.denied] == [".git"]
@@ -90,24 +90,24 @@ def test_p19_the_list_can_be_set_but_git_stays_denied(tree: Tree, by_kernel: boo
     tree.write(".env")
     tree.write("Plan.Secret")
     tree.write("vault/x")
-    with Root(tree.root, Denied(files=("*.SECRET",), folders=("vault",)), by_kernel=by_kernel) as root:
+    with SandboxRoot(tree.root, DenyRules(files=("*.SECRET",), folders=("vault",)), use_openat2=by_kernel) as root:
         assert look(root, ".env").text == "inside\n"
         assert refusal(root, "vault") == refusal(root, "vault/x") == refusal(root, ".git") == DENIED
-        with pytest.raises(RookeryError, match="hold secrets"):
+        with pytest.raises(RookeryError, match="contain secrets"):
             look(root, "Plan.Secret")
         assert paths(entries_of(root, depth=2)) == ["Plan.Secret", "vault"]
-    with Root(tree.root, Denied(files=(), folders=()), by_kernel=by_kernel) as root:
+    with SandboxRoot(tree.root, DenyRules(files=(), folders=()), use_openat2=by_kernel) as root:
         assert look(root, "Plan.Secret").text == "inside\n"
 
 
 @requirement("files.deny.secrets")
 @pytest.mark.parametrize("name", ["．git", ".g\u200dit", ".ＧＩＴ", "x／.git", ".git．"])
-def test_p21_names_that_look_the_same_are_denied_too(root: Root, tree: Tree, name: str) -> None:
+def test_p21_names_that_look_the_same_are_denied_too(root: SandboxRoot, tree: Tree, name: str) -> None:
     tree.write(f"{name}/config", b"hush")
     assert refusal(root, name) == refusal(root, f"{name}/config") == DENIED
 
 
-def test_p21_names_are_not_normalised_before_they_are_opened(root: Root, tree: Tree) -> None:
+def test_p21_names_are_not_normalised_before_they_are_opened(root: SandboxRoot, tree: Tree) -> None:
     tree.write("e\u0301", b"two characters")
     tree.write("\u00e9", b"one character")
     tree.write("a\u2215b", b"division slash")
@@ -120,13 +120,13 @@ def test_p21_names_are_not_normalised_before_they_are_opened(root: Root, tree: T
 @pytest.mark.parametrize(
     "denied",
     [
-        Denied(),
-        Denied(files=("*secret*",), folders=("[ab]*",)),
-        Denied(files=("[x",), allowed=(), folders=("a?c", "*[xy]")),
-        Denied(files=(), folders=()),
+        DenyRules(),
+        DenyRules(files=("*secret*",), folders=("[ab]*",)),
+        DenyRules(files=("[x",), allowed=(), folders=("a?c", "*[xy]")),
+        DenyRules(files=(), folders=()),
     ],
 )
-def test_p19_p20_p21_many_names_at_once_are_judged_as_one_by_one(denied: Denied) -> None:
+def test_p19_p20_p21_many_names_at_once_are_judged_as_one_by_one(denied: DenyRules) -> None:
     plain = ["a", "abc", "main.py", "environment", "keys", "monkey", "[x", "xy", "my-secrets", "idea", "README.md"]
     last = [name.rpartition("/")[2] for name in SECRETS]
     odd = [
@@ -134,14 +134,14 @@ def test_p19_p20_p21_many_names_at_once_are_judged_as_one_by_one(denied: Denied)
     ]
     names = [*odd, *(name.upper() for name in odd), "x\n.env", ".env\nx", "\uff0eenv", "id\u200b_rsa"]
     for types in ({}, dict.fromkeys(names, "folder")):
-        singly = {name: denied.entry((name,), is_folder=bool(types)) for name in names}
+        singly = {name: denied.entry_denial((name,), is_folder=bool(types)) for name in names}
         for one in names:
-            assert denied.among("", [one, "z"], types) == ({one: singly[one]} if singly[one] else {}), one
-        assert denied.among("", names, types) == {name: why for name, why in singly.items() if why}
+            assert denied.find_denied("", [one, "z"], types) == ({one: singly[one]} if singly[one] else {}), one
+        assert denied.find_denied("", names, types) == {name: why for name, why in singly.items() if why}
 
 
 def test_workspaces_inside_are_denied_where_they_lie_and_nowhere_else() -> None:
-    denied = Denied(workspaces=(("trees", "one"),))
-    assert denied.among("trees", ["ONE", "two"], {"ONE": "folder"}) == {"ONE": "it belongs to another workspace"}
-    assert denied.among("", ["trees", "one"], {"trees": "folder"}) == {}
-    assert denied.among("other", ["one"], {"one": "folder"}) == {}
+    denied = DenyRules(workspaces=(("trees", "one"),))
+    assert denied.find_denied("trees", ["ONE", "two"], {"ONE": "folder"}) == {"ONE": "it belongs to another workspace"}
+    assert denied.find_denied("", ["trees", "one"], {"trees": "folder"}) == {}
+    assert denied.find_denied("other", ["one"], {"one": "folder"}) == {}

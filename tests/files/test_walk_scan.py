@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files.scanning import Folders, scan
-from rookery.system import getdents
+from rookery.files.walk import FolderScanner, scan_folder
+from rookery.system.fs import getdents
 
 
 @contextmanager
@@ -21,14 +21,14 @@ def opened(folder: Path) -> Generator[int]:
         os.close(handle)
 
 
-def looked(folders: Folders, folder: Path, least: str = "", most: int = 100, *, hidden: bool = True) -> object:
+def looked(folders: FolderScanner, folder: Path, least: str = "", most: int = 100, *, hidden: bool = True) -> object:
     with opened(folder) as handle:
-        return folders.scan(handle, least, most, hidden=hidden, inside=False)
+        return folders.scan(handle, least, most, hidden=hidden, is_nested=False)
 
 
 def one_by_one(folder: Path, least: str = "", most: int = 100, *, hidden: bool = True) -> object:
     with opened(folder) as handle:
-        return scan(handle, least, most, hidden=hidden, inside=False)
+        return scan_folder(handle, least, most, hidden=hidden, is_nested=False)
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def test_both_ways_tell_the_same(odd: Path, least: str, most: int, hidden: bool)
 
 
 def scan_all(folder: Path, least: str, most: int, hidden: bool) -> tuple[list[str], object, bool]:
-    folders = Folders()
+    folders = FolderScanner()
     looked(folders, folder)
     with opened(folder) as handle:
-        return folders.scan(handle, least, most, hidden=hidden, inside=False)
+        return folders.scan(handle, least, most, hidden=hidden, is_nested=False)
 
 
 def test_what_was_remembered_is_not_told_once_the_folder_has_changed(odd: Path) -> None:
-    folders = Folders()
+    folders = FolderScanner()
     before = looked(folders, odd)
     assert looked(folders, odd) == before
     (odd / "a").unlink()
@@ -73,51 +73,51 @@ def test_what_was_remembered_is_not_told_once_the_folder_has_changed(odd: Path) 
 
 
 def test_who_takes_names_away_takes_them_from_nobody_else(odd: Path) -> None:
-    folders = Folders()
+    folders = FolderScanner()
     with opened(odd) as handle:
-        folders.scan(handle, "", 100, hidden=True, inside=False)[0].clear()
+        folders.scan(handle, "", 100, hidden=True, is_nested=False)[0].clear()
     assert looked(folders, odd) == one_by_one(odd)
 
 
 def test_a_large_folder_is_told_whole(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"{number:04}").touch()
-    folders = Folders()
+    folders = FolderScanner()
     assert looked(folders, tmp_path, most=5000) == one_by_one(tmp_path, most=5000)
     assert looked(folders, tmp_path, most=10) == one_by_one(tmp_path, most=10)
 
 
 def test_an_empty_folder_holds_nothing(tmp_path: Path) -> None:
-    assert looked(Folders(), tmp_path) == ([], {}, True)
+    assert looked(FolderScanner(), tmp_path) == ([], {}, True)
 
 
 def test_of_a_repository_inside_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / ".git").touch()
     (tmp_path / "file").touch()
-    folders = Folders()
+    folders = FolderScanner()
     for _ in range(2):
         with opened(tmp_path) as handle:
-            assert folders.scan(handle, "", 100, hidden=True, inside=True) == ([], {}, True)
+            assert folders.scan(handle, "", 100, hidden=True, is_nested=True) == ([], {}, True)
 
 
 def test_where_the_kernel_cannot_be_asked_at_once_entries_are_looked_at(
     odd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = one_by_one(odd)
-    monkeypatch.setattr(getdents, "_call", lambda: None)
-    assert looked(Folders(), odd) == wanted
+    monkeypatch.setattr(getdents, "_load_getdents", lambda: None)
+    assert looked(FolderScanner(), odd) == wanted
 
 
 def test_where_types_are_not_told_entries_are_looked_at(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = one_by_one(odd)
     # As a filesystem that has no types would tell of the folder in it.
     monkeypatch.setattr(getdents, "UNKNOWN", getdents.FOLDER)
-    assert looked(Folders(), odd) == wanted
+    assert looked(FolderScanner(), odd) == wanted
 
 
 def test_only_so_much_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.files.scanning._REMEMBERED", 100)
-    folders = Folders()
+    monkeypatch.setattr("rookery.files.walk._MAX_CACHED_BYTES", 100)
+    folders = FolderScanner()
     for number in range(20):
         (tmp_path / f"{number}").touch()
         looked(folders, tmp_path)

@@ -1,1 +1,1 @@
-"""A workspace's files for those who may see nothing else: the sandbox, reading and listing."""
+"""Files of a workspace: sandboxed reading, listing and saving, just recipes and project context."""

@@ -1,4 +1,7 @@
-"""The entries of a listing: one by one, or a run of plain files at once, which is most of what any tree holds."""
+"""Entries of a listing: single entries, or runs of files of one folder.
+
+Most entries of a tree are files that need no special treatment; a run of them is written to JSON at once.
+"""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -7,102 +10,109 @@ from typing import Literal
 
 import msgspec
 
-Type = Literal["file", "folder", "link", "other"]
+EntryType = Literal["file", "folder", "link", "other"]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """`path` is from the workspace's root, as `read_file` takes it; bytes that are no text stand as `\\xff` in it.
+    """One entry. `path` is relative to the workspace's root, as for `read_file`; undecodable bytes appear as `\\xff`.
 
-    `denied` says why it may not be read, if so. A link's target is not told: it may lie outside.
+    `denied` says why it may not be read, if so. The target of a link is not included: it may be outside.
     """
 
     path: str
-    type: Type
+    type: EntryType
     size: int | None = None
     denied: str = ""
 
-    def in_json(self) -> str:
-        if is_plain(self.path) and self.size is None and not self.denied:
+    def to_json(self) -> str:
+        """Return the entry as a JSON object."""
+        if is_json_safe(self.path) and self.size is None and not self.denied:
             return f'{{"path":"{self.path}","type":"{self.type}","size":null,"denied":""}}'
-        return msgspec.json.encode(_shown(self)).decode()
+        return msgspec.json.encode(_with_display_path(self)).decode()
 
 
-class Files(msgspec.Struct, frozen=True, gc=False):
-    """Files of one folder that may be read, one after the other, and are plain; without sizes if none are wanted."""
+class FileRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive readable files of one folder whose names need no escapes; `sizes` is None if not requested."""
 
     prefix: str
     names: list[str]
     sizes: list[int | None] | None
 
-    def part(self, some: slice) -> "Files":
-        return Files(self.prefix, self.names[some], self.sizes and self.sizes[some])
+    def part(self, bounds: slice) -> "FileRun":
+        """Return the run of a slice of the files."""
+        return FileRun(self.prefix, self.names[bounds], self.sizes and self.sizes[bounds])
 
     def entries(self) -> list[Entry]:
+        """Return an entry for each file."""
         sizes = self.sizes or repeat(None)
         return [Entry(self.prefix + name, "file", size) for name, size in zip(self.names, sizes, strict=False)]
 
-    def in_json(self) -> str:
-        """What `entries` would be. To make an object of each file takes longer than to find them all."""
+    def to_json(self) -> str:
+        """Return `entries` as JSON objects. Creating an object per file takes longer than finding all files."""
         start, end = f'{{"path":"{self.prefix}', ',"denied":""}'
         if self.sizes is None:
             between = f'","type":"file","size":null{end}'
             return start + f"{between},{start}".join(self.names) + between
         sizes = ["null" if size is None else size for size in self.sizes]
-        each = zip(self.names, sizes, strict=True)
-        return ",".join([f'{start}{name}","type":"file","size":{size}{end}' for name, size in each])
+        pairs = zip(self.names, sizes, strict=True)
+        return ",".join([f'{start}{name}","type":"file","size":{size}{end}' for name, size in pairs])
 
 
-Row = Entry | Files
+ListingRow = Entry | FileRun
 
 
-def is_plain(text: str) -> bool:
-    """Whether it stands in JSON as it is."""
+def is_json_safe(text: str) -> bool:
+    """Return whether a text needs no escapes in JSON."""
     return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
 
 
-def count(rows: Iterable[Row]) -> int:
-    return sum(len(row.names) if isinstance(row, Files) else 1 for row in rows)
+def count_entries(rows: Iterable[ListingRow]) -> int:
+    """Return the number of entries in these rows."""
+    return sum(len(row.names) if isinstance(row, FileRun) else 1 for row in rows)
 
 
-def last_path(rows: Sequence[Row]) -> str:
+def last_path(rows: Sequence[ListingRow]) -> str:
+    """Return the path of the last entry."""
     row = rows[-1]
-    return row.prefix + row.names[-1] if isinstance(row, Files) else row.path
+    return row.prefix + row.names[-1] if isinstance(row, FileRun) else row.path
 
 
-def split(rows: Sequence[Row], first: int) -> tuple[list[Row], list[Row]]:
-    """So many entries, and the rest."""
+def split_rows(rows: Sequence[ListingRow], count: int) -> tuple[list[ListingRow], list[ListingRow]]:
+    """Split rows into those with the first `count` entries, and the rest."""
     for index, row in enumerate(rows):
-        length = len(row.names) if isinstance(row, Files) else 1
-        if length > first:
+        length = len(row.names) if isinstance(row, FileRun) else 1
+        if length > count:
             before, after = list(rows[:index]), list(rows[index:])
-            if first and isinstance(row, Files):
-                before.append(row.part(slice(first)))
-                after[0] = row.part(slice(first, None))
+            if count and isinstance(row, FileRun):
+                before.append(row.part(slice(count)))
+                after[0] = row.part(slice(count, None))
             return before, after
-        first -= length
+        count -= length
     return list(rows), []
 
 
-def spread(rows: Iterable[Row]) -> list[Entry]:
-    """Each entry by itself, as it is shown."""
-    return [entry for row in rows for entry in (row.entries() if isinstance(row, Files) else [_shown(row)])]
+def expand_rows(rows: Iterable[ListingRow]) -> list[Entry]:
+    """Return each entry by itself, with its path for display."""
+    return [
+        entry for row in rows for entry in (row.entries() if isinstance(row, FileRun) else [_with_display_path(row)])
+    ]
 
 
-def in_json(rows: Iterable[Row], before: str, after: str) -> str:
-    """The same as a list in JSON, between two texts."""
-    parts = [row.in_json() for row in rows]
+def rows_to_json(rows: Iterable[ListingRow], before: str, after: str) -> str:
+    """Return the same as a JSON list, between two texts."""
+    parts = [row.to_json() for row in rows]
     if not parts:
         return f"{before}[]{after}"
-    # The whole is large, and copied only once this way.
+    # The result is large, and is copied only once this way.
     parts[0] = f"{before}[{parts[0]}"
     parts[-1] = f"{parts[-1]}]{after}"
     return ",".join(parts)
 
 
-def shown(path: str) -> str:
-    """The path, with bytes that are no text written out. No path that is given to us has a backslash in it."""
+def display_path(path: str) -> str:
+    """Return the path with undecodable bytes escaped. No path that we accept contains a backslash."""
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _shown(entry: Entry) -> Entry:
-    return entry if entry.path.isascii() else msgspec.structs.replace(entry, path=shown(entry.path))
+def _with_display_path(entry: Entry) -> Entry:
+    return entry if entry.path.isascii() else msgspec.structs.replace(entry, path=display_path(entry.path))

@@ -1,4 +1,7 @@
-"""Listing a folder of a workspace: what git ignores is left out, what is secret is marked, long lists have pages."""
+"""List a folder of a workspace, in pages.
+
+Files that git ignores are left out, and denied files are marked.
+"""
 
 import base64
 import binascii
@@ -9,25 +12,25 @@ from functools import partial
 
 import msgspec
 
-from rookery.files.entries import Entry, Row, in_json, last_path, shown, spread
-from rookery.files.ignoring import Ignoring
-from rookery.files.paging import Pending
-from rookery.files.sandbox import Root
-from rookery.files.walking import Names, Scope, Walk
-from rookery.system.beneath import Beneath
+from rookery.files.entries import Entry, ListingRow, display_path, expand_rows, last_path, rows_to_json
+from rookery.files.gitignore import IgnoreChecker
+from rookery.files.paging import PendingListing
+from rookery.files.sandbox import SandboxRoot
+from rookery.files.walk import PathNames, Walk, WalkScope
 from rookery.system.errors import RookeryError
+from rookery.system.fs.beneath import Beneath
 from rookery.system.git import Git
-from rookery.system.lending import lend
+from rookery.system.threads import run_and_close
 
-PAGE = 1000
-LONGEST_PAGE = 10_000
-DEEPEST = 64
-# Who asks for a second page is likely to ask for all. In one folder git is asked about each name, which is dearer.
-_AHEAD, _AHEAD_IN_ONE = 60_000, 10_000
+DEFAULT_PAGE = 1000
+MAX_PAGE = 10_000
+MAX_DEPTH = 64
+# A client that requests a second page will likely request all. In one folder git checks each name, which costs more.
+_MAX_AHEAD, _MAX_AHEAD_FLAT = 60_000, 10_000
 
 
 class ListingShape(msgspec.Struct):
-    """`next_cursor` asks for the next page; None if this is the last one."""
+    """The JSON shape of a page. `next_cursor` requests the next page; None if this is the last one."""
 
     path: str
     entries: list[Entry]
@@ -39,90 +42,93 @@ class Listing:
     """A page of entries, in rows."""
 
     path: str
-    rows: list[Row]
+    rows: list[ListingRow]
     next_cursor: str | None
 
     @property
     def entries(self) -> list[Entry]:
-        return spread(self.rows)
+        return expand_rows(self.rows)
 
-    def written(self) -> str:
-        """In JSON, of the shape above."""
+    def to_json(self) -> str:
+        """Return the page as JSON, in the shape of `ListingShape`."""
         path, cursor = (msgspec.json.encode(text).decode() for text in (self.path, self.next_cursor))
-        return in_json(self.rows, f'{{"path":{path},"entries":', f',"next_cursor":{cursor}}}')
+        return rows_to_json(self.rows, f'{{"path":{path},"entries":', f',"next_cursor":{cursor}}}')
 
 
 async def list_folder(
-    root: Root,
+    root: SandboxRoot,
     git: Git,
     path: str,
     *,
     depth: int = 1,
     hidden: bool = False,
     sizes: bool = True,
-    limit: int = PAGE,
+    limit: int = DEFAULT_PAGE,
     cursor: str | None = None,
 ) -> Listing:
-    """The entries of a folder, in the order of their names, each folder followed by what it holds, to that depth.
+    """Return the entries of a folder, sorted by name, each folder followed by its content, down to `depth`.
 
-    Links are told and never followed. A repository inside this one is told, and what it holds is not.
+    Links are listed and never followed. A repository inside this one is listed without its content.
     """
-    if not 1 <= depth <= DEEPEST:
-        raise RookeryError("invalid-input", f"depth must be from 1 to {DEEPEST}")
-    if not 1 <= limit <= LONGEST_PAGE:
-        raise RookeryError("invalid-input", f"limit must be from 1 to {LONGEST_PAGE}", "use cursor for more")
+    if not 1 <= depth <= MAX_DEPTH:
+        raise RookeryError("invalid-input", f"depth must be from 1 to {MAX_DEPTH}")
+    if not 1 <= limit <= MAX_PAGE:
+        raise RookeryError("invalid-input", f"limit must be from 1 to {MAX_PAGE}", "use cursor for more")
     token, after = _read_cursor(cursor)
     with root.open_folder(path) as handle:
-        scope = Scope(handle.names, depth, hidden, sizes)
-    pending = root.paging.take(token, scope, after) or _begin(root, git, scope, after)
-    await _look_ahead(root, pending, limit + 1, is_first=cursor is None)
+        scope = WalkScope(handle.names, depth, hidden, sizes)
+    pending = root.paging.take(token, scope, after) or _start_listing(root, git, scope, after)
+    await _read_ahead(root, pending, limit + 1, is_first=cursor is None)
     page = pending.take(limit)
     next_cursor = None
-    if pending.ahead:
-        pending.told = tuple(last_path(page).split("/"))[len(scope.start) :]
-        next_cursor = _cursor(root.paging.keep(pending), pending.told)
-    return Listing(shown("/".join(scope.start)) or ".", page, next_cursor)
+    if pending.pending_rows:
+        pending.sent_until = tuple(last_path(page).split("/"))[len(scope.start) :]
+        next_cursor = _write_cursor(root.paging.keep(pending), pending.sent_until)
+    return Listing(display_path("/".join(scope.start)) or ".", page, next_cursor)
 
 
-def _begin(root: Root, git: Git, scope: Scope, after: Names) -> Pending:
+def _start_listing(root: SandboxRoot, git: Git, scope: WalkScope, after: PathNames) -> PendingListing:
     prefix = "".join(f"{name}/" for name in scope.start)
-    return Pending(scope, Ignoring(git, root.path.joinpath(*scope.start), prefix, root.tracked), after, after)
+    return PendingListing(
+        scope, IgnoreChecker(git, root.path.joinpath(*scope.start), prefix, root.tracked), after, after
+    )
 
 
-async def _look_ahead(root: Root, pending: Pending, wanted: int, *, is_first: bool) -> None:
-    """Until there are so many entries, or no more."""
-    scope, ignoring = pending.scope, pending.ignoring
-    most = wanted if is_first else max(wanted, _AHEAD if scope.depth > 1 else _AHEAD_IN_ONE)
-    while pending.more and pending.count < wanted:
+async def _read_ahead(root: SandboxRoot, pending: PendingListing, wanted: int, *, is_first: bool) -> None:
+    """Read entries until `wanted` are pending, or there are no more."""
+    scope, ignoring = pending.scope, pending.ignore_checker
+    most = wanted if is_first else max(wanted, _MAX_AHEAD if scope.depth > 1 else _MAX_AHEAD_FLAT)
+    while pending.has_more and pending.count < wanted:
         if scope.depth > 1:
-            await ignoring.learn_tracked()
-        walk = Walk(scope, root.folders, root.denied, pending.seen, most, ignoring.tracked)
-        await _in_thread(root, walk.begin)
+            await ignoring.load_tracked()
+        walk = Walk(scope, root.folders, root.deny_rules, pending.walked_until, most, ignoring.tracked)
+        await _run_in_thread(root, walk.start)
         while walk.unknown:
-            ignored = await ignoring.among(walk.unknown)
-            await _in_thread(root, partial(walk.sift, ignored))
+            ignored = await ignoring.find_ignored(walk.unknown)
+            await _run_in_thread(root, partial(walk.remove_ignored, ignored))
         pending.add(walk.rows)
-        pending.more, pending.seen = walk.cut and walk.last != pending.seen, walk.last
+        pending.has_more, pending.walked_until = walk.has_more and walk.last != pending.walked_until, walk.last
 
 
-async def _in_thread(root: Root, work: Callable[[Beneath], None]) -> None:
+async def _run_in_thread(root: SandboxRoot, work: Callable[[Beneath], None]) -> None:
+    """Run a part of a walk in a thread, with a descriptor of the root that stays open for it."""
     try:
-        held = root.held()
-        await lend(partial(work, held), partial(os.close, held.folder))
+        beneath = root.open_beneath()
+        await run_and_close(partial(work, beneath), partial(os.close, beneath.folder))
     except OSError as error:
         raise RookeryError("file-unreadable", f"the folder cannot be listed: {error.strerror}") from error
 
 
-def _cursor(token: str, names: Names) -> str:
-    """It also works without what is kept under the token: it names the entry that was told last."""
+def _write_cursor(token: str, names: PathNames) -> str:
+    """Return a cursor. It names the last entry that was sent, so that it works without the kept listing too."""
     return f"{token}.{base64.urlsafe_b64encode(os.fsencode('/'.join(names))).decode()}"
 
 
-def _read_cursor(cursor: str | None) -> tuple[str, Names]:
+def _read_cursor(cursor: str | None) -> tuple[str, PathNames]:
     if not cursor:
         return "", ()
-    token, _, place = cursor.rpartition(".")
+    token, _, encoded = cursor.rpartition(".")
     try:
-        return token, tuple(os.fsdecode(base64.b64decode(place, b"-_", validate=True)).split("/"))
+        return token, tuple(os.fsdecode(base64.b64decode(encoded, b"-_", validate=True)).split("/"))
     except (binascii.Error, ValueError):
-        raise RookeryError("invalid-input", "this is no cursor of a listing", "leave it out to begin anew") from None
+        raise RookeryError("invalid-input", "invalid cursor", "leave it out to start from the beginning") from None

@@ -1,4 +1,4 @@
-"""Saves a file of ours in a workspace: through the root's descriptor, and over nothing that is somebody else's."""
+"""Save a file in a workspace, through the root's descriptor, without replacing files of others."""
 
 import errno
 import os
@@ -7,61 +7,66 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from rookery.files.paths import parse, shown
-from rookery.files.sandbox import Handle, Root
-from rookery.system.beneath import FILE, FOLDER
+from rookery.files.sandbox import Handle, SandboxRoot, format_path, parse_path
 from rookery.system.errors import RookeryError
-from rookery.system.lending import lend
-from rookery.system.placing import place
+from rookery.system.fs.atomic import write_beneath
+from rookery.system.fs.beneath import OPEN_FILE, OPEN_FOLDER
+from rookery.system.threads import run_and_close
 
-# So much of a file tells whether it is ours.
-_HEAD = 1024
+# How much of a file is read to check whether it is ours.
+_HEAD_BYTES = 1024
 
 
-def save(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
-    """Where it was saved. Folders on the way are made; a file that is there is replaced only if `is_ours`.
+def save_file(root: SandboxRoot, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
+    """Save a file and return its path. Missing folders are created; an existing file is replaced only if `is_ours`.
 
-    Nothing is written where it is refused: outside of the root, where secrets are kept, in `.git`, in another
+    Nothing is written if the path is refused: outside of the root, a place for secrets, in `.git`, in another
     workspace.
     """
-    names = require_place(root, path)
-    folder, missing = _deepest(root, names[:-1])
+    names = require_savable(root, path)
+    folder, missing = _open_deepest(root, names[:-1])
     with folder:
-        found = (*folder.names, *missing, names[-1])
-        _deny(root, path, found)
+        location = (*folder.names, *missing, names[-1])
+        _require_allowed(root, path, location)
         try:
-            inner = _made(folder.fd, missing)
+            inner = _make_folders(folder.fd, missing)
             try:
-                place(inner, names[-1], data, over=_replaceable(inner, names[-1], path, is_ours))
+                write_beneath(inner, names[-1], data, replace=_is_replaceable(inner, names[-1], path, is_ours))
             finally:
                 os.close(inner)
         except OSError as error:
-            raise _failed(path, error) from error
-    return root.path.joinpath(*found)
+            raise _write_error(path, error) from error
+    return root.path.joinpath(*location)
 
 
-async def save_aside(root: Root, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
-    """Save it in a thread, which is done with it although the root is closed meanwhile."""
-    twin = root.twin()
-    return await lend(partial(save, twin, path, data, is_ours), twin.close)
+async def save_file_in_thread(root: SandboxRoot, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
+    """Save a file in a thread, which finishes even if the root is closed meanwhile."""
+    root_copy = root.duplicate()
+    return await run_and_close(partial(save_file, root_copy, path, data, is_ours), root_copy.close)
 
 
-def require_place(root: Root, path: str) -> Sequence[str]:
-    """The names of a file that might be saved there: what is wrong with a path can be told before there is anything."""
-    names = parse(path, root.path)
+def require_savable(root: SandboxRoot, path: str) -> Sequence[str]:
+    """Return the names of a path at which a file may be saved; raise early, before there is any data."""
+    names = parse_path(path, root.path)
     if not names or path.endswith("/") or ".." in names:
-        raise RookeryError("invalid-input", f"{shown(path)} names no file", "name one, without `..`, as in a/b.png")
-    _deny(root, path, names)
+        raise RookeryError(
+            "invalid-input",
+            f"{format_path(path)} is not the path of a file",
+            "use a path without `..`, such as a/b.png",
+        )
+    _require_allowed(root, path, names)
     return names
 
 
-def _deny(root: Root, path: str, names: Sequence[str]) -> None:
-    if why := root.denied.file(names):
-        raise RookeryError("path-denied", f"nothing is saved at {shown(path)}: {why}", "choose another place")
+def _require_allowed(root: SandboxRoot, path: str, names: Sequence[str]) -> None:
+    if reason := root.deny_rules.file_denial(names):
+        raise RookeryError(
+            "path-denied", f"saving at {format_path(path)} is not allowed: {reason}", "choose another path"
+        )
 
 
-def _deepest(root: Root, names: Sequence[str]) -> tuple[Handle, Sequence[str]]:
-    """The deepest folder on the way that is there, and the names of those that are not."""
+def _open_deepest(root: SandboxRoot, names: Sequence[str]) -> tuple[Handle, Sequence[str]]:
+    """Open the deepest existing folder of a path; return it and the names of the missing ones."""
     for end in range(len(names), 0, -1):
         try:
             return root.open_folder("/".join(names[:end])), names[end:]
@@ -71,40 +76,42 @@ def _deepest(root: Root, names: Sequence[str]) -> tuple[Handle, Sequence[str]]:
     return root.open_folder("."), names
 
 
-def _made(folder: int, names: Sequence[str]) -> int:
-    """The innermost of these folders, open, each made in the one before it."""
+def _make_folders(folder: int, names: Sequence[str]) -> int:
+    """Create these folders, each in the one before it, and return a descriptor of the innermost."""
     handle = os.dup(folder)
     for name in names:
         try:
             os.mkdir(name, dir_fd=handle)
-            inner = os.open(name, FOLDER, dir_fd=handle)
+            inner = os.open(name, OPEN_FOLDER, dir_fd=handle)
         finally:
             os.close(handle)
         handle = inner
     return handle
 
 
-def _replaceable(folder: int, name: str, path: str, is_ours: Callable[[bytes], bool]) -> bool:
-    """Whether a file of ours is there; raises where it is anything else."""
+def _is_replaceable(folder: int, name: str, path: str, is_ours: Callable[[bytes], bool]) -> bool:
+    """Return whether a file of ours exists; raise if anything else does."""
     try:
-        handle = os.open(name, FILE, dir_fd=folder)
+        handle = os.open(name, OPEN_FILE, dir_fd=folder)
     except FileNotFoundError:
         return False
     try:
-        if stat.S_ISREG(os.fstat(handle).st_mode) and is_ours(os.read(handle, _HEAD)):
+        if stat.S_ISREG(os.fstat(handle).st_mode) and is_ours(os.read(handle, _HEAD_BYTES)):
             return True
     finally:
         os.close(handle)
-    raise _taken(path)
+    raise _taken_error(path)
 
 
-def _taken(path: str) -> RookeryError:
+def _taken_error(path: str) -> RookeryError:
     return RookeryError(
-        "invalid-input", f"{shown(path)} is there already, and was not saved from here", "choose another name"
+        "invalid-input", f"{format_path(path)} already exists, and was not saved by Rookery", "choose another name"
     )
 
 
-def _failed(path: str, error: OSError) -> RookeryError:
+def _write_error(path: str, error: OSError) -> RookeryError:
     if error.errno in (errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
-        return _taken(path)
-    return RookeryError("file-unwritable", f"{shown(path)} cannot be written: {error.strerror}", "choose another place")
+        return _taken_error(path)
+    return RookeryError(
+        "file-unwritable", f"{format_path(path)} cannot be written: {error.strerror}", "choose another path"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rookery.files.context.docker import docker_sections, log_text
+from rookery.files.context.docker import build_docker_sections, decode_log
 from rookery.files.context.section import Section
 from rookery.system.errors import RookeryError
 from tests.support.docker import framed
@@ -29,7 +29,7 @@ async def sections(root: Path, listed: list[dict[str, Any]] | bytes | None, **lo
             raise RookeryError("timeout", "the docker engine did not answer within 3 s")
         return log
 
-    return {one.key: one for one in await docker_sections(ask, root)}
+    return {one.key: one for one in await build_docker_sections(ask, root)}
 
 
 @requirement("context.get.aggregate")
@@ -60,7 +60,7 @@ async def test_the_containers_of_a_workspace_inside_of_this_one_are_not_its_own(
         asked.append(path)
         return json.dumps(every).encode() if path.startswith("/containers/json") else b"Error: mine"
 
-    found = await docker_sections(ask, tmp_path, lambda: [("trees", "two")])
+    found = await build_docker_sections(ask, tmp_path, lambda: [("trees", "two")])
     assert [one.key for one in found] == ["docker", "docker/own"]
     assert found[0].text.count("of this workspace") == 1
     assert not [path for path in asked if "inner" in path or "deeper" in path]
@@ -103,4 +103,4 @@ async def test_what_is_no_list_of_containers_is_nothing(tmp_path: Path, answer: 
     ],
 )
 def test_a_log_is_read_in_frames_or_as_it_is(log: bytes, text: str) -> None:
-    assert log_text(log) == text
+    assert decode_log(log) == text

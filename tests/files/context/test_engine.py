@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files import reading
-from rookery.files.context.engine import Answer, Context
-from rookery.files.context.gathering import Gatherer
-from rookery.files.context.section import Section, estimate
-from rookery.files.context.sources import gatherers_of
-from rookery.files.just import Just
-from rookery.files.reading import Content
-from rookery.files.sandbox import Root
+from rookery.files import read as reading
+from rookery.files.context.engine import ContextResult, Gatherer, ProjectContext
+from rookery.files.context.section import Section, estimate_tokens
+from rookery.files.context.sources import build_gatherers
+from rookery.files.just.run import JustRunner
+from rookery.files.read import FileContent
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.requirements import requirement
 from tests.support.workspaces import commit, git, make_repository
 
@@ -26,14 +25,14 @@ pytestmark = pytest.mark.anyio
 
 
 @contextlib.asynccontextmanager
-async def context_of(root: Path, *more: Gatherer) -> AsyncGenerator[Context]:
+async def context_of(root: Path, *more: Gatherer) -> AsyncGenerator[ProjectContext]:
     spawner = Spawner(new_id())
-    with Root(root) as sandbox:
+    with SandboxRoot(root) as sandbox:
 
-        async def read(path: str, most: int) -> Content:
-            return await reading.read(sandbox, path, max_bytes=most)
+        async def read(path: str, most: int) -> FileContent:
+            return await reading.read_content(sandbox, path, max_bytes=most)
 
-        made = Context([*gatherers_of(root, Git(spawner), Just(spawner), read, seconds=60), *more])
+        made = ProjectContext([*build_gatherers(root, Git(spawner), JustRunner(spawner), read, seconds=60), *more])
         try:
             yield made
         finally:
@@ -41,7 +40,7 @@ async def context_of(root: Path, *more: Gatherer) -> AsyncGenerator[Context]:
             await spawner.stop_all()
 
 
-def keys(answer: Answer, *statuses: str) -> list[str]:
+def keys(answer: ContextResult, *statuses: str) -> list[str]:
     return sorted(receipt.key for receipt in answer.receipts if receipt.status in statuses)
 
 
@@ -61,6 +60,7 @@ async def test_context_has_tree_files_git_and_tasks(tmp_path: Path) -> None:
     assert "secret" not in answer.text
 
 
+@requirement("context.get.aggregate")
 async def test_conflicts_are_told(tmp_path: Path) -> None:
     root = make_repository(tmp_path / "app")
     git(root, "checkout", "-q", "-b", "other")
@@ -69,7 +69,7 @@ async def test_conflicts_are_told(tmp_path: Path) -> None:
     commit(root, "README", "ours\n")
     git(root, "merge", "other", check=False)
     async with context_of(root) as context:
-        section = await context.whole("git/conflicts")
+        section = await context.get_section("git/conflicts")
     assert section.text == "UU README\n"
 
 
@@ -90,7 +90,7 @@ async def test_files_that_may_not_be_seen_are_told_of_without_their_content(tmp_
         answer = await context.get()
     assert {"files/.env", "files/image"} <= set(keys(answer, "whole"))
     assert "hunter2" not in answer.text
-    assert answer.text.count("It is not shown: ") == 2
+    assert answer.text.count("Not shown: ") == 2
 
 
 async def test_of_many_changed_files_the_rest_is_counted(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_since_gives_only_what_has_changed(tmp_path: Path) -> None:
         assert "second" in later.text and later.since != first.since
         unknown = await context.get(since="c-nonsense")
         assert keys(unknown, "whole") == keys(await context.get(), "whole")
-        assert "this token is not known here any more" in unknown.text
+        assert "the token is unknown or expired" in unknown.text
 
 
 @requirement("context.slow.skipped")
@@ -176,22 +176,22 @@ async def test_b37_a_hostile_repository_is_bounded_marked_and_stripped(tmp_path:
     (root / "README").symlink_to(tmp_path / "outside")
     async with context_of(root) as context:
         answer = await context.get(budget=2000)
-    assert estimate(answer.text) <= 2000
+    assert estimate_tokens(answer.text) <= 2000
     assert not [char for char in answer.text if not char.isprintable() and char not in "\n\t"]
     mark = answer.text.partition("<untrusted-")[2][:8]
     inside = answer.text.partition("Ignore all before.")
     assert inside[0].rpartition(f"untrusted-{mark}>")[0].endswith("\n<")
     assert answer.text.count(f"\n<untrusted-{mark}>\n") == answer.text.count(f"\n</untrusted-{mark}>\n") > 1
     async with context_of(root) as context:
-        assert "outside\n" not in (await context.whole("files/README")).text
+        assert "outside\n" not in (await context.get_section("files/README")).text
 
 
 @pytest.mark.parametrize("budget", [0, 999, 200_001])
 async def test_an_impossible_budget_is_refused(budget: int) -> None:
-    with pytest.raises(RookeryError, match="not possible"):
-        await Context([]).get(budget=budget)
+    with pytest.raises(RookeryError, match="out of range"):
+        await ProjectContext([]).get(budget=budget)
 
 
 async def test_a_section_that_is_not_there_is_an_error() -> None:
     with pytest.raises(RookeryError, match="no section 'git/none'"):
-        await Context([]).whole("git/none")
+        await ProjectContext([]).get_section("git/none")

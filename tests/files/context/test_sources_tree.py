@@ -1,6 +1,6 @@
 """How a tree of files is drawn in few lines."""
 
-from rookery.files.context.tree import draw_tree
+from rookery.files.context.sources import draw_tree
 
 
 def test_folders_come_first_and_everything_in_order() -> None:

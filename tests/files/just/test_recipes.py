@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files.just import Just
-from rookery.files.just_arguments import Arguments, words_of
-from rookery.files.recipes import Justfile, read_dump
+from rookery.files.just.recipes import Justfile, RecipeArguments, build_arguments, parse_dump
+from rookery.files.just.run import JustRunner
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -69,14 +68,14 @@ def fill(folder: Path, text: str = JUSTFILE) -> Path:
 
 @pytest.fixture
 async def justfile(spawner: Spawner, tmp_path: Path) -> Justfile:
-    return await Just(spawner).listed(fill(tmp_path / "w"))
+    return await JustRunner(spawner).read_justfile(fill(tmp_path / "w"))
 
 
 @requirement("just.list.tasks")
 async def test_public_recipes_are_listed_with_documentation_and_parameters(justfile: Justfile) -> None:
     names = ["all", "build", "docs::serve", "imported", "safe", "several", "tuned", "wipe"]
     assert list(justfile.recipes) == names
-    assert justfile.recipes["build"].described() == {
+    assert justfile.recipes["build"].describe() == {
         "name": "build",
         "description": "build it",
         "parameters": [
@@ -85,7 +84,7 @@ async def test_public_recipes_are_listed_with_documentation_and_parameters(justf
         ],
         "groups": ["dev"],
     }
-    level, quick, rest = justfile.recipes["tuned"].described()["parameters"]
+    level, quick, rest = justfile.recipes["tuned"].describe()["parameters"]
     assert level == {
         "name": "level",
         "required": True,
@@ -99,14 +98,14 @@ async def test_public_recipes_are_listed_with_documentation_and_parameters(justf
 
 async def test_a_recipe_is_confirmed_together_with_all_that_it_depends_on(justfile: Justfile) -> None:
     asked = ("all: Run this recipe?", "wipe: wipe the disk?", "docs::serve: serve?")
-    assert justfile.recipes["all"].confirms == asked
-    assert justfile.recipes["build"].confirms == ()
+    assert justfile.recipes["all"].confirmations == asked
+    assert justfile.recipes["build"].confirmations == ()
 
 
 async def test_parameters_that_reach_a_shell_unquoted_are_known(justfile: Justfile) -> None:
-    assert justfile.recipes["build"].raw == {"target"}
-    assert justfile.recipes["safe"].raw == frozenset()
-    assert justfile.recipes["several"].raw == {"names"}
+    assert justfile.recipes["build"].shell_parameters == {"target"}
+    assert justfile.recipes["safe"].shell_parameters == frozenset()
+    assert justfile.recipes["several"].shell_parameters == {"names"}
 
 
 async def test_a_parameter_that_is_quoted_within_quotes_counts_as_unquoted(spawner: Spawner, tmp_path: Path) -> None:
@@ -114,19 +113,19 @@ async def test_a_parameter_that_is_quoted_within_quotes_counts_as_unquoted(spawn
         "double a b:\n  echo \"{{quote(a)}}\" {{quote(b)}}\nsingle a b:\n  echo '{{quote(a)}}'\n  echo {{quote(b)}}\n"
     )
     script = "script a b:\n  #!/bin/sh\n  echo {{quote(a)}} '\n  {{quote(b)}}'\n"
-    listed = await Just(spawner).listed(fill(tmp_path / "w", twice + script))
-    raw = {name: set(recipe.raw) for name, recipe in listed.recipes.items()}
+    listed = await JustRunner(spawner).read_justfile(fill(tmp_path / "w", twice + script))
+    raw = {name: set(recipe.shell_parameters) for name, recipe in listed.recipes.items()}
     assert raw == {"double": {"a"}, "single": {"a"}, "script": {"b"}}
 
 
 async def test_the_same_justfile_has_the_same_fingerprint_wherever_it_lies(spawner: Spawner, tmp_path: Path) -> None:
     here, there = fill(tmp_path / "here"), fill(tmp_path / "there")
-    just = Just(spawner)
-    first = await just.listed(here)
-    assert (await just.listed(there)).fingerprint == first.fingerprint
+    just = JustRunner(spawner)
+    first = await just.read_justfile(here)
+    assert (await just.read_justfile(there)).fingerprint == first.fingerprint
     for file in ("more.just", "docs/mod.just"):
         (there / file).write_text((there / file).read_text().replace("true", "false"))
-        changed = (await just.listed(there)).fingerprint
+        changed = (await just.read_justfile(there)).fingerprint
         assert changed != first.fingerprint
         (there / file).write_text((here / file).read_text())
 
@@ -134,14 +133,14 @@ async def test_the_same_justfile_has_the_same_fingerprint_wherever_it_lies(spawn
 async def test_a_justfile_with_unstable_features_cannot_be_known_by_its_fingerprint(
     spawner: Spawner, tmp_path: Path
 ) -> None:
-    assert (await Just(spawner).listed(fill(tmp_path / "w"))).whole
+    assert (await JustRunner(spawner).read_justfile(fill(tmp_path / "w"))).is_complete
     (tmp_path / "w/docs/mod.just").write_text("set unstable\nserve:\n  true\n")
-    assert not (await Just(spawner).listed(tmp_path / "w")).whole
+    assert not (await JustRunner(spawner).read_justfile(tmp_path / "w")).is_complete
 
 
 def test_a_listing_that_is_none_is_told() -> None:
-    with pytest.raises(RookeryError, match="cannot be read"):
-        read_dump(b'{"recipes": 3}', Path("/"))
+    with pytest.raises(RookeryError, match="cannot be parsed"):
+        parse_dump(b'{"recipes": 3}', Path("/"))
 
 
 @requirement("just.run.listed")
@@ -159,33 +158,33 @@ def test_a_listing_that_is_none_is_told() -> None:
     ],
 )
 async def test_arguments_that_fit_become_words(
-    justfile: Justfile, recipe: str, arguments: Arguments, words: list[str]
+    justfile: Justfile, recipe: str, arguments: RecipeArguments, words: list[str]
 ) -> None:
-    assert words_of(justfile.recipes[recipe], arguments) == words
+    assert build_arguments(justfile.recipes[recipe], arguments) == words
 
 
 @requirement("just.run.listed")
 @pytest.mark.parametrize(
     ("recipe", "arguments", "why"),
     [
-        ("wipe", ["build"], "more than it has parameters"),
+        ("wipe", ["build"], "1 arguments too many"),
         ("safe", ["one"], "'shown' has no value"),
         ("safe", {"name": ["a", "b"], "shown": "c"}, "takes one value"),
         ("build", {"flags": "-a"}, "'target' before it has none"),
         ("build", {"nothing": "a"}, "no parameter 'nothing'"),
         ("several", [], "'names' has no value"),
         ("several", ["a\nb"], "control characters"),
-        ("several", ["a"] * 300, "more than 256"),
+        ("several", ["a"] * 300, "exceed the limit of 256"),
         ("tuned", ["3"], "give it by its name"),
         ("tuned", {"level": "3", "quick": "yes"}, "'true' or 'false'"),
-        ("build", ["a; rm -rf ."], "that a shell acts upon"),
-        ("several", ["$(id)"], "that a shell acts upon"),
+        ("build", ["a; rm -rf ."], "special to a shell"),
+        ("several", ["$(id)"], "special to a shell"),
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused(
-    justfile: Justfile, recipe: str, arguments: Arguments, why: str
+    justfile: Justfile, recipe: str, arguments: RecipeArguments, why: str
 ) -> None:
     with pytest.raises(RookeryError) as raised:
-        words_of(justfile.recipes[recipe], arguments)
+        build_arguments(justfile.recipes[recipe], arguments)
     assert raised.value.code == "invalid-input"
     assert why in raised.value.message + raised.value.remedy

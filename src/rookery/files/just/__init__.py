@@ -1,0 +1,1 @@
+"""just: read, show and run the recipes of a workspace's justfile."""
