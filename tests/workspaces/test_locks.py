@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.workspaces.locks import RepositoryLocks, write_git
+from rookery.workspaces.locks import RepositoryLocks, run_git_write
 from tests.support.workspaces import Served, branches, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def test_one_writer_at_a_time_in_one_repository_and_others_beside_it() -> 
     free = asyncio.Event()
 
     async def write(path: str, name: str) -> None:
-        async with locks.writing(path):
+        async with locks.write_lock(path):
             order.append(f"{name} in")
             if name == "first":
                 await free.wait()
@@ -49,7 +49,7 @@ async def test_e07_a_lock_that_goes_away_is_waited_for(served: Served, tmp_path:
         "packed-refs.lock": ("update-ref", "-d", "refs/heads/old"),
     }[name]
     asyncio.get_running_loop().call_later(0.3, lock.unlink)
-    assert (await write_git(served.git, app, *command)).returncode == 0
+    assert (await run_git_write(served.git, app, *command)).returncode == 0
 
 
 async def test_e07_a_lock_that_stays_is_named_and_left(served: Served, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_e07_a_lock_that_stays_is_named_and_left(served: Served, tmp_path:
     lock = app / ".git" / "refs" / "heads" / "x.lock"
     lock.touch()
     with pytest.raises(RookeryError) as caught:
-        await write_git(served.git, app, "update-ref", "refs/heads/x", "HEAD", patience=0.2)
+        await run_git_write(served.git, app, "update-ref", "refs/heads/x", "HEAD", lock_wait_seconds=0.2)
     assert caught.value.code == "repository-busy"
     assert str(lock) in caught.value.message
     assert f"rm {lock}" in caught.value.remedy
@@ -67,7 +67,7 @@ async def test_e07_a_lock_that_stays_is_named_and_left(served: Served, tmp_path:
 async def test_e07_a_creation_that_meets_a_lock_leaves_nothing_and_works_later(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rookery.workspaces.locks.PATIENCE", 0.2)
+    monkeypatch.setattr("rookery.workspaces.locks.LOCK_WAIT_SECONDS", 0.2)
     app = make_repository(tmp_path / "app")
     project, before = await served.project(app), snapshot(app)
     lock = app / ".git" / "refs" / "heads" / "x.lock"
@@ -77,5 +77,5 @@ async def test_e07_a_creation_that_meets_a_lock_leaves_nothing_and_works_later(
     assert caught.value.code == "repository-busy"
     assert snapshot(app) == before
     lock.unlink()
-    await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+    await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     assert branches(app) == {"main", "x"}

@@ -44,7 +44,7 @@ async def test_worktrees_of_others_are_called_by_branch_or_folder_and_the_main_c
 async def test_e16_names_stay_unique_and_ours_stay_whatever_is_checked_out(served: Served, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     project = await served.project(app)
-    ours = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+    ours = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     git(ours.path, "checkout", "-q", "-b", "y")
     git(app, "worktree", "add", "-q", str(tmp_path / "theirs"), "x")
     found = {one.name: one.branch for one in await served.workspaces.list(project)}
@@ -58,7 +58,7 @@ async def test_e05_a_worktree_that_was_deleted_by_hand_is_missing_and_not_pruned
     app = make_repository(tmp_path / "app")
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         shutil.rmtree(made.path)
         gone = await served.workspaces.get(project, "x")
         assert gone.state == "missing"
@@ -76,7 +76,7 @@ async def test_e05_a_worktree_that_was_moved_is_found_again_with_its_work(state:
     app = make_repository(tmp_path / "app")
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         await served.workspaces.set_metadata(made, "note", "mine")
     (made.path / "untracked").write_text("work")
     moved = made.path.with_name("elsewhere")
@@ -106,11 +106,11 @@ async def test_e06_a_repository_that_was_moved_gets_its_worktrees_back(state: Pa
     app = make_repository(tmp_path / "app")
     async with serving(state) as served:
         old = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(old, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(old, "x"))
         app.rename(tmp_path / "new")
         (gone,) = await served.workspaces.list(old)
         assert (gone.name, gone.state) == ("@main", "missing")
-        project = (await served.projects.add(tmp_path / "new"))[0]
+        project = (await served.projects.add(tmp_path / "new")).project
         assert await states(served, project.id) == {"@main": "ready", "x": "missing"}
         await served.workspaces.repair(project)
         assert await states(served, project.id) == {"@main": "ready", "x": "ready"}
@@ -124,7 +124,7 @@ async def test_e06_a_worktree_that_names_another_repository_is_refused_and_not_s
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     named = f"gitdir: {other / '.git'}\n"
     (made.path / ".git").write_text(named)
     async with serving(state) as served:
@@ -135,7 +135,7 @@ async def test_e06_a_worktree_that_names_another_repository_is_refused_and_not_s
             await served.workspaces.set_metadata(found, "a", "b")
         # A copy of the repository has the same list, but the worktrees are not its own.
         shutil.copytree(app, tmp_path / "copy")
-        copy = (await served.projects.add(tmp_path / "copy"))[0]
+        copy = (await served.projects.add(tmp_path / "copy")).project
         await served.workspaces.repair(copy)
         assert await states(served, copy.id) == {"@main": "ready", "x": "missing"}
     assert (made.path / ".git").read_text() == named

@@ -1,6 +1,7 @@
 """What is kept of a workspace."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -69,18 +70,31 @@ async def test_too_much_is_refused(served: Served, tmp_path: Path) -> None:
 
 
 @requirement("ws.metadata.store")
-async def test_it_survives_restart_branch_rename_and_detached_head(state: Path, tmp_path: Path) -> None:
+async def test_it_survives_restart_branch_rename_detached_head_and_the_trash(state: Path, tmp_path: Path) -> None:
     async with serving(state) as served:
         project = await served.project(make_repository(tmp_path / "app"))
         made = await served.workspaces.create(project, "x")
-        await served.workspaces.prepared(made)
+        await served.workspaces.wait_until_prepared(made)
         await served.workspaces.set_metadata(made, "note", "mine")
+        await served.workspaces.set_metadata(made, "Note", "MINE")
+    wanted = {"base": "main", "note": "mine", "Note": "MINE"}
+    own = Path(git(made.path, "rev-parse", "--absolute-git-dir"))
+    assert json.loads((own / "rookery" / "metadata.json").read_text())["metadata"] == wanted
     git(made.path, "branch", "-m", "renamed")
     git(made.path, "checkout", "-q", "--detach")
     async with serving(state) as served:
-        again = await served.workspaces.get(project, "x")
-        assert await served.workspaces.metadata(again) == {"base": "main", "note": "mine"}
-    assert git(made.path, "status", "--porcelain") == ""
+        workspaces = served.workspaces
+        again = await workspaces.get(project, "x")
+        assert await workspaces.metadata(again) == wanted
+        assert git(made.path, "status", "--porcelain") == ""
+        # It goes with the worktree: the next one of that name has none of it, and comes back as well.
+        await workspaces.delete(again, force=True, wait=True)
+        assert not own.exists()
+        next_one = await workspaces.wait_until_prepared(await workspaces.create(project, "x"))
+        assert await workspaces.metadata(next_one) == {"base": "main"}
+        await workspaces.delete(next_one, wait=True)
+        first, _ = workspaces.deletions.trash.all()
+        assert await workspaces.metadata(await workspaces.restore(first.id, project)) == wanted
 
 
 @requirement("ws.metadata.store")

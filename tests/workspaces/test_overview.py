@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rookery.system.git import Git
-from rookery.system.spawn import Completed
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.system.process.spawn import CompletedCommand
+from rookery.workspaces.operations import WorkspaceOperations
 from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, commit, make_repository, serving
@@ -16,8 +16,8 @@ from tests.support.workspaces import Served, commit, make_repository, serving
 pytestmark = pytest.mark.anyio
 
 
-def tools_of(served: Served) -> WorkspaceTools:
-    return WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
+def tools_of(served: Served) -> WorkspaceOperations:
+    return WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     words: list[str] = []
     run = Git.run
 
-    async def noted(self: Git, folder: Path, *args: str, **more: Any) -> Completed:
+    async def noted(self: Git, folder: Path, *args: str, **more: Any) -> CompletedCommand:
         words.append(args[0])
         return await run(self, folder, *args, **more)
 
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def made(served: Served, app: Path, count: int) -> None:
     project = await served.project(app)
     each = await asyncio.gather(*(served.workspaces.create(project, f"w{number}") for number in range(count)))
-    await asyncio.gather(*map(served.workspaces.prepared, each))
+    await asyncio.gather(*map(served.workspaces.wait_until_prepared, each))
 
 
 async def test_a_list_asks_git_once_for_each_project(state: Path, asked: list[str]) -> None:
@@ -65,7 +65,7 @@ async def test_asking_for_one_neither_looks_at_the_others_nor_forgets_them(state
         assert asked.count("status") == 1
         every = await tools.overview.all("app", status=True)
         assert [one["status"]["ahead"] for one in every] == [0, 1, 1, 1, 1]
-        await served.workspaces.statuses.settled()
+        await served.workspaces.statuses.wait_until_watched()
         await tools.overview.all("app", status=True)
         asked.clear()
         # Neither of them makes the other one forget what it knows.
@@ -82,5 +82,5 @@ async def test_a_workspace_is_as_its_own_answer_says(state: Path) -> None:
         tools = tools_of(served)
         one = await tools.get("app", "w0")
         (_, listed) = await tools.overview.all("app", status=True)
-        assert await tools.overview.one(one) == {**listed, "metadata": {"base": "main"}}
-        assert await tools.overview.brief(one) == {**listed, "status": None}
+        assert await tools.overview.details(one) == {**listed, "metadata": {"base": "main"}}
+        assert await tools.overview.summary(one) == {**listed, "status": None}

@@ -19,14 +19,14 @@ async def test_ranges_of_workspaces_that_are_gone_are_given_to_others_when_there
     async with serving(state) as served:
         for own in owns:
             own.mkdir()
-        first = await served.workspaces.ports.of(owns[0])
-        second = await served.workspaces.ports.of(owns[1])
+        first = await served.workspaces.ports.get(owns[0])
+        second = await served.workspaces.ports.get(owns[1])
         monkeypatch.setattr(ports, "_LAST", second.stop)
         with pytest.raises(RookeryError, match="no ten ports"):
-            await served.workspaces.ports.of(owns[2])
+            await served.workspaces.ports.get(owns[2])
         owns[0].rmdir()
-        assert await served.workspaces.ports.of(owns[2]) == first
-        assert await served.workspaces.ports.of(owns[1]) == second
+        assert await served.workspaces.ports.get(owns[2]) == first
+        assert await served.workspaces.ports.get(owns[1]) == second
 
 
 async def test_of_workspaces_that_are_gone_no_secret_is_kept_either(state: Path, tmp_path: Path) -> None:
@@ -36,6 +36,6 @@ async def test_of_workspaces_that_are_gone_no_secret_is_kept_either(state: Path,
         made = await served.workspaces.create(project, "task")
         token = await served.workspaces.token(made)
         assert REDACTOR.clean(f"a {token}") == "a [secret]"
-        await served.workspaces.prepared(made)
+        await served.workspaces.wait_until_prepared(made)
         await served.workspaces.delete(made, wait=True)
         assert token not in REDACTOR._secrets

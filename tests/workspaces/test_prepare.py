@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.workspaces.ports import COUNT
-from rookery.workspaces.setup import Asked, log_file
+from rookery.workspaces.ports import PORTS_PER_WORKSPACE
+from rookery.workspaces.prepare import ApprovalRequest, setup_log_path
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, git, make_repository, serving
 
@@ -20,7 +20,7 @@ def with_setup(path: Path, command: str, **files: str) -> Path:
 
 
 async def log_of(served: Served, project: str, name: str) -> str:
-    return log_file((await served.workspaces.find(project, name)).own).read_text()
+    return setup_log_path((await served.workspaces.find(project, name)).git_folder).read_text()
 
 
 @requirement("ws.create.barrier")
@@ -38,7 +38,7 @@ async def test_the_ignored_files_that_are_listed_come_along(state: Path, tmp_pat
     (app / ".env").chmod(0o600)
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "ready"
         phases = [(data["done"], data["total"]) for event, data in served.told() if event == "workspace.preparing"]
         assert phases == [(0, 5), (5, 5)]
@@ -68,7 +68,7 @@ async def test_no_link_leads_a_copy_out_and_nothing_is_overwritten(state: Path, 
     (app / "out").symlink_to(outside)
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         (told,) = [data["notCopied"] for event, data in served.told() if event == "workspace.ready"]
     assert made.state == "ready"
     assert sorted(one.partition(":")[0] for one in told) == ["away.k", "folder/new.k", "up.k"]
@@ -87,7 +87,7 @@ async def test_who_waits_gets_the_workspace_when_setup_has_ended(state: Path, tm
         project = await served.project(app)
         made = await served.workspaces.create(project, "x")
         assert made.state == "preparing"
-        ready = await served.workspaces.prepared(made)
+        ready = await served.workspaces.wait_until_prepared(made)
         assert (ready.state, ready.error) == ("ready", None)
         assert (made.path / "done.k").exists()
         log = await log_of(served, project, "x")
@@ -109,7 +109,7 @@ async def test_a_setup_that_fails_is_told_and_its_log_kept_and_it_can_be_run_aga
     app = with_setup(tmp_path / "app", "echo some words; echo more >&2; test -e mended.k", **{".gitignore": "*.k\n"})
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
         assert "ended with 1" in (made.error or "")
         assert await log_of(served, project, "x") == "some words\nmore\n"
@@ -118,7 +118,7 @@ async def test_a_setup_that_fails_is_told_and_its_log_kept_and_it_can_be_run_aga
         assert (again.state, again.error) == ("failed", made.error)
         (made.path / "mended.k").touch()
         await served.workspaces.prepare(again)
-        assert (await served.workspaces.prepared(again)).state == "ready"
+        assert (await served.workspaces.wait_until_prepared(again)).state == "ready"
 
 
 @requirement("ws.create.barrier")
@@ -126,7 +126,7 @@ async def test_e11_a_setup_that_hangs_is_ended_with_all_it_started(state: Path, 
     app = with_setup(tmp_path / "app", "setsid sleep 1000 & sleep 1000")
     async with serving(state, setup_seconds=0.5) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
         assert "within 0.5 s" in (made.error or "")
 
@@ -135,19 +135,19 @@ async def test_a_setup_that_is_not_approved_does_not_run_until_it_is(state: Path
     app = with_setup(tmp_path / "app", "touch ran.k", **{".gitignore": "*.k\n"})
     given: set[str] = set()
 
-    async def approve(asked: Asked) -> bool:
+    async def approve(asked: ApprovalRequest) -> bool:
         return asked.content in given
 
     async with serving(state, approve=approve) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
         assert "touch ran.k" in (made.error or "")
         assert "approve" in (made.error or "")
         assert not (made.path / "ran.k").exists()
         given.add("touch ran.k")
         await served.workspaces.prepare(made)
-        assert (await served.workspaces.prepared(made)).state == "ready"
+        assert (await served.workspaces.wait_until_prepared(made)).state == "ready"
         assert (made.path / "ran.k").exists()
 
 
@@ -160,7 +160,7 @@ async def test_a_broken_config_is_told(state: Path, tmp_path: Path, text: str) -
     git(app, "commit", "-q", "-m", "broken")
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     assert made.state == "failed"
     assert "config.toml" in (made.error or "")
 
@@ -173,7 +173,9 @@ async def test_a_config_that_is_a_link_is_not_read(state: Path, tmp_path: Path) 
     git(app, "add", ".")
     git(app, "commit", "-q", "-m", "link")
     async with serving(state) as served:
-        made = await served.workspaces.prepared(await served.workspaces.create(await served.project(app), "x"))
+        made = await served.workspaces.wait_until_prepared(
+            await served.workspaces.create(await served.project(app), "x")
+        )
     assert made.state == "failed"
     assert not (made.path / "ran").exists()
 
@@ -191,7 +193,7 @@ async def test_a_preparation_that_was_cut_off_begins_again_at_the_next_start(sta
             await served.workspaces.prepare(made)
     (made.path / "go.k").touch()
     async with serving(state) as served:
-        assert (await served.workspaces.prepared(made)).state == "ready"
+        assert (await served.workspaces.wait_until_prepared(made)).state == "ready"
 
 
 @requirement("ws.daily.ports")
@@ -204,10 +206,12 @@ async def test_ports_are_free_apart_from_each_other_and_stay(state: Path, tmp_pa
             ports: dict[str, range] = {}
             for name in ("@main", "a", "b"):
                 if name != "@main":
-                    await served.workspaces.prepared(await served.workspaces.create(project, name))
-                ports[name] = await served.workspaces.ports.of((await served.workspaces.find(project, name)).own)
+                    await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name))
+                ports[name] = await served.workspaces.ports.get(
+                    (await served.workspaces.find(project, name)).git_folder
+                )
     every = [port for found in ports.values() for port in found]
-    assert len(set(every)) == 3 * COUNT
+    assert len(set(every)) == 3 * PORTS_PER_WORKSPACE
     assert 20_003 not in every
     async with serving(state) as served:
         # Also while the workspace's own programs use them.

@@ -1,5 +1,6 @@
 """Registering repositories."""
 
+import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -24,23 +25,34 @@ def listed() -> list[dict[str, str]]:
     return json.loads(rookery("project", "list", "--json").stdout)
 
 
+@requirement("ws.project.add")
 def test_a_repository_is_registered_once_from_wherever_in_it(house: House, tmp_path: Path) -> None:
     app = repository(tmp_path / "app")
+    assert project_id(app) == f"app-{hashlib.sha256(str(app.resolve()).encode()).hexdigest()[:8]}"
     (app / "deep" / "er").mkdir(parents=True)
     (tmp_path / "alias").symlink_to("app")
     assert rookery("project", "add", str(app)).stdout == f"added {project_id(app)}\n"
     for path in (app, app / "deep" / "er", tmp_path / "alias"):
         assert rookery("project", "add", str(path)).stdout == f"known already: {project_id(app)}\n"
-    assert listed() == [{"id": project_id(app), "name": "app", "path": str(app)}]
+    known = [{"id": project_id(app), "name": "app", "path": str(app)}]
+    assert listed() == known
+    repository(Path.home())
+    for wide in (Path.home(), Path("/")):
+        refused = rookery("project", "add", str(wide))
+        assert refused.returncode in (2, 3) and str(wide) in refused.stderr
+    assert listed() == known
 
 
+@requirement("ws.project.add")
 def test_up_registers_the_repository_it_is_called_in(state: Path, tmp_path: Path) -> None:
     app = repository(tmp_path / "app")
     assert rookery("up", "-d", cwd=app).returncode == 0
     assert [one["path"] for one in listed()] == [str(app)]
     other = repository(tmp_path / "other")
     assert rookery("up", "-d", cwd=other).returncode == 0
-    assert [one["path"] for one in listed()] == [str(app), str(other)]
+    third = repository(tmp_path / "third")
+    assert rookery("up", "-d", str(third)).returncode == 0
+    assert [one["path"] for one in listed()] == [str(app), str(other), str(third)]
     assert rookery("up", "-d", str(tmp_path)).returncode == 3
     assert rookery("down").returncode == 0
 
@@ -78,7 +90,7 @@ def test_a_store_of_a_newer_rookery_is_refused(state: Path) -> None:
     (state / "rookery.db").write_bytes(data)
     done = rookery("up", "-d")
     assert done.returncode == 1
-    assert "schema 999" in done.stderr
+    assert "schema version 999" in done.stderr
     assert (state / "rookery.db").read_bytes() == data
 
 
@@ -86,7 +98,7 @@ async def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_touched(
     app = make_repository(tmp_path / "app")
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         before = snapshot(app)
         assert (await served.projects.remove("app")).id == project
         assert await served.workspaces.list() == []
@@ -104,7 +116,7 @@ async def test_p26_a_folder_that_holds_the_home_folder_is_refused(state: Path, t
     folder = Path.home() if name == "home" else Path.home().parent
     repository(folder)
     async with serving(state) as served:
-        with pytest.raises(RookeryError, match="too wide"):
+        with pytest.raises(RookeryError, match="contains the home folder"):
             await served.project(folder)
 
 
@@ -123,11 +135,11 @@ async def test_a_workspace_in_which_another_project_lies_is_not_deleted_even_by_
     app = make_repository(tmp_path / "app", {".gitignore": "vendor/\n"})
     async with serving(state) as served:
         outer = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(outer, "task"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(outer, "task"))
         inner = make_repository(made.path / "vendor" / "lib")
         project = await served.project(inner)
         for force in (False, True):
-            with pytest.raises(RookeryError, match="other checkouts lie in task") as caught:
+            with pytest.raises(RookeryError, match="task contains other checkouts") as caught:
                 await served.workspaces.delete(made, force=force, wait=True)
             assert caught.value.details == (str(inner),)
         assert (inner / "README").exists()

@@ -21,7 +21,7 @@ class Saying:
     def __init__(self, *says: bytes | str) -> None:
         self._says = iter(says)
 
-    async def told(self, folder: Path, *args: str) -> bytes:
+    async def output(self, folder: Path, *args: str) -> bytes:
         said = next(self._says)
         if isinstance(said, str):
             raise RookeryError("git-failed", said)

@@ -1,7 +1,7 @@
-"""The one service behind every face: MCP, REST, command line and Socket.IO see and change workspaces through it."""
+"""The service that lists, creates, prepares and deletes workspaces."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,34 +9,38 @@ import msgspec
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.workspaces import metadata
-from rookery.workspaces.asking import asked_by
-from rookery.workspaces.base import default_name
-from rookery.workspaces.creations import Creations
-from rookery.workspaces.finding import Finding
-from rookery.workspaces.listing import INITIALIZING
+from rookery.workspaces.create.recovery import recover_workspaces
+from rookery.workspaces.create.run import CreationService, FamilyLimits
+from rookery.workspaces.delete.processes import FolderProcess
+from rookery.workspaces.delete.run import DeletionService
+from rookery.workspaces.lifecycle.service import LifecycleService
+from rookery.workspaces.lifecycle.state import Lifecycle
+from rookery.workspaces.lifecycle.tokens import WorkspaceTokens
 from rookery.workspaces.locks import RepositoryLocks
-from rookery.workspaces.naming import check_name
-from rookery.workspaces.opening import Opening
-from rookery.workspaces.openness import Openness
+from rookery.workspaces.lookup import GIT_INITIALIZING_LOCK, WorkspaceFinder
+from rookery.workspaces.model import Workspace, check_workspace_name
 from rookery.workspaces.ports import PortRanges
-from rookery.workspaces.preparation import Preparations
+from rookery.workspaces.prepare import (
+    ApprovalCheck,
+    ApprovalRequest,
+    PreparationService,
+    find_setup_request,
+    list_approval_requests,
+)
 from rookery.workspaces.projects import Project, Projects
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.recovery import recover
-from rookery.workspaces.removal import Removals
-from rookery.workspaces.setup import Approved, Asked, setup_of
-from rookery.workspaces.status import Status, Statuses
-from rookery.workspaces.tokens import WorkspaceTokens
+from rookery.workspaces.status.cache import GitStatus, StatusCache
+from rookery.workspaces.worktrees import find_default_base_name
 
 logger = logging.getLogger("rookery.workspaces")
 
 
 class Workspaces:
-    """`place` is the template of `worktrees.path`; `approved` judges what a repository wants to run.
+    """Lists, creates, prepares, deletes and restores workspaces, and keeps their state.
 
+    `path_template` is the template `worktrees.path`. `is_approved` decides whether something of a repository may run.
     `days` and `limit` (in bytes) say when the trash is emptied.
     """
 
@@ -49,150 +53,205 @@ class Workspaces:
         events: Bus,
         projects: Projects,
         *,
-        approved: Approved,
-        place: str = "",
+        is_approved: ApprovalCheck,
+        path_template: str = "",
         setup_seconds: float = 1800.0,
         days: float = 14.0,
         limit: int = 20 * 2**30,
+        family_limits: FamilyLimits | None = None,
     ) -> None:
         self._state, self._git, self._events, self._projects = state, git, events, projects
-        self._approved = approved
+        self._is_approved = is_approved
         self.locks = RepositoryLocks()
         self.ports = PortRanges(store)
         self.tokens = WorkspaceTokens(store)
-        self.openness = Openness(store, events)
-        self.finding = Finding(git, state, projects, self.openness)
-        self.preparations = Preparations(git, spawner, events, self.ports, approved, setup_seconds)
-        self._opening = Opening(projects, self.finding, self.openness, self.tokens, self.preparations)
-        self._creations = Creations(
+        self.lifecycle = Lifecycle(store, events)
+        self.finder = WorkspaceFinder(git, state, projects, self.lifecycle)
+        self.preparations = PreparationService(git, spawner, events, self.ports, is_approved, setup_seconds)
+        self._lifecycle_service = LifecycleService(
+            projects, self.finder, self.lifecycle, self.tokens, self.preparations
+        )
+        self.creations = CreationService(
             state,
             git,
             events,
             projects,
             self.locks,
             self.preparations,
-            approved=approved,
-            opening=self._opening,
-            place=place,
+            is_approved=is_approved,
+            lifecycle=self._lifecycle_service,
+            path_template=path_template,
+            family_limits=family_limits or FamilyLimits(),
         )
-        self.removals = Removals(
-            state, git, self.locks, events, self._opening.let_go, days=days, limit=limit, roots=self.finding.roots
+        self.deletions = DeletionService(
+            state,
+            git,
+            spawner,
+            self.locks,
+            events,
+            self._lifecycle_service.stop_for_deletion,
+            days=days,
+            limit=limit,
+            roots=self.finder.roots,
         )
-        self.statuses = Statuses(git)
-        self._opening.forget = self.statuses.forget
-        # Which one, and what belongs to it: there others do the work.
-        self.list, self.get = self.finding.list, self.finding.get
-        self.find, self.at = self.finding.find, self.finding.at
-        self.open, self.close, self.token = self._opening.open, self._opening.close, self._opening.token
-        self.bring_back = self._opening.bring_back
+        self.statuses = StatusCache(git)
+        self._lifecycle_service.on_deleted = self.statuses.forget
+        # Part of the interface of this class, implemented by the services that do the work.
+        self.list, self.get = self.finder.list, self.finder.get
+        self.find, self.at = self.finder.find, self.finder.at
+        self.open, self.close, self.token = (
+            self._lifecycle_service.open,
+            self._lifecycle_service.close,
+            self._lifecycle_service.token,
+        )
+        self.start_open_workspaces = self._lifecycle_service.start_open_workspaces
 
     async def start(self) -> None:
-        """Derive everything anew, and finish what an earlier daemon was at. A bad project does not stop the others."""
-        await self.removals.resume()
+        """Load the state, and resume what an earlier daemon left unfinished.
+
+        An unreadable project does not stop the others.
+        """
+        await self.deletions.resume()
         await self.tokens.load()
-        await self.openness.load()
+        await self.lifecycle.load()
         for project in await self._projects.all():
             try:
                 await self.repair(project)
             except RookeryError as error:
-                logger.error("the workspaces of %s cannot be told: %s", project.id, error.message)
-        await self.ports.forget_gone()
+                logger.error("cannot list the workspaces of %s: %s", project.id, error.message)
+        await self.ports.release_orphaned()
 
     async def stop(self) -> None:
-        await self.openness.vanishing.close()
-        await self._creations.close()
-        await self.removals.close()
+        await self.lifecycle.deletion_watch.close()
+        await self.creations.close()
+        await self.deletions.close()
         await self.preparations.close()
         await self.statuses.close()
 
     async def repair(self, project: Project) -> None:
-        """Bring a project's worktrees in order: the half-made, the moved, and those whose preparation was cut off."""
-        for found in await recover(self._git, self._state, project, self.locks):
-            if found.workspace.state == "preparing":
-                # Its maker may have been killed before it came to that.
-                await self._opening.mark(found.workspace, found.own)
-                self.preparations.begin(msgspec.structs.replace(found.workspace, open=True), found.own)
+        """Repair a project: unfinished creations, moved worktrees and interrupted preparations."""
+        for located in await recover_workspaces(self._git, self._state, project, self.locks):
+            if located.workspace.state == "preparing":
+                # The earlier daemon may have been killed before it marked the workspace as open.
+                await self._lifecycle_service.mark_open(located.workspace, located.git_folder)
+                self.preparations.start(msgspec.structs.replace(located.workspace, open=True), located.git_folder)
 
-    async def create(self, project: str, name: str, *, base: str | None = None, branch: str | None = None) -> Workspace:
-        """Make a workspace; its preparation begins, and `prepared` waits for its end."""
-        check_name(name)
-        return await self._creations.create(await self._projects.get(project), name, base=base, branch=branch)
+    async def create(
+        self,
+        project: str,
+        name: str,
+        *,
+        base: str | None = None,
+        branch: str | None = None,
+        creator: Path | None = None,
+        agent: bool = False,
+    ) -> Workspace:
+        """Create a workspace and start its preparation; `wait_until_prepared` waits for the end of the preparation.
 
-    async def prepared(self, workspace: Workspace) -> Workspace:
-        """Wait until a workspace is made and prepared, or that has failed; answers how it is then."""
-        found = await self.find(workspace.project.id, workspace.name)
-        if found.workspace.state == "preparing" and not self.preparations.runs(found.own):
-            # It is still being made, which takes its turn among the repository's writers.
-            async with self.locks.writing(found.workspace.project.path):
+        `creator` is the own git folder of the workspace whose token was used for the request. `agent` says whether an
+        agent will run in the new workspace.
+        """
+        check_workspace_name(name)
+        return await self.creations.create(
+            await self._projects.get(project), name, base=base, branch=branch, creator=creator, agent=agent
+        )
+
+    async def wait_until_prepared(self, workspace: Workspace) -> Workspace:
+        """Wait until a workspace is created and prepared, or has failed, and return its current state."""
+        located = await self.find(workspace.project.id, workspace.name)
+        if located.workspace.state == "preparing" and not self.preparations.is_running(located.git_folder):
+            # It is still being created, under the write lock of the repository.
+            async with self.locks.write_lock(located.workspace.project.path):
                 pass
-        await self.preparations.ended(found.own)
+        await self.preparations.wait(located.git_folder)
         return await self.get(workspace.project.id, workspace.name)
 
     async def prepare(self, workspace: Workspace) -> None:
-        """Begin a preparation anew, after what made it fail was mended."""
-        found = await self.find(workspace.project.id, workspace.name)
-        half_made = found.worktree.locked == INITIALIZING
-        if found.workspace.main or half_made or found.workspace.state not in ("failed", "ready"):
-            raise RookeryError("invalid-input", f"{workspace.name} cannot be prepared: it is {found.workspace.state}")
-        metadata.write_preparing(found.own, metadata.Preparing("begun"))
-        self.preparations.begin(found.workspace, found.own)
+        """Start a preparation again, after the cause of a failure was fixed."""
+        located = await self.find(workspace.project.id, workspace.name)
+        half_made = located.worktree.locked == GIT_INITIALIZING_LOCK
+        if located.workspace.main or half_made or located.workspace.state not in ("failed", "ready"):
+            raise RookeryError(
+                "invalid-input", f"{workspace.name} cannot be prepared while its state is {located.workspace.state}"
+            )
+        metadata.write_preparation(located.git_folder, metadata.PreparationMarker("begun"))
+        self.preparations.start(located.workspace, located.git_folder)
 
-    # ---- what it may run
+    # Approvals
 
-    async def asked(self) -> "list[Asked]":
-        """All that the repositories would run."""
-        return await asked_by(self._git, await self._projects.all(), self.finding.of)
+    async def list_approval_requests(self) -> "list[ApprovalRequest]":
+        """Return everything in the repositories that needs an approval to run."""
+        return await list_approval_requests(self._git, await self._projects.all(), self.finder.list_located)
 
-    async def approved_now(self, place: str) -> None:
-        """Prepare again what has failed only for want of an approval, in the project at `place`, if it is there now."""
+    async def on_approved(self, place: str) -> None:
+        """
+
+        repare again the workspaces of the project at `place` that failed only because an approval was missing.
+        """
         for project in await self._projects.all():
-            for found in await self.finding.of(project) if project.path == place else []:
-                asked = setup_of(found.workspace) if found.workspace.code == "needs-approval" else None
-                if asked is not None and await self._approved(asked):
-                    await self.prepare(found.workspace)
+            for located in await self.finder.list_located(project) if project.path == place else []:
+                request = find_setup_request(located.workspace) if located.workspace.code == "needs-approval" else None
+                if request is not None and await self._is_approved(request):
+                    await self.prepare(located.workspace)
 
-    # ---- what is told and kept of it
+    # Status, deletion and metadata
 
-    async def status(self, project: str) -> dict[str, Status]:
-        """Of every workspace of a project that has a folder, by name."""
-        found = await self.finding.of(known := await self._projects.get(project))
-        usual = await default_name(self._git, Path(known.path))
-        bases = {one.workspace.path: metadata.read_kept(one.own).metadata.get(metadata.BASE) or usual for one in found}
-        told = await self.statuses.of([one.workspace for one in found], bases)
-        return {one.workspace.name: told[one.workspace.path] for one in found if one.workspace.path in told}
+    async def status(self, project: str) -> dict[str, GitStatus]:
+        """Return the git status of every workspace of a project that has a folder, by name."""
+        workspaces = await self.finder.list_located(project_entry := await self._projects.get(project))
+        default_base = await find_default_base_name(self._git, Path(project_entry.path))
+        bases = {
+            located.workspace.path: metadata.read_metadata(located.git_folder).metadata.get(metadata.BASE_KEY)
+            or default_base
+            for located in workspaces
+        }
+        statuses = await self.statuses.get([located.workspace for located in workspaces], bases)
+        return {
+            located.workspace.name: statuses[located.workspace.path]
+            for located in workspaces
+            if located.workspace.path in statuses
+        }
 
     async def delete(
         self, workspace: Workspace, *, force: bool = False, keep_branch: bool = False, wait: bool = False
-    ) -> None:
-        """Refuse, or begin to move it to the trash; with `wait` until it is there."""
-        found = await self.find(workspace.project.id, workspace.name)
-        await self.removals.delete(found, force=force, keep_branch=keep_branch, wait=wait)
+    ) -> Sequence[FolderProcess]:
+        """Check that a workspace may be deleted and start to move it to the trash.
+
+        With `wait`, return the processes that stayed in the folder.
+        """
+        located = await self.find(workspace.project.id, workspace.name)
+        result = await self.deletions.delete(located, force=force, keep_branch=keep_branch, wait=wait)
         self.statuses.forget(workspace.path)
+        return result.occupants if result is not None else ()
 
     async def restore(self, wanted: str, project: str | None = None, to: Path | None = None) -> Workspace:
-        """Bring back from the trash what has this id, or the newest of that name."""
-        one = self.removals.trash.get(wanted, project)
-        if one.project not in await self._projects.all():
-            remedy = f"add it again first: rookery project add {one.project.path}"
-            raise RookeryError("project-not-found", f"{one.project.path} is no project any more", remedy)
-        restored = (await self.removals.restore(one.id, one.project.id, to)).trashed
+        """Restore a trash entry by its id, or the newest entry with that name."""
+        entry = self.deletions.trash.get(wanted, project)
+        if entry.project not in await self._projects.all():
+            remedy = f"add it again first: rookery project add {entry.project.path}"
+            raise RookeryError(
+                "project-not-found", f"{entry.project.path} is no longer registered as a project", remedy
+            )
+        restored = (await self.deletions.restore(entry.id, entry.project.id, to)).entry
         return await self.get(restored.project.id, restored.name)
 
     async def metadata(self, workspace: Workspace) -> dict[str, str]:
-        """All of it; `base` is always there."""
-        found = await self.finding.there(workspace)
-        kept = metadata.read_kept(found.own).metadata
-        if metadata.BASE in kept:
-            return kept
-        return {metadata.BASE: await default_name(self._git, Path(workspace.project.path)), **kept}
+        """Return all metadata of a workspace. `base` is always present."""
+        located = await self.finder.refresh(workspace)
+        values = metadata.read_metadata(located.git_folder).metadata
+        if metadata.BASE_KEY in values:
+            return values
+        return {metadata.BASE_KEY: await find_default_base_name(self._git, Path(workspace.project.path)), **values}
 
     async def set_metadata(self, workspace: Workspace, key: str, value: str | None) -> None:
-        """Set a key, or remove it with None."""
-        found = await self.finding.there(workspace)
-        metadata.change(found.own, key, value)
-        self._events.publish("workspace.changed", **found.workspace.as_dict(), metadata=await self.metadata(workspace))
+        """Set a metadata key, or remove it if `value` is None."""
+        located = await self.finder.refresh(workspace)
+        metadata.set_value(located.git_folder, key, value)
+        self._events.publish(
+            "workspace.changed", **located.workspace.as_dict(), metadata=await self.metadata(workspace)
+        )
 
     async def environment(self, workspace: Workspace) -> Mapping[str, str]:
-        """What programs in a workspace are given, its ports among it."""
-        found = await self.finding.there(workspace)
-        return await self.preparations.environment(found.workspace, found.own)
+        """Return the environment variables for programs in a workspace, including its ports."""
+        located = await self.finder.refresh(workspace)
+        return await self.preparations.environment(located.workspace, located.git_folder)

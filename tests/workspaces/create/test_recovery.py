@@ -30,7 +30,7 @@ STEPS = [
     "prepare.set-up",
     "prepare.ended",
 ]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DRIVER = (sys.executable, "-m", "tests.programs.workspaces_driver")
 
 
@@ -91,7 +91,8 @@ async def test_e01_killed_at_every_step_of_a_creation(state: Path, tmp_path: Pat
         git(app, "checkout", "-q", "-b", "x")
         mine = commit(app, "mine")
         git(app, "checkout", "-q", "main")
-    done = life(project, "x", fault=step)
+    words = [project, "x", *(["x"] if branch == "existing" else [])]
+    done = life(*words, fault=step)
     assert done.returncode == -signal.SIGKILL, done.stderr
     there = whole_or_gone(app, "x")
     if branch == "existing":
@@ -101,7 +102,7 @@ async def test_e01_killed_at_every_step_of_a_creation(state: Path, tmp_path: Pat
     assert there or step in ("create.begun", "create.branch")
     # Nothing is in the way of another try, and a further start changes nothing.
     if not there:
-        assert life(project, "x").returncode == 0
+        assert life(*words).returncode == 0
         assert whole_or_gone(app, "x")
     before = git(app, "for-each-ref") + git(app, "worktree", "list", "--porcelain")
     assert len(after_restart()) == 1
@@ -160,7 +161,8 @@ async def test_e01_killed_again_while_it_is_set_right(state: Path, tmp_path: Pat
 
 def test_e01_every_step_is_tried() -> None:
     folder = ROOT / "src" / "rookery" / "workspaces"
-    found = re.findall(r'step\("([a-z]+\.[a-z-]+)"\)', "".join(path.read_text() for path in folder.glob("*.py")))
+    source = "".join(path.read_text() for path in folder.rglob("*.py"))
+    found = re.findall(r'fault_point\("([a-z]+\.[a-z-]+)"\)', source)
     mine = {name for name in found if name.split(".")[0] in ("create", "prepare", "undo", "complete")}
     assert mine == {*STEPS, *RECOVERING}
 

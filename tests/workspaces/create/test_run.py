@@ -30,10 +30,12 @@ async def served(state: Path) -> AsyncIterator[Served]:
         yield running
 
 
-async def refused(served: Served, project: str, name: str, **more: str) -> RookeryError:
+async def refused(
+    served: Served, project: str, name: str, base: str | None = None, branch: str | None = None
+) -> RookeryError:
     with pytest.raises(RookeryError) as caught:
-        await served.workspaces.create(project, name, **more)
-    taken = "already" in caught.value.message
+        await served.workspaces.create(project, name, base=base, branch=branch)
+    taken = caught.value.message.startswith("the workspace ")
     assert caught.value.code == ("workspace-exists" if taken else "invalid-input")
     return caught.value
 
@@ -46,7 +48,7 @@ async def test_a_workspace_starts_from_the_default_branch_of_the_remote(
     theirs = git(app, "rev-parse", "HEAD")
     commit(app, "local")
     project = await served.project(app)
-    made = await served.workspaces.prepared(await served.workspaces.create(project, "feature/x"))
+    made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "feature/x"))
     assert (made.state, made.branch) == ("ready", "feature/x")
     assert made.path == state.resolve() / "projects" / project / "workspaces" / "feature%x"
     assert git(made.path, "rev-parse", "HEAD") == theirs
@@ -89,7 +91,10 @@ async def test_an_existing_branch_is_used_again_and_its_commits_stay(served: Ser
     git(app, "checkout", "-q", "main")
     git(app, "branch", "other", "work")
     project = await served.project(app)
-    same = await served.workspaces.create(project, "work")
+    with pytest.raises(RookeryError) as refused_without:
+        await served.workspaces.create(project, "work")
+    assert refused_without.value.code == "branch-exists"
+    same = await served.workspaces.create(project, "work", branch="work")
     named = await served.workspaces.create(project, "elsewhere", branch="other")
     assert git(same.path, "rev-parse", "HEAD") == git(named.path, "rev-parse", "HEAD") == mine
     assert (named.name, named.branch) == ("elsewhere", "other")
@@ -114,19 +119,22 @@ async def test_e09_what_cannot_be_made_is_refused_before_anything_is_touched(
     git(app, "branch", "taken/here")
     project = await served.project(app)
     first = await served.workspaces.create(project, "first")
-    await served.workspaces.prepared(first)
+    await served.workspaces.wait_until_prepared(first)
     before, files = snapshot(app), sorted(state.rglob("*"))
     assert "already" in (await refused(served, project, "first")).message
     assert "already" in (await refused(served, project, "FIRST")).message
-    assert "checked out" in (await refused(served, project, "main")).message
-    assert "checked out" in (await refused(served, project, "other", branch="first")).message
-    assert "beside" in (await refused(served, project, "taken")).message
-    assert "beside" in (await refused(served, project, "taken/here/too")).message
+    # What can be chosen otherwise is what was named.
+    error = await refused(served, project, "main")
+    assert "checked out" in error.message and error.remedy == "choose another name"
+    error = await refused(served, project, "other", branch="first")
+    assert "checked out" in error.message and error.remedy == "choose another branch"
+    assert "cannot be created because" in (await refused(served, project, "taken")).message
+    assert "cannot be created because" in (await refused(served, project, "taken/here/too")).message
     assert "no branch" in (await refused(served, project, "x", branch="absent")).message
     for branch in ("-f", "a..b", ""):
         await refused(served, project, "x", branch=branch)
     for base in ("absent", "-x", "--all", "", "HEAD:README", "a\0b"):
-        assert "no commit" in (await refused(served, project, "x", base=base)).message
+        assert "not a commit" in (await refused(served, project, "x", base=base)).message
     await refused(served, project, "../x")
     with pytest.raises(RookeryError) as caught:
         await served.workspaces.create("absent", "x")
@@ -159,6 +167,7 @@ async def test_e10_a_place_that_is_in_the_way_is_refused(state: Path, tmp_path: 
     assert case != "full" or (place / "mine").read_text() == "mine"
 
 
+@requirement("ws.project.add")
 @pytest.mark.parametrize("inside", ["app/deep/{name}", "other/{name}", "one/{name}"])
 async def test_e18_no_workspace_is_made_inside_another(state: Path, tmp_path: Path, inside: str) -> None:
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
@@ -186,7 +195,7 @@ async def test_e08_twenty_at_once_from_a_remote_tracking_branch(served: Served, 
     project = await served.project(app)
     names = [f"task-{number}" for number in range(20)]
     made = await asyncio.gather(*(served.workspaces.create(project, name, base="origin/main") for name in names))
-    ready = await asyncio.gather(*(served.workspaces.prepared(one) for one in made))
+    ready = await asyncio.gather(*(served.workspaces.wait_until_prepared(one) for one in made))
     assert [one.name for one in ready] == names
     assert {one.state for one in ready} == {"ready"}
     assert branches(app) == {"main", *names}
@@ -215,9 +224,9 @@ async def test_a_branch_is_taken_back_if_its_worktree_cannot_be_made(served: Ser
     git(app, "config", "--global", "filter.broken.required", "true")
     git(app, "branch", "kept")
     project, before = await served.project(app), snapshot(app)
-    for name in ("new", "kept"):
+    for name, branch in (("new", None), ("kept", "kept")):
         with pytest.raises(RookeryError) as caught:
-            await served.workspaces.create(project, name)
+            await served.workspaces.create(project, name, branch=branch)
         assert caught.value.code == "git-failed"
         assert "bad.x" in caught.value.message
     assert snapshot(app) == before
@@ -234,7 +243,7 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
     await asyncio.to_thread(pause.wait)
     (making,) = [one for one in await served.workspaces.list(project) if not one.main]
     assert (making.name, making.state) == ("x", "preparing")
-    waiting = asyncio.get_running_loop().create_task(served.workspaces.prepared(making))
+    waiting = asyncio.get_running_loop().create_task(served.workspaces.wait_until_prepared(making))
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
@@ -249,14 +258,14 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
 
 async def test_e17_a_repair_meanwhile_waits_and_begins_nothing_twice(served: Served, tmp_path: Path) -> None:
     pause = Pause(tmp_path / "pause")
-    project = (await served.projects.add(pause.repository(tmp_path / "app")))[0]
+    project = (await served.projects.add(pause.repository(tmp_path / "app"))).project
     loop = asyncio.get_running_loop()
     making = loop.create_task(served.workspaces.create(project.id, "x"))
     await asyncio.to_thread(pause.wait)
     repairing = loop.create_task(served.workspaces.repair(project))
     pause.go_on()
     made, _ = await asyncio.gather(making, repairing)
-    assert (await served.workspaces.prepared(made)).state == "ready"
+    assert (await served.workspaces.wait_until_prepared(made)).state == "ready"
     assert [event for event, _ in served.told()].count("workspace.ready") == 1
     assert git(made.path, "status", "--porcelain") == ""
 
@@ -280,7 +289,7 @@ def test_e12_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(
                 except RookeryError as error:
                     print(error.code, snapshot(app) == before, [one.name for one in disk.iterdir()])
                 subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
-                made = await served.workspaces.prepared(await served.workspaces.create(project, "x"))
+                made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
                 print(made.state, repr(git(made.path, "status", "--porcelain")))
 
         asyncio.run(main())

@@ -19,7 +19,7 @@ async def served(state: Path) -> AsyncIterator[Served]:
 
 
 async def make(served: Served, app: Path, name: str = "x") -> Path:
-    made = await served.workspaces.prepared(await served.workspaces.create(await served.project(app), name))
+    made = await served.workspaces.wait_until_prepared(await served.workspaces.create(await served.project(app), name))
     assert made.state == "ready"
     return made.path
 

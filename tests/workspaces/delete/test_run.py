@@ -13,14 +13,20 @@ import msgspec
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.workspaces.moving import move_folder
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.delete.folders import move_folder
+from rookery.workspaces.model import Workspace
 from tests.support.deletions import contents, fill, index_of, make_app, make_workspace, removing
+from tests.support.house import alive
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
 from tests.support.workspaces import branches, commit, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
+
+# Holds a file open until its stdin ends.
+WRITES_AT_THE_END = (
+    "import sys; f = open(sys.argv[1], 'a'); print(flush=True); sys.stdin.read(); f.write('late'); f.close()"
+)
 
 
 @pytest.fixture
@@ -170,17 +176,17 @@ async def test_commits_made_while_it_is_stopped_are_what_the_trash_keeps(state: 
 
 
 @requirement("ws.delete.sequence")
+@requirement("ws.delete.foreign")
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("how", ["cwd", "file"])
-async def test_e04_foreign_processes_are_told_and_only_by_force_asked_to_end(
+async def test_e04_foreign_processes_are_named_and_never_signalled(
     state: Path, tmp_path: Path, how: str, force: bool
 ) -> None:
     app = make_app(tmp_path)
     place = make_workspace(app, "task", tmp_path / "task")
-    script = "import sys; f = open(sys.argv[1], 'a'); print(flush=True); sys.stdin.read(); f.write('late'); f.close()"
     written = place / "README" if how == "file" else tmp_path / "outside"
     with subprocess.Popen(  # noqa: ASYNC220 - it starts at once
-        [sys.executable, "-c", script, str(written)],
+        [sys.executable, "-c", WRITES_AT_THE_END, str(written)],
         cwd=place if how == "cwd" else tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -191,14 +197,43 @@ async def test_e04_foreign_processes_are_told_and_only_by_force_asked_to_end(
             ended = await ours.removals.delete(await ours.find("task"), force=force, wait=True)
             assert ended is not None
             (one,) = ours.removals.trash.all()
-            told = [process["pid"] for _, data in ours.told() for process in data["progress"]["processes"]]
-            assert (foreign.pid in told) is not force
+            (process,) = ended.occupants
+            assert process.pid == foreign.pid and process.command.startswith(f"{sys.executable} -c import")
+            assert ours.told()[-1][1]["progress"]["processes"] == [msgspec.to_builtins(process)]
             assert not place.exists()
         foreign.communicate()
-        assert (foreign.returncode == 0) is not force
+        assert foreign.returncode == 0
         # What it wrote afterwards is in the trash, and nowhere else.
         kept = (ours.removals.trash.folder_of(one) / "README").read_text()
-        assert kept == ("one\nlate" if how == "file" and not force else "one\n")
+        assert kept == ("one\nlate" if how == "file" else "one\n")
+
+
+@requirement("ws.delete.foreign")
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_e04_only_processes_started_in_that_workspace_are_ended(state: Path, tmp_path: Path, deaf: bool) -> None:
+    app = make_app(tmp_path)
+    task = make_workspace(app, "task", tmp_path / "task")
+    other = make_workspace(app, "other", tmp_path / "other")
+    # Left its group and its leader, as a server does that an agent put in the background.
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if deaf else ""
+    stays = f"import signal; {ignore}print(flush=True); signal.pause()"
+    leaves = f"import subprocess as s, sys; left = s.Popen([sys.executable, '-c', {stays!r}], cwd=sys.argv[1],"
+    leaves += " start_new_session=True, stdout=s.PIPE); left.stdout.readline(); print(left.pid)"
+    async with removing(state, app) as ours:
+        env = dict(os.environ)
+        pids: list[int] = []
+        for at, cwd in ((task, task), (task, other), (other, task)):
+            child = await ours.spawner.start(
+                [sys.executable, "-c", leaves, str(cwd)], name="leaves", cwd=at, env=env, stdout="stream"
+            )
+            await child.wait()
+            assert child.stdout is not None
+            pids.append(int(await asyncio.wait_for(child.stdout.read(), 60)))
+        own, elsewhere, guest = pids
+        ended = await ours.removals.delete(await ours.find("task"), force=True, wait=True)
+        assert ended is not None
+        assert [one.pid for one in ended.occupants] == [guest]
+        assert [alive(pid) for pid in (own, elsewhere, guest)] == [False, True, True]
 
 
 async def test_the_service_tells_status_deletes_and_restores(state: Path, tmp_path: Path) -> None:
@@ -206,7 +241,7 @@ async def test_the_service_tells_status_deletes_and_restores(state: Path, tmp_pa
     async with serving(state) as served:
         workspaces = served.workspaces
         project = await served.project(app)
-        made = await workspaces.prepared(await workspaces.create(project, "task"))
+        made = await workspaces.wait_until_prepared(await workspaces.create(project, "task"))
         commit(made.path, "own")
         (made.path / "note").write_text("note\n")
         told = await workspaces.status(project)
@@ -338,7 +373,7 @@ def test_e12_a_full_disk_of_the_trash_leaves_the_workspace_whole(small_disk: Sma
     said = small_disk.run(
         f"""
         import asyncio, sys
-        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+        sys.path.insert(0, {str(Path(__file__).parents[3])!r})
         from rookery.system.errors import RookeryError
         from tests.support.deletions import removing
 

@@ -13,7 +13,7 @@ from tests.support.deletions import contents, fill, index_of, make_app, make_wor
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, git
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "rookery" / "workspaces"
 DELETING = ["intended", "kept", "recorded", "locked", "moved", "unregistered", "branch", "struck"]
 RESTORING = ["intended", "branch", "registered", "moved", "joined", "unlocked", "dropped", "forgotten"]
@@ -39,9 +39,9 @@ def lived(*args: str) -> None:
 def test_every_step_of_deleting_and_restoring_is_tried() -> None:
     named = {
         str(ast.literal_eval(node.args[0]))
-        for path in SOURCE.glob("*.py")
+        for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "step"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fault_point"
     }
     tried = {f"delete.{name}" for name in DELETING} | {f"restore.{name}" for name in RESTORING}
     assert {name for name in named if name.startswith(("delete.", "restore."))} == tried

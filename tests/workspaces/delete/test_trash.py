@@ -4,13 +4,14 @@ import asyncio
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from rookery.system.clock import SystemClock
 from rookery.system.errors import RookeryError
-from rookery.workspaces.listing import find_workspaces
-from rookery.workspaces.merged import merged_workspaces
-from rookery.workspaces.metadata import Kept, read_kept, write_kept
+from rookery.workspaces.lookup import list_workspaces
+from rookery.workspaces.metadata import StoredMetadata, read_metadata, write_metadata
+from rookery.workspaces.status.merges import list_merged_workspaces
+from tests.support.clock import MachineClock
 from tests.support.deletions import Removing, contents, fill, index_of, make_app, make_workspace, removing
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, commit, git, make_clone
@@ -18,15 +19,6 @@ from tests.support.workspaces import branches, commit, git, make_clone
 pytestmark = pytest.mark.anyio
 
 DAY = 86_400.0
-
-
-class Later(SystemClock):
-    """A clock that can be put forward."""
-
-    days = 0.0
-
-    def wall(self) -> float:
-        return super().wall() + self.days * DAY
 
 
 async def delete(ours: Removing, name: str) -> None:
@@ -41,13 +33,13 @@ async def test_branch_folder_staged_work_metadata_and_upstream_come_back(state: 
     git(app, "config", "branch.task.remote", "origin")
     git(app, "config", "branch.task.merge", "refs/heads/main")
     async with removing(state, app) as ours:
-        kept = Kept("task", {"base": "origin/main", "Note": "mine"})
-        write_kept((await ours.find("task")).own, kept)
+        kept = StoredMetadata("task", {"base": "origin/main", "Note": "mine"})
+        write_metadata((await ours.find("task")).git_folder, kept)
         before, staged = contents(place), index_of(place)
         await delete(ours, "task")
         assert git(app, "config", "--get-regexp", "^branch.task", check=False) == ""
         await ours.removals.restore("task")
-        assert read_kept((await ours.find("task")).own) == kept
+        assert read_metadata((await ours.find("task")).git_folder) == kept
         assert ours.told()[-1][0] == "workspace.restored"
     assert (contents(place), index_of(place)) == (before, staged)
     assert git(app, "rev-parse", "task") == head
@@ -95,23 +87,22 @@ async def test_it_is_refused_where_something_is_taken_and_nothing_is_touched(
 
 async def test_what_is_not_in_the_trash_cannot_be_restored(state: Path, tmp_path: Path) -> None:
     async with removing(state, make_app(tmp_path)) as ours:
-        with pytest.raises(RookeryError, match="no task in the trash"):
+        with pytest.raises(RookeryError, match="task is not in the trash"):
             await ours.removals.restore("task")
 
 
 @requirement("ws.delete.restore")
 async def test_the_trash_is_emptied_of_what_is_old(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
-    clock = Later()
+    clock = MachineClock()
     async with removing(state, app, clock=clock) as ours:
         for name in ("old", "new"):
             fill(make_workspace(app, name, tmp_path / name))
-        clock.days = -10
         await delete(ours, "old")
-        clock.days = 0
+        clock.run(10 * DAY)
         await delete(ours, "new")
         assert await ours.removals.empty_trash() == []
-        clock.days = 5
+        clock.sleep(5 * DAY)
         assert [one.name for one in await ours.removals.empty_trash()] == ["old"]
         assert [one.name for one in ours.removals.trash.all()] == ["new"]
         assert {path.name.partition("-")[2] for path in (state / "trash").iterdir()} == {"new", "new.git", "new.json"}
@@ -143,7 +134,7 @@ async def test_a_purge_that_was_cut_off_is_finished_and_never_restored(state: Pa
         (state / "trash" / f"{one.id}.json").write_bytes(
             (state / "trash" / f"{one.id}.json").read_bytes().replace(b'"purging":false', b'"purging":true')
         )
-        with pytest.raises(RookeryError, match="not whole"):
+        with pytest.raises(RookeryError, match="no longer complete"):
             await ours.removals.restore("task")
         assert [one.name for one in await ours.removals.empty_trash()] == ["task"]
         assert not list((state / "trash").iterdir())
@@ -190,10 +181,96 @@ async def test_merged_are_those_whose_work_is_in_the_base_however_it_came_there(
     git(app, "merge", "-q", "--no-ff", "-m", "merge", "dirty")
     (places["dirty"] / "new").write_text("new")
     async with removing(state, app) as ours:
-        found = await find_workspaces(ours.git, state, ours.project)
+        found = await list_workspaces(ours.git, state, ours.project)
         bases = {one.workspace.path: "main" for one in found}
-        merged = {one.workspace.name: how for one, how in await merged_workspaces(ours.git, found, bases)}
-        assert merged == {"ancestor": "merged", "squashed": "same-content", "picked": "picked"}
+        merged = {one.workspace.name: where for one, where in await list_merged_workspaces(ours.git, found, bases)}
+        assert {where.branch for where in merged.values()} == {"main"}
+        ways = {name: where.how for name, where in merged.items()}
+        assert ways == {"ancestor": "merged", "squashed": "same-content", "picked": "picked"}
         await asyncio.gather(*[ours.removals.delete(await ours.find(name), wait=True) for name in merged])
         assert sorted(await ours.names()) == ["dirty", "open", "untouched"]
     assert branches(app) == {"main", "dirty", "open", "untouched"}
+
+
+@requirement("ws.trash.clock")
+@pytest.mark.parametrize("lives", ["one daemon", "daemon restarts", "machine restarts"])
+async def test_a_wrong_clock_never_empties_the_trash(state: Path, tmp_path: Path, lives: str) -> None:
+    app = make_app(tmp_path)
+    make_workspace(app, "task", tmp_path / "task")
+    clock = MachineClock()
+    # Ahead, back, far ahead; as of 1970; and ahead with every look, as after each start with a dead battery.
+    jumps = [20 * DAY, -20 * DAY, 3650 * DAY, -clock.wall(), *[20 * DAY] * 30]
+
+    async def live(jumps: list[float], *, first: bool = False) -> None:
+        async with removing(state, app, clock=clock) as ours:
+            if first:
+                await delete(ours, "task")
+            for jump in jumps:
+                clock.set_wall(jump)
+                clock.run(600)
+                ours.removals.trash.time.save()
+                assert await ours.removals.empty_trash() == []
+            assert [one.name for one in ours.removals.trash.all()] == ["task"]
+
+    await live([], first=True)
+    for some in [jumps] if lives == "one daemon" else [[jump] for jump in jumps]:
+        if lives == "machine restarts":
+            clock.restart(off=3600.0)
+        await live(some)
+    # Days that the machine was on or slept do count, also while no daemon ran.
+    clock.sleep(14 * DAY + 1)
+    async with removing(state, app, clock=clock) as ours:
+        assert [one.name for one in await ours.removals.empty_trash()] == ["task"]
+
+
+@requirement("ws.trash.clock")
+async def test_what_was_deleted_first_goes_first_though_its_clock_was_ahead(state: Path, tmp_path: Path) -> None:
+    app = make_app(tmp_path)
+    clock = MachineClock()
+    async with removing(state, app, limit=1_500_000, clock=clock) as ours:
+        clock.set_wall(300 * DAY)
+        for name in ("first", "second"):
+            (make_workspace(app, name, tmp_path / name) / "large").write_bytes(b"x" * 1_000_000)
+            await delete(ours, name)
+            clock.run(60)
+            clock.set_wall(-300 * DAY)
+        assert [one.name for one in ours.removals.trash.all()] == ["first", "second"]
+        assert [one.name for one in await ours.removals.empty_trash()] == ["first"]
+
+
+@requirement("ws.trash.clock")
+@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, b'{"boot": "boot 1", "at": -1e300}', None])
+async def test_damage_to_the_saved_time_purges_nothing(state: Path, tmp_path: Path, damage: bytes | None) -> None:
+    app = make_app(tmp_path)
+    make_workspace(app, "task", tmp_path / "task")
+    clock = MachineClock()
+    clock.run(100 * DAY)
+    async with removing(state, app, clock=clock) as ours:
+        await delete(ours, "task")
+        clock.run(10 * DAY)
+        ours.removals.trash.time.save()
+    if damage is None:
+        (state / "trash-age.json").unlink()
+    else:
+        (state / "trash-age.json").write_bytes(damage)
+    async with removing(state, app, clock=clock) as ours:
+        assert await ours.removals.empty_trash() == []
+        clock.run(13 * DAY)
+        assert await ours.removals.empty_trash() == []
+        clock.run(2 * DAY)
+        assert [one.name for one in await ours.removals.empty_trash()] == ["task"]
+
+
+async def test_an_entry_of_an_older_version_ages_from_now_on(state: Path, tmp_path: Path) -> None:
+    app = make_app(tmp_path)
+    make_workspace(app, "task", tmp_path / "task")
+    clock = MachineClock()
+    async with removing(state, app, clock=clock) as ours:
+        await delete(ours, "task")
+        (record,) = (state / "trash").glob("*.json")
+        content = msgspec.json.decode(record.read_bytes())
+        del content["since"]
+        record.write_bytes(msgspec.json.encode(content | {"at": 0.0}))
+        assert await ours.removals.empty_trash() == []
+        clock.run(15 * DAY)
+        assert [one.name for one in await ours.removals.empty_trash()] == ["task"]

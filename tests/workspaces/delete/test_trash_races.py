@@ -9,9 +9,9 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces import locks
-from rookery.workspaces.intents import Deleting, Restoring
-from rookery.workspaces.moving import remove_folder, size_of
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.delete.folders import measure_folder, remove_folder
+from rookery.workspaces.delete.trash import DeletionIntent, RestoreIntent
+from rookery.workspaces.model import Workspace
 from tests.support.deletions import Removing, contents, fill, make_app, make_workspace, removing
 from tests.support.workspaces import git, serving
 
@@ -30,7 +30,7 @@ async def test_what_is_restored_while_the_trash_is_emptied_is_not_purged(state: 
         before = contents(places["second"])
         for name in places:
             await delete(ours, name)
-        async with ours.removals._restorations._locks.writing(app):
+        async with ours.removals._restores._locks.write_lock(app):
             # Both have looked at the trash, and wait for their turn.
             restored = asyncio.ensure_future(ours.removals.restore("second"))
             await asyncio.sleep(0)
@@ -47,13 +47,13 @@ async def test_what_is_being_purged_is_not_restored_any_more(state: Path, tmp_pa
     make_workspace(app, "task", tmp_path / "task")
     async with removing(state, app) as ours:
         await delete(ours, "task")
-        async with ours.removals._restorations._locks.writing(app):
+        async with ours.removals._restores._locks.write_lock(app):
             purged = asyncio.ensure_future(ours.removals.purge("task"))
             again = asyncio.ensure_future(ours.removals.purge("task"))
             await asyncio.sleep(0)
             restored = asyncio.ensure_future(ours.removals.restore("task"))
             await asyncio.sleep(0)
-        with pytest.raises(RookeryError, match="not whole"):
+        with pytest.raises(RookeryError, match="no longer complete"):
             await restored
         assert (len(await purged), len(await again)) == (1, 0)
         assert not (tmp_path / "task").exists()
@@ -93,7 +93,7 @@ def test_a_folder_that_forbids_to_be_looked_into_is_removed_too(tmp_path: Path) 
         (tmp_path / "one" / place).mkdir(parents=True)
     (tmp_path / "one" / "closed" / "deep").chmod(0)
     (tmp_path / "one" / "closed").chmod(0)
-    assert size_of(tmp_path / "one") >= 0
+    assert measure_folder(tmp_path / "one") >= 0
     remove_folder(tmp_path / "one")
     assert not (tmp_path / "one").exists()
 
@@ -109,9 +109,9 @@ async def test_what_was_cut_off_in_a_repository_that_is_gone_does_not_keep_us_fr
         (one,) = ours.removals.trash.all()
         if what == "deletion":
             await ours.removals.restore("task")
-            ours.removals._deletions.intents.write(Deleting(one, True))
+            ours.removals._deletions.intents.write(DeletionIntent(one, True))
         else:
-            ours.removals._restorations.intents.write(Restoring(one, one.path, one.own))
+            ours.removals._restores.intents.write(RestoreIntent(one, one.path, one.own))
     shutil.rmtree(app)
     async with removing(state, app, days=-1) as ours:
         assert not list(state.glob("projects/*/*/*.json"))
@@ -124,7 +124,7 @@ async def test_a_deletion_that_cannot_be_taken_back_whole_fails_all_the_same(
 ) -> None:
     app = make_app(tmp_path)
     place = make_workspace(app, "task", tmp_path / "task")
-    monkeypatch.setattr(locks, "PATIENCE", 0.1)
+    monkeypatch.setattr(locks, "LOCK_WAIT_SECONDS", 0.1)
 
     async def lock(_: Workspace) -> bool:
         (app / ".git" / "packed-refs.lock").touch()
@@ -157,7 +157,7 @@ async def test_restoring_that_fails_can_be_tried_again(state: Path, tmp_path: Pa
         # Half-way: the repository knows it again, its folder is still in the trash.
         (one,) = ours.removals.trash.all()
         own = Path(one.own)
-        ours.removals._restorations.intents.write(Restoring(one, one.path, one.own))
+        ours.removals._restores.intents.write(RestoreIntent(one, one.path, one.own))
         git(app, "update-ref", f"refs/heads/{one.branch}", one.head or "")
         own.parent.mkdir(exist_ok=True)
         (state / "trash" / f"{one.id}.git").rename(own)
@@ -191,10 +191,10 @@ async def test_nothing_is_restored_into_a_project_that_was_removed_until_it_is_a
     app = make_app(tmp_path)
     async with serving(state) as served:
         project = await served.project(app)
-        made = await served.workspaces.prepared(await served.workspaces.create(project, "task"))
+        made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "task"))
         await served.workspaces.delete(made, wait=True)
         await served.projects.remove(project)
-        with pytest.raises(RookeryError, match="no project any more"):
+        with pytest.raises(RookeryError, match="no longer registered as a project"):
             await served.workspaces.restore("task")
         assert not made.path.exists()
         await served.project(app)

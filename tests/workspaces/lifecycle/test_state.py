@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, git, make_repository, serving
 
@@ -17,10 +17,10 @@ class Companion:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    async def opened(self, workspace: Workspace) -> None:
+    async def on_opened(self, workspace: Workspace) -> None:
         self.seen.append(("opened", workspace.name))
 
-    async def closed(self, workspace: Workspace) -> bool:
+    async def on_closed(self, workspace: Workspace) -> bool:
         self.seen.append(("closed", workspace.name))
         return True
 
@@ -41,8 +41,8 @@ async def test_what_is_there_already_is_closed_what_is_made_is_open_and_all_is_k
         one = await served.workspaces.create(project, "one")
         two = await served.workspaces.create(project, "two")
         assert one.open and two.open
-        await served.workspaces.prepared(one)
-        assert (await served.workspaces.close(await served.workspaces.prepared(two))).open is False
+        await served.workspaces.wait_until_prepared(one)
+        assert (await served.workspaces.close(await served.workspaces.wait_until_prepared(two))).open is False
         main = await served.workspaces.get(project, "@main")
         assert (await served.workspaces.open(main)).open
         wanted = {"@main": True, "by-hand": False, "one": True, "two": False}
@@ -53,8 +53,8 @@ async def test_what_is_there_already_is_closed_what_is_made_is_open_and_all_is_k
     async with serving(state) as served:
         assert await opened(served, project) == wanted
         companion = Companion()
-        served.workspaces.openness.companions.append(companion)
-        await served.workspaces.bring_back()
+        served.workspaces.lifecycle.hooks.append(companion)
+        await served.workspaces.start_open_workspaces()
         assert sorted(companion.seen) == [("opened", "@main"), ("opened", "one")]
         assert not [event for event, _ in served.told() if event == "workspace.opened"]
 
@@ -66,7 +66,10 @@ async def test_e16_what_is_gone_or_another_one_by_now_is_not_open_and_its_token_
     names = ("gone", "again", "moved", "stays")
     async with serving(state) as served:
         project = await served.project(app)
-        made = {name: await served.workspaces.prepared(await served.workspaces.create(project, name)) for name in names}
+        made = {
+            name: await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name))
+            for name in names
+        }
         tokens = {name: await served.workspaces.token(one) for name, one in made.items()}
     assert len(set(tokens.values())) == 4
     for name in ("gone", "again"):
@@ -75,8 +78,8 @@ async def test_e16_what_is_gone_or_another_one_by_now_is_not_open_and_its_token_
     shutil.move(made["moved"].path, made["moved"].path.with_name("elsewhere"))
     valid: dict[str, Path] = {}
     async with serving(state, started=False) as served:
-        served.workspaces.tokens.valid = lambda token, own: valid.update({token: own})
-        served.workspaces.tokens.void = lambda token, own: valid.pop(token) and None
+        served.workspaces.tokens.on_valid = lambda token, own: valid.update({token: own})
+        served.workspaces.tokens.on_revoked = lambda token, own: valid.pop(token) and None
         await served.workspaces.start()
         assert set(valid) == {tokens["moved"], tokens["stays"]}
         found = await opened(served, project)
@@ -93,9 +96,9 @@ async def test_what_is_deleted_is_closed_first_and_what_is_missing_cannot_be_ope
     app = make_repository(tmp_path / "app")
     async with serving(state) as served:
         companion = Companion()
-        served.workspaces.openness.companions.append(companion)
+        served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
-        task = await served.workspaces.prepared(await served.workspaces.create(project, "task"))
+        task = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "task"))
         await served.workspaces.delete(task, wait=True)
         assert companion.seen == [("opened", "task"), ("closed", "task")]
         restored = await served.workspaces.restore("task", project)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.trees import open_descriptors
 from tests.support.wire import soon
 from tests.support.workspaces import Served, git, make_repository, serving
@@ -22,17 +22,17 @@ class Companion:
         self.open: set[str] = set()
         self.closing: asyncio.Queue[str] = asyncio.Queue()
 
-    async def opened(self, workspace: Workspace) -> None:
+    async def on_opened(self, workspace: Workspace) -> None:
         self.open.add(workspace.name)
 
-    async def closed(self, workspace: Workspace) -> bool:
+    async def on_closed(self, workspace: Workspace) -> bool:
         self.open.discard(workspace.name)
         self.closing.put_nowait(workspace.name)
         return True
 
 
-async def made(served: Served, project: str, name: str) -> Workspace:
-    return await served.workspaces.prepared(await served.workspaces.create(project, name))
+async def made(served: Served, project: str, name: str, branch: str | None = None) -> Workspace:
+    return await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name, branch=branch))
 
 
 async def told_closed(served: Served) -> str:
@@ -59,12 +59,12 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
 ) -> None:
     app, companion, void = make_repository(tmp_path / "app"), Companion(), asyncio.Queue[str]()
     async with serving(state) as served:
-        served.workspaces.openness.companions.append(companion)
+        served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         before = open_descriptors()
         one, two = await made(served, project, "one"), await made(served, project, "two")
         token = await served.workspaces.token(one)
-        served.workspaces.tokens.void = lambda token, own: void.put_nowait(token)
+        served.workspaces.tokens.on_revoked = lambda token, own: void.put_nowait(token)
         remove(app, one.path)
         assert await soon(companion.closing.get()) == "one"
         # Its token goes with it.
@@ -79,7 +79,7 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
         # One in its place is another one.
         if remove is by_hand:
             git(app, "worktree", "prune")
-        again = await made(served, project, "one")
+        again = await made(served, project, "one", branch="one")
         assert again.path == one.path and companion.open == {"one"}
         by_hand(app, again.path)
         assert [await soon(companion.closing.get()) for _ in range(2)] == ["two", "one"]
@@ -88,7 +88,7 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
 async def test_a_workspace_that_is_moved_or_whose_files_change_stays_open(state: Path, tmp_path: Path) -> None:
     app, companion = make_repository(tmp_path / "app"), Companion()
     async with serving(state) as served:
-        served.workspaces.openness.companions.append(companion)
+        served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         one, two = await made(served, project, "one"), await made(served, project, "two")
         git(app, "worktree", "move", str(one.path), str(tmp_path / "moved"))
@@ -108,7 +108,7 @@ async def test_a_workspace_that_is_moved_or_whose_files_change_stays_open(state:
 async def test_a_checkout_that_is_deleted_takes_what_ran_in_it_along(state: Path, tmp_path: Path) -> None:
     app, companion = make_repository(tmp_path / "app"), Companion()
     async with serving(state) as served:
-        served.workspaces.openness.companions.append(companion)
+        served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         await served.workspaces.open(await served.workspaces.get(project, "@main"))
         shutil.rmtree(app)
@@ -123,8 +123,8 @@ async def test_what_was_open_before_the_daemon_is_seen_to_go_too(state: Path, tm
         one = await made(served, project, "one")
     before = open_descriptors()
     async with serving(state) as served:
-        served.workspaces.openness.companions.append(companion)
-        await served.workspaces.bring_back()
+        served.workspaces.lifecycle.hooks.append(companion)
+        await served.workspaces.start_open_workspaces()
         by_git(app, one.path)
         assert await soon(companion.closing.get()) == "one"
     assert open_descriptors() == before

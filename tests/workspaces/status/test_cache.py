@@ -3,22 +3,22 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rookery.system.errors import RookeryError
+from rookery.system.fs.watch import TreeWatch, WatchLimitReached
 from rookery.system.git import Git
 from rookery.system.ids import new_id, project_id
-from rookery.system.spawn import Completed, Spawner
-from rookery.system.treewatch import LimitReached, TreeWatch
-from rookery.workspaces.changes import parse_status
-from rookery.workspaces.divergence import count, distances
-from rookery.workspaces.listing import find_workspaces
+from rookery.system.process.spawn import CompletedCommand, Spawner
+from rookery.workspaces.lookup import list_workspaces
 from rookery.workspaces.projects import Project
-from rookery.workspaces.status import Status, Statuses
+from rookery.workspaces.status.cache import FreshnessTracker, GitStatus, StatusCache, WatchedFolders
+from rookery.workspaces.status.changes import parse_status
+from rookery.workspaces.status.history import count_distances, count_divergence
 from tests.support.deletions import fill, make_app, make_workspace, removing
 from tests.support.requirements import requirement
 from tests.support.workspaces import commit, git, make_repository
@@ -33,29 +33,29 @@ class CountingGit(Git):
         super().__init__(spawner)
         self.asked: list[str] = []
 
-    async def run(self, folder: Path, *args: str, **more: Any) -> Completed:
+    async def run(self, folder: Path, *args: str, **more: Any) -> CompletedCommand:
         self.asked.append(args[0])
         return await super().run(folder, *args, **more)
 
 
 class Asking:
     def __init__(self, app: Path, state: Path, git: CountingGit) -> None:
-        self.git, self.statuses = git, Statuses(git)
+        self.git, self.statuses = git, StatusCache(git)
         self._project, self._state = Project(project_id(app), app.name, str(app)), state
 
-    async def all(self, bases: Mapping[str, str] | None = None) -> dict[str, Status]:
-        found = [one.workspace for one in await find_workspaces(self.git, self._state, self._project)]
+    async def all(self, bases: Mapping[str, str] | None = None) -> dict[str, GitStatus]:
+        found = [one.workspace for one in await list_workspaces(self.git, self._state, self._project)]
         wanted = {one.path: (bases or {}).get(one.name, "main") for one in found}
         self.git.asked.clear()
-        told = await self.statuses.of(found, wanted)
+        told = await self.statuses.get(found, wanted)
         return {one.name: told[one.path] for one in found if one.path in told}
 
-    async def kept(self) -> dict[str, Status]:
+    async def kept(self) -> dict[str, GitStatus]:
         """Ask until git is not needed for the answer: what has changed a moment ago is looked at again."""
         async with asyncio.timeout(20):
             while True:
                 told = await self.all()
-                await self.statuses.settled()
+                await self.statuses.wait_until_watched()
                 if not self.git.asked:
                     return told
 
@@ -94,15 +94,16 @@ async def test_dirty_unmerged_ahead_behind_and_conflicts_are_told(state: Path, t
     git(make, "reset", "-q", "--hard", "other")
     async with asking(app, state) as ours:
         told = await ours.all()
-        assert told["clean"] == Status(False, 0, 0, 2, (), "main")
-        assert told["dirty"] == Status(True, 0, 0, 2, (), "main")
-        assert told["ahead"] == Status(False, 2, 2, 2, (), "main")
-        assert told["clash"] == Status(False, 1, 1, 2, ("README",), "main")
-        assert told["squashed"] == Status(False, 0, 1, 2, (), "main")
-        assert told["detached"] == Status(False, 1, 1, 2, (), "main")
-        assert (told["unrelated"].ahead, told["unrelated"].unmerged_commits, told["unrelated"].conflicts) == (1, 1, ())
+        assert told["clean"] == GitStatus(False, 0, 0, 2, (), "main")
+        assert told["dirty"] == GitStatus(True, 0, 0, 2, (), "main")
+        assert told["ahead"] == GitStatus(False, 2, 2, 2, (), "main")
+        assert told["clash"] == GitStatus(False, 1, 1, 2, ("README",), "main")
+        assert told["squashed"] == GitStatus(False, 0, 1, 2, (), "main", "main")
+        assert told["detached"] == GitStatus(False, 1, 1, 2, (), "main")
+        # The base does not have its commit, but the branch of the main checkout has.
+        assert told["unrelated"] == GitStatus(False, 0, 1, told["unrelated"].behind, (), "main", "other")
         unknown = await ours.all({"ahead": "no-such-branch", "clash": "--help"})
-        assert unknown["ahead"] == Status(False, 0, 0, 0, (), "no-such-branch")
+        assert unknown["ahead"] == GitStatus(False, 0, 0, 0, (), "no-such-branch")
 
 
 CHANGES: dict[str, Callable[[Path, Path], object]] = {
@@ -165,7 +166,46 @@ async def test_it_is_kept_while_nothing_changes_and_anew_when(
 
 
 def _full(*_: object) -> None:
-    raise LimitReached
+    raise WatchLimitReached
+
+
+@requirement("ws.status.more")
+@pytest.mark.parametrize("crash", [False, True], ids=["a question is given up", "the watch crashes"])
+async def test_the_next_answer_is_right_although(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: bool
+) -> None:
+    app = make_app(tmp_path)
+    place = make_workspace(app, "task", tmp_path / "task")
+    cover, is_fresh = FreshnessTracker.cover, FreshnessTracker.is_fresh
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(self: FreshnessTracker, one: WatchedFolders, ignored: Collection[str], since: float) -> None:
+        if not one.key.endswith(":refs"):
+            await goes_on.wait()
+            if crash:
+                raise ZeroDivisionError
+        await cover(self, one, ignored, since)
+
+    async def noted(self: FreshnessTracker, one: WatchedFolders) -> bool:
+        asked.set()
+        return await is_fresh(self, one)
+
+    async with asking(app, state) as ours:
+        with monkeypatch.context() as patch:
+            patch.setattr(FreshnessTracker, "cover", slow)
+            assert not (await ours.all())["task"].is_dirty
+            patch.setattr(FreshnessTracker, "is_fresh", noted)
+            # It waits until all is watched; and then nobody wants to know any more.
+            given_up = asyncio.gather(ours.all())
+            await asked.wait()
+            if not crash:
+                given_up.cancel()
+            goes_on.set()
+            await asyncio.wait([given_up])
+        (place / "new").touch()
+        assert (await ours.all())["task"].is_dirty
+        (place / "new").unlink()
+        assert not (await ours.kept())["task"].is_dirty
 
 
 async def test_what_changes_while_git_looks_is_seen_at_the_next_question(state: Path, tmp_path: Path) -> None:
@@ -206,7 +246,15 @@ async def test_few_processes_are_needed_for_many(state: Path, tmp_path: Path) ->
     async with asking(app, state) as ours:
         await ours.all()
         asked = sorted(ours.git.asked)
-        assert asked == ["merge-base", "merge-tree", "rev-list", "rev-parse", *["status"] * 6, "worktree"]
+        assert asked == [
+            "for-each-ref",
+            "merge-base",
+            "merge-tree",
+            "rev-list",
+            "rev-parse",
+            *["status"] * 6,
+            "worktree",
+        ]
 
 
 class HeldGit(CountingGit):
@@ -218,7 +266,7 @@ class HeldGit(CountingGit):
         super().__init__(spawner)
         self.failed, self.let_go = asyncio.Event(), asyncio.Event()
 
-    async def run(self, folder: Path, *args: str, **more: Any) -> Completed:
+    async def run(self, folder: Path, *args: str, **more: Any) -> CompletedCommand:
         if args[0] == "status" and folder == self.bad:
             self.failed.set()
             raise RookeryError("git-failed", "bad")
@@ -234,12 +282,12 @@ async def test_one_that_cannot_be_read_leaves_no_other_half_way(state: Path, tmp
     spawner = Spawner(new_id())
     held = HeldGit(spawner)
     held.bad = bad
-    statuses = Statuses(held)
+    statuses = StatusCache(held)
     try:
-        found = {one.workspace.path: one.workspace for one in await find_workspaces(held, state, project)}
-        both = asyncio.gather(statuses.of([found[good], found[bad]], {}), return_exceptions=True)
+        found = {one.workspace.path: one.workspace for one in await list_workspaces(held, state, project)}
+        both = asyncio.gather(statuses.get([found[good], found[bad]], {}), return_exceptions=True)
         await asyncio.wait_for(held.failed.wait(), 20)
-        after = asyncio.gather(statuses.of([found[good]], {}))
+        after = asyncio.gather(statuses.get([found[good]], {}))
         # It has to wait for the look that is under way.
         await asyncio.wait({after}, timeout=0.3)
         held.let_go.set()
@@ -267,8 +315,8 @@ def test_what_git_prints_is_read_whatever_the_names() -> None:
     assert (found.head, found.branch) == (None, None)
     assert (found.staged, found.changed, found.unmerged) == (("a b", "new\nname"), ("new\nname",), ("c",))
     assert (found.untracked, found.ignored) == (("d \udcff/",), ("e/",))
-    assert found.listed() == ["M  a b", "UU c", "?? d \udcff/", "MM new\nname"]
-    assert not parse_status(b"! only/\0").dirty
+    assert found.format_short() == ["M  a b", "UU c", "?? d \udcff/", "MM new\nname"]
+    assert not parse_status(b"! only/\0").is_dirty
 
 
 async def test_distances_are_those_that_git_counts(state: Path, tmp_path: Path) -> None:
@@ -283,9 +331,9 @@ async def test_distances_are_those_that_git_counts(state: Path, tmp_path: Path) 
         tips.append(git(app, "commit-tree", tree, *named, "-m", str(number)))
     pairs = [(tangle.choice(tips), tangle.choice(tips)) for _ in range(30)]
     spawner = Spawner(new_id())
-    found = await distances(Git(spawner), app, pairs)
+    found = await count_distances(Git(spawner), app, pairs)
     for head, base in pairs:
         counted = git(app, "rev-list", "--left-right", "--count", f"{head}...{base}").split()
         assert found[head, base] == (int(counted[0]), int(counted[1]))
-    assert count([], [("a", "b")]) == {("a", "b"): (0, 0)}
+    assert count_divergence([], [("a", "b")]) == {("a", "b"): (0, 0)}
     assert state.is_dir()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rookery.workspaces import differences
-from rookery.workspaces.differences import Changed, Difference, parse_changed
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.workspaces.operations import WorkspaceOperations
+from rookery.workspaces.status import diff
+from rookery.workspaces.status.diff import ChangedFile, WorkspaceDiff, parse_changed_files
 from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import Served, commit, git, make_repository, serving
@@ -15,14 +15,14 @@ from tests.support.workspaces import Served, commit, git, make_repository, servi
 pytestmark = pytest.mark.anyio
 
 
-async def of(served: Served, name: str = "fix") -> Difference:
-    tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
+async def of(served: Served, name: str = "fix") -> WorkspaceDiff:
+    tools = WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
     return await tools.diff(await tools.get("app", name))
 
 
 async def workspace(served: Served, app: Path, name: str = "fix") -> Path:
     made = await served.workspaces.create(await served.project(app), name)
-    return (await served.workspaces.prepared(made)).path
+    return (await served.workspaces.wait_until_prepared(made)).path
 
 
 @requirement("ws.cli.verbs")
@@ -71,9 +71,9 @@ async def test_the_patch_can_be_applied_to_where_the_branch_began(state: Path, t
 
 
 async def test_what_is_too_large_is_cut_off_and_said_so(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "_LONGEST_PATCH", 200)
-    monkeypatch.setattr(differences, "_MOST_NEW", 2)
-    monkeypatch.setattr(differences, "_MOST_FILES", 4)
+    monkeypatch.setattr(diff, "_MAX_PATCH_BYTES", 200)
+    monkeypatch.setattr(diff, "_MAX_NEW_FILES", 2)
+    monkeypatch.setattr(diff, "_MAX_FILES", 4)
     app = make_repository(Path.home() / "app")
     async with serving(state) as served:
         path = await workspace(served, app)
@@ -143,7 +143,7 @@ async def test_names_that_are_no_text_are_told_all_the_same(state: Path) -> None
 
 def test_both_names_of_a_renamed_file_are_read() -> None:
     printed = b":100644 100644 a b R090\0old\0new\0:100644 100644 a b M\0kept\0003\t1\t\0old\0new\0-\t-\tkept\0"
-    assert list(parse_changed(printed)) == [
-        Changed("new", "renamed", 3, 1, "old"),
-        Changed("kept", "modified", None, None, None),
+    assert list(parse_changed_files(printed)) == [
+        ChangedFile("new", "renamed", 3, 1, "old"),
+        ChangedFile("kept", "modified", None, None, None),
     ]

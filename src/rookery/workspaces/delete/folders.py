@@ -1,4 +1,4 @@
-"""Moves whole folders so that at every moment all of it is at one place or the other."""
+"""Move, remove and measure whole folders. A move leaves a complete folder at one path or the other."""
 
 import contextlib
 import errno
@@ -9,18 +9,19 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
-from rookery.system.files import move_aside
+from rookery.system.fs.atomic import rename_durably
 
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 
 
-def move_folder(source: Path, to: Path, copying: Callable[[], None], *, copied: bool) -> None:
-    """Move by one rename; to another file system by a copy that is compared before the source is removed.
+def move_folder(source: Path, to: Path, on_copying: Callable[[], None], *, copied: bool) -> None:
+    """Move a folder with one rename, or to another file system with a copy that is verified before the removal.
 
-    `copying` is called before a copy is begun, for the caller to write down; `copied` says that it was, by this one or
-    an earlier process. So calling this again finishes what was cut off. A source that is there together with its
-    target, although nothing was copied, is not what was moved, and is left alone.
+    `on_copying` is called before a copy starts, so that the caller can record it; `copied` says that this or an earlier
+    process recorded it. Calling this function again finishes an interrupted move. If source and target both exist
+    although nothing was copied, the source is not what was moved, and is left alone.
     """
     if os.path.lexists(to):
         if copied and os.path.lexists(source):
@@ -30,27 +31,27 @@ def move_folder(source: Path, to: Path, copying: Callable[[], None], *, copied: 
         return
     if not copied:
         try:
-            move_aside(source, to)
+            rename_durably(source, to)
         except OSError as error:
             if error.errno != errno.EXDEV:
-                raise _cannot(source, error) from error
-            copying()
+                raise _move_failed(source, to, error) from error
+            on_copying()
         else:
             return
-    partial = to.with_name(to.name + PARTIAL)
+    partial = to.with_name(to.name + PARTIAL_SUFFIX)
     try:
         _copy(source, partial)
         _compare(source, partial)
         os.sync()
-        move_aside(partial, to)
+        rename_durably(partial, to)
     except OSError as error:
         remove_folder(partial)
-        raise _cannot(source, error) from error
+        raise _move_failed(source, to, error) from error
     _finish_copy(source, to)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder that may be gone already, also what is protected in it; of a link, nothing but the link."""
+    """Remove a folder, including protected files in it. The folder may be gone; of a link, only the link is removed."""
     if folder.is_symlink():
         folder.unlink()
         return
@@ -59,97 +60,103 @@ def remove_folder(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
     except PermissionError:
-        _open_up(folder)
+        _make_accessible(folder)
         shutil.rmtree(folder)
 
 
-def _open_up(folder: Path) -> None:
-    """Each folder before it is looked into, which its mode may forbid."""
-    waiting = [folder]
-    while waiting:
+def _make_accessible(folder: Path) -> None:
+    """Make all folders in a folder accessible, each before it is read, because its mode may forbid reading."""
+    pending = [folder]
+    while pending:
         with contextlib.suppress(OSError):
-            (place := waiting.pop()).chmod(0o700)
-            waiting += [Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+            (current := pending.pop()).chmod(0o700)
+            pending += [Path(entry.path) for entry in os.scandir(current) if entry.is_dir(follow_symlinks=False)]
 
 
-def size_of(folder: Path) -> int:
-    """The bytes of all files in a folder, as the disk has them."""
+def measure_folder(folder: Path) -> int:
+    """Return the disk usage of all files in a folder, in bytes."""
     if folder.is_symlink() or not folder.is_dir():
         return 0
-    return sum(found.st_blocks * 512 for _, found in _walk(folder, all_of_it=False))
+    return sum(status.st_blocks * 512 for _, status in _walk(folder, strict=False))
 
 
 def _finish_copy(source: Path, to: Path) -> None:
-    # What was written into the source since counts too.
+    """Copy what was written into the source since, verify the copy and remove the source."""
     try:
         _copy(source, to)
         _compare(source, to)
         os.sync()
         remove_folder(source)
     except OSError as error:
-        raise _cannot(source, error) from error
+        raise _move_failed(source, to, error) from error
 
 
 def _copy(source: Path, to: Path) -> None:
-    """Copy what is not there yet, or is there differently."""
+    """Copy everything that is missing in the target or differs there."""
     to.mkdir(exist_ok=True)
     folders = [(source, to)]
-    for path, found in _walk(source):
+    for path, status in _walk(source):
         target = to / path.relative_to(source)
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             target.mkdir(exist_ok=True)
             folders.append((path, target))
-        elif not _same(path, target):
+        elif not _is_same_file(path, target):
             target.unlink(missing_ok=True)
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 target.symlink_to(path.readlink())
                 shutil.copystat(path, target, follow_symlinks=False)
-            elif stat.S_ISREG(found.st_mode):
+            elif stat.S_ISREG(status.st_mode):
                 shutil.copy2(path, target, follow_symlinks=False)
-            elif stat.S_ISFIFO(found.st_mode):
-                os.mkfifo(target, stat.S_IMODE(found.st_mode))
-            # A socket is nothing without the process that listens on it.
-    # Last, as filling a folder changes its time, and a mode may forbid it.
+            elif stat.S_ISFIFO(status.st_mode):
+                os.mkfifo(target, stat.S_IMODE(status.st_mode))
+            # A socket is useless without the process that listens on it.
+    # Last, because writing into a folder changes its time, and its mode may forbid writing.
     for path, target in reversed(folders):
         shutil.copystat(path, target)
 
 
 def _compare(source: Path, to: Path) -> None:
-    for path, found in _walk(source):
+    """Raise OSError if a copy is incomplete or differs."""
+    for path, status in _walk(source):
         target = to / path.relative_to(source)
-        if stat.S_ISREG(found.st_mode) and not filecmp.cmp(path, target, shallow=False):
+        if stat.S_ISREG(status.st_mode) and not filecmp.cmp(path, target, shallow=False):
             raise OSError(errno.EIO, "the copy differs", str(path))
-        if not stat.S_ISSOCK(found.st_mode) and not os.path.lexists(target):
+        if not stat.S_ISSOCK(status.st_mode) and not os.path.lexists(target):
             raise OSError(errno.EIO, "the copy is not complete", str(path))
 
 
-def _same(path: Path, target: Path) -> bool:
+def _is_same_file(path: Path, target: Path) -> bool:
     try:
-        one, other = path.lstat(), target.lstat()
+        source_status, target_status = path.lstat(), target.lstat()
     except FileNotFoundError:
         return False
-    return (one.st_mode, one.st_size, one.st_mtime_ns) == (other.st_mode, other.st_size, other.st_mtime_ns)
+    return (source_status.st_mode, source_status.st_size, source_status.st_mtime_ns) == (
+        target_status.st_mode,
+        target_status.st_size,
+        target_status.st_mtime_ns,
+    )
 
 
-def _walk(folder: Path, *, all_of_it: bool = True) -> Iterator[tuple[Path, os.stat_result]]:
-    """Everything in a folder, folders before what is in them; links are not followed.
+def _walk(folder: Path, *, strict: bool = True) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield everything in a folder, folders before their content, without following links.
 
-    Unless it must be `all_of_it`, what cannot be read, or goes meanwhile, is left out.
+    Unless `strict` is set, entries that cannot be read or that disappear are left out.
     """
-    waiting = [folder]
-    while waiting:
-        with contextlib.nullcontext() if all_of_it else contextlib.suppress(OSError):
-            for entry in os.scandir(waiting.pop()):
+    pending = [folder]
+    while pending:
+        with contextlib.nullcontext() if strict else contextlib.suppress(OSError):
+            for entry in os.scandir(pending.pop()):
                 path = Path(entry.path)
                 yield path, entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(path)
+                    pending.append(path)
 
 
-def _cannot(source: Path, error: OSError) -> RookeryError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+def _move_failed(source: Path, to: Path, error: OSError) -> RookeryError:
+    cause = explain_os_error(error, to)
+    if cause is not None:
+        return RookeryError("move-failed", f"cannot move {source}: {cause.message}", cause.remedy)
+    where = f" ({error.filename})" if error.filename else ""
     return RookeryError(
-        "move-failed",
-        f"cannot move {source}: {error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-        "make room on the disk of the state folder, and try again" if full else "mend that, and try again",
+        "move-failed", f"cannot move {source}: {error.strerror or error}{where}", "fix the cause, and try again"
     )

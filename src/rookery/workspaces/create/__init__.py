@@ -1,0 +1,1 @@
+"""Create workspaces, and finish or undo creations that a crash interrupted."""

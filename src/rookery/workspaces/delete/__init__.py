@@ -1,0 +1,1 @@
+"""Delete workspaces into the trash, restore them, and empty the trash."""

@@ -1,0 +1,1 @@
+"""Git status of workspaces: changes, history against the base, merges and diffs."""
