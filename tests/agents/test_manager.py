@@ -19,14 +19,14 @@ async def test_what_runs_for_a_workspace_where_it_was_before_ends_when_it_is_see
     async with an_agency(steps(hello=[{"say": "hello"}]), checkout, start="use") as agency:
         made = await agency.create("one")
         for number, then in enumerate(("closed", "used", "seen")):
-            before = (await agency.agents.up(made)).process.pid
+            before = (await agency.agents.ensure_running(made)).process.pid
             moved = Path.home() / f"moved-{number}"
             git(checkout, "worktree", "move", str(made.path), str(moved))
             made = await agency.gateway.workspaces.at(moved)
             if then == "closed":
                 await agency.gateway.workspaces.close(made)
             elif then == "used":
-                await agency.agents.up(made)
+                await agency.agents.ensure_running(made)
             else:
                 assert (await agency.agents.process(made)).state == "stopped"
             assert not psutil.pid_exists(before) or psutil.Process(before).status() == psutil.STATUS_ZOMBIE

@@ -2,21 +2,21 @@
 
 import pytest
 
-from rookery.agents.supervision import Again, Checks, Rest, Restarts
+from rookery.agents.policy import HangDetector, IdleTimer, RestartDecision, RestartPolicy
 from tests.support.requirements import requirement
 
 # A story: what happens at a moment, and what is made of it.
 LISTENS, ENDS = "listens", "ends"
 
 
-def played(*happens: tuple[float, str]) -> list[Again]:
-    restarts = Restarts()
-    found: list[Again] = []
+def played(*happens: tuple[float, str]) -> list[RestartDecision]:
+    restarts = RestartPolicy()
+    found: list[RestartDecision] = []
     for now, what in happens:
         if what == LISTENS:
-            restarts.listens(now)
+            restarts.on_listening(now)
         else:
-            found.append(restarts.failed(now))
+            found.append(restarts.on_failure(now))
     return found
 
 
@@ -30,7 +30,12 @@ def test_pauses_grow_while_it_never_comes_up_and_from_the_fifth_on_it_is_called_
 @requirement("agent.restart.policy")
 def test_an_end_after_a_good_life_is_the_first_of_its_kind() -> None:
     story = played((0, ENDS), (1, LISTENS), (10, ENDS), (12, LISTENS), (72, ENDS), (74, LISTENS), (75, ENDS))
-    assert story == [Again(1, "restarting"), Again(2, "restarting"), Again(1, "restarting"), Again(2, "restarting")]
+    assert story == [
+        RestartDecision(1, "restarting"),
+        RestartDecision(2, "restarting"),
+        RestartDecision(1, "restarting"),
+        RestartDecision(2, "restarting"),
+    ]
 
 
 def test_a_start_that_fails_is_no_part_of_the_good_life_before_it() -> None:
@@ -38,9 +43,9 @@ def test_a_start_that_fails_is_no_part_of_the_good_life_before_it() -> None:
 
 
 def test_pauses_can_begin_smaller_and_have_the_same_end() -> None:
-    restarts = Restarts(0.01)
-    assert [restarts.failed(0).seconds for _ in range(3)] == [0.01, 0.02, 0.04]
-    assert [restarts.failed(0).seconds for _ in range(100)][-1] == 300
+    restarts = RestartPolicy(0.01)
+    assert [restarts.on_failure(0).seconds for _ in range(3)] == [0.01, 0.02, 0.04]
+    assert [restarts.on_failure(0).seconds for _ in range(100)][-1] == 300
 
 
 @requirement("agent.restart.policy")
@@ -48,36 +53,36 @@ def test_pauses_can_begin_smaller_and_have_the_same_end() -> None:
     ("answers", "hangs"), [("xxx", True), ("xx", False), ("xxoxx", False), ("oooxxx", True), ("xoxoxoxx", False)]
 )
 def test_an_agent_hangs_when_it_leaves_three_checks_in_a_row_unanswered(answers: str, hangs: bool) -> None:
-    checks = Checks()
-    verdicts = [checks.hangs(answer == "o") for answer in answers]
+    checks = HangDetector()
+    verdicts = [checks.record_check(answer == "o") for answer in answers]
     assert verdicts[-1] is hangs
     assert not any(verdicts[:-1])
 
 
 @requirement("agent.sleep.wake")
 def test_it_may_sleep_when_it_has_idled_for_so_long_since_it_was_used_or_busy() -> None:
-    rest = Rest(60, now=0)
-    assert rest.left(0, busy=False) == 60
-    rest.used(30)
-    assert rest.left(50, busy=False) == 40
-    assert rest.left(80, busy=True) == 60
-    assert rest.left(139, busy=False) == 1
-    assert rest.left(140, busy=False) == 0
-    assert rest.left(1000, busy=False) == 0
+    rest = IdleTimer(60, now=0)
+    assert rest.seconds_left(0, busy=False) == 60
+    rest.mark_used(30)
+    assert rest.seconds_left(50, busy=False) == 40
+    assert rest.seconds_left(80, busy=True) == 60
+    assert rest.seconds_left(139, busy=False) == 1
+    assert rest.seconds_left(140, busy=False) == 0
+    assert rest.seconds_left(1000, busy=False) == 0
 
 
 @requirement("agent.sleep.wake")
 def test_it_does_not_sleep_while_somebody_needs_it() -> None:
-    rest = Rest(60, now=0)
+    rest = IdleTimer(60, now=0)
     rest.enter()
     rest.enter()
-    assert rest.left(100, busy=False) == 60
+    assert rest.seconds_left(100, busy=False) == 60
     rest.leave(110)
-    assert rest.left(200, busy=False) == 60
+    assert rest.seconds_left(200, busy=False) == 60
     rest.leave(210)
-    assert rest.left(269, busy=False) == 1
-    assert rest.left(270, busy=False) == 0
+    assert rest.seconds_left(269, busy=False) == 1
+    assert rest.seconds_left(270, busy=False) == 0
 
 
 def test_with_no_seconds_it_never_sleeps() -> None:
-    assert Rest(0, now=0).left(1e9, busy=False) is None
+    assert IdleTimer(0, now=0).seconds_left(1e9, busy=False) is None

@@ -7,15 +7,32 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.agents.events import Answered, Asked, DoingChanged, Event, SessionGone, SessionSeen, TurnFailed
-from rookery.agents.records import Ask, Doing, Fault, Permission, Query, Question, Session, SessionTimes
-from rookery.agents.status import SessionState, Snapshot, StatusBook, aggregate
+from rookery.agents.opencode.events import (
+    AgentEvent,
+    AskAnswered,
+    AskOpened,
+    SessionDeleted,
+    SessionStatusChanged,
+    SessionUpdated,
+    TurnFailed,
+)
+from rookery.agents.opencode.records import (
+    Ask,
+    Permission,
+    Question,
+    QuestionItem,
+    Session,
+    SessionStatus,
+    SessionTimes,
+    TurnError,
+)
+from rookery.agents.status import SessionsSnapshot, SessionState, StatusTracker, summarize_status
 from tests.support.requirements import requirement
 
 HERE = "/work/日本"
 NO_TIME = SessionTimes()
-BUSY, IDLE = Doing("busy"), Doing("idle")
-RETRY = Doing("retry", attempt=2, message="overloaded")
+BUSY, IDLE = SessionStatus("busy"), SessionStatus("idle")
+RETRY = SessionStatus("retry", attempt=2, message="overloaded")
 
 
 def session(
@@ -35,28 +52,28 @@ def permission(id_: str, of: str) -> Permission:
 
 def book(
     *sessions: Session,
-    doing: Mapping[str, Doing] | None = None,
+    doing: Mapping[str, SessionStatus] | None = None,
     asks: tuple[Ask, ...] = (),
     cut_off: frozenset[str] = frozenset(),
-) -> StatusBook:
-    made = StatusBook(HERE)
-    made.renew(Snapshot(sessions, doing or {}, asks, cut_off))
+) -> StatusTracker:
+    made = StatusTracker(HERE)
+    made.load_snapshot(SessionsSnapshot(sessions, doing or {}, asks, cut_off))
     return made
 
 
-def hear(made: StatusBook, *events: Event) -> StatusBook:
+def hear(made: StatusTracker, *events: AgentEvent) -> StatusTracker:
     for event in events:
-        made.hear(event)
+        made.apply(event)
     return made
 
 
-def states(made: StatusBook) -> dict[str, str]:
+def states(made: StatusTracker) -> dict[str, str]:
     return {one.id: one.state for one in made.sessions()}
 
 
-def told(made: StatusBook) -> object:
+def told(made: StatusTracker) -> object:
     """As programs see it."""
-    return msgspec.to_builtins(aggregate(made.sessions()))
+    return msgspec.to_builtins(summarize_status(made.sessions()))
 
 
 # ---- the agent's status
@@ -73,37 +90,39 @@ def told(made: StatusBook) -> object:
         ({"a": BUSY, "b": IDLE, "c": IDLE}, {"type": "mixed", "counts": {"idle": 2, "busy": 1, "total": 3}}),
     ],
 )
-def test_the_status_has_the_shape_of_the_seed(doing: dict[str, Doing], wanted: object) -> None:
+def test_the_status_has_the_shape_of_the_seed(doing: dict[str, SessionStatus], wanted: object) -> None:
     made = book(*(session(id_) for id_ in doing))
-    hear(made, *(DoingChanged(id_, one) for id_, one in doing.items()))
+    hear(made, *(SessionStatusChanged(id_, one) for id_, one in doing.items()))
     assert told(made) == wanted
 
 
 @requirement("agent.status.values")
 def test_a_session_that_waits_for_a_permission_is_idle_and_wants_attention() -> None:
-    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")))
+    made = hear(book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
     (found,) = made.sessions()
     assert (found.state, found.wants_attention, [ask.text for ask in found.asks]) == ("asking", True, ["bash: rm x"])
     assert told(made) == {"type": "idle", "counts": {"idle": 1, "busy": 0, "total": 1}}
 
-    hear(made, Answered("a", "p"))
+    hear(made, AskAnswered("a", "p"))
     assert (made.sessions()[0].state, made.sessions()[0].wants_attention) == ("busy", False)
 
 
 @requirement("agent.status.values")
 def test_a_session_that_waits_for_a_question_wants_attention_until_all_are_answered() -> None:
-    question = Question("q", "a", (Query("Which?"), Query("When?")))
-    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(question), Asked(permission("p", "a")))
+    question = Question("q", "a", (QuestionItem("Which?"), QuestionItem("When?")))
+    made = hear(
+        book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(question), AskOpened(permission("p", "a"))
+    )
     assert [(ask.kind, ask.text) for ask in made.sessions()[0].asks] == [
         ("permission", "bash: rm x"),
         ("question", "Which? / When?"),
     ]
-    assert states(hear(made, Answered("a", "p"))) == {"a": "asking"}
-    assert states(hear(made, Answered("a", "q"))) == {"a": "busy"}
+    assert states(hear(made, AskAnswered("a", "p"))) == {"a": "asking"}
+    assert states(hear(made, AskAnswered("a", "q"))) == {"a": "busy"}
 
 
 def test_a_model_that_is_asked_again_is_told_with_its_reason() -> None:
-    made = hear(book(session("a")), DoingChanged("a", RETRY))
+    made = hear(book(session("a")), SessionStatusChanged("a", RETRY))
     assert made.sessions() == (SessionState("a", "about a", "retry", detail="overloaded"),)
 
 
@@ -112,12 +131,12 @@ def test_a_model_that_is_asked_again_is_told_with_its_reason() -> None:
 
 def test_children_do_not_count_and_what_they_ask_keeps_their_root_waiting() -> None:
     made = book(session("root"), session("child", "root"), session("grandchild", "child"), session("other"))
-    busy = [DoingChanged(id_, BUSY) for id_ in ("root", "child", "grandchild")]
+    busy = [SessionStatusChanged(id_, BUSY) for id_ in ("root", "child", "grandchild")]
     hear(made, *busy)
     assert states(made) == {"root": "busy", "other": "idle"}
-    hear(made, Asked(permission("p", "grandchild")))
+    hear(made, AskOpened(permission("p", "grandchild")))
     assert states(made) == {"root": "asking", "other": "idle"}
-    hear(made, DoingChanged("grandchild", IDLE))
+    hear(made, SessionStatusChanged("grandchild", IDLE))
     assert states(made) == {"root": "busy", "other": "idle"}
 
 
@@ -127,22 +146,29 @@ def test_sessions_of_other_folders_and_archived_ones_do_not_count() -> None:
     assert states(made) == {"a": "idle"}
     hear(
         made,
-        SessionSeen(session("c", directory="/elsewhere")),
-        SessionSeen(session("a", time=SessionTimes(archived=1))),
+        SessionUpdated(session("c", directory="/elsewhere")),
+        SessionUpdated(session("a", time=SessionTimes(archived=1))),
     )
     assert states(made) == {}
 
 
 def test_a_session_that_is_made_counts_and_one_that_is_deleted_does_not() -> None:
-    made = hear(book(), SessionSeen(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")))
+    made = hear(book(), SessionUpdated(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
     assert states(made) == {"a": "asking"}
-    assert states(hear(made, SessionGone("a"))) == {}
-    assert states(hear(made, SessionSeen(session("a")))) == {"a": "idle"}
+    assert states(hear(made, SessionDeleted("a"))) == {}
+    assert states(hear(made, SessionUpdated(session("a")))) == {"a": "idle"}
 
 
 def test_events_of_sessions_that_nobody_knows_change_nothing() -> None:
-    made = hear(book(session("a")), DoingChanged("x", BUSY), Asked(permission("p", "x")), TurnFailed("x", Fault()))
-    assert states(hear(made, DoingChanged("x", IDLE), SessionGone("y"), Answered("x", "q"))) == {"a": "idle"}
+    made = hear(
+        book(session("a")),
+        SessionStatusChanged("x", BUSY),
+        AskOpened(permission("p", "x")),
+        TurnFailed("x", TurnError()),
+    )
+    assert states(hear(made, SessionStatusChanged("x", IDLE), SessionDeleted("y"), AskAnswered("x", "q"))) == {
+        "a": "idle"
+    }
 
 
 def test_sessions_that_are_each_other_s_parents_make_no_endless_search() -> None:
@@ -152,13 +178,13 @@ def test_sessions_that_are_each_other_s_parents_make_no_endless_search() -> None
 
 def test_the_session_that_was_used_last_comes_first() -> None:
     made = book(session("old", time=SessionTimes(updated=1)), session("new", time=SessionTimes(updated=2)))
-    hear(made, SessionSeen(session("newest", time=SessionTimes(updated=3))))
+    hear(made, SessionUpdated(session("newest", time=SessionTimes(updated=3))))
     assert list(states(made)) == ["newest", "new", "old"]
 
 
 def test_a_root_was_used_when_a_child_of_it_was() -> None:
     made = book(session("a", time=SessionTimes(updated=1)))
-    hear(made, SessionSeen(session("b", "a", time=SessionTimes(updated=3))))
+    hear(made, SessionUpdated(session("b", "a", time=SessionTimes(updated=3))))
     assert made.last_used() == {"a": 3}
 
 
@@ -166,9 +192,14 @@ def test_a_root_was_used_when_a_child_of_it_was() -> None:
 
 
 def test_what_an_aborted_turn_asked_is_waited_for_no_more() -> None:
-    made = hear(book(session("a")), DoingChanged("a", BUSY), Asked(permission("p", "a")), DoingChanged("a", IDLE))
+    made = hear(
+        book(session("a")),
+        SessionStatusChanged("a", BUSY),
+        AskOpened(permission("p", "a")),
+        SessionStatusChanged("a", IDLE),
+    )
     assert states(made) == {"a": "idle"}
-    assert states(hear(made, DoingChanged("a", BUSY))) == {"a": "busy"}
+    assert states(hear(made, SessionStatusChanged("a", BUSY))) == {"a": "busy"}
     assert states(book(session("a"), asks=(permission("p", "a"),))) == {"a": "idle"}
 
 
@@ -178,15 +209,20 @@ def test_a_turn_that_was_cut_off_is_interrupted_until_another_runs() -> None:
     assert states(made) == {"a": "interrupted", "b": "idle"}
     assert [one.wants_attention for one in made.sessions()] == [True, False]
     assert told(made) == {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}
-    hear(made, SessionSeen(session("a", title="renamed")))
+    hear(made, SessionUpdated(session("a", title="renamed")))
     assert states(made) == {"a": "interrupted", "b": "idle"}
-    assert states(hear(made, DoingChanged("a", BUSY))) == {"a": "busy", "b": "idle"}
-    assert states(hear(made, DoingChanged("a", IDLE))) == {"a": "idle", "b": "idle"}
+    assert states(hear(made, SessionStatusChanged("a", BUSY))) == {"a": "busy", "b": "idle"}
+    assert states(hear(made, SessionStatusChanged("a", IDLE))) == {"a": "idle", "b": "idle"}
 
 
 def test_what_is_said_of_a_session_after_its_turn_does_not_make_it_busy() -> None:
-    made = hear(book(session("a")), DoingChanged("a", BUSY), DoingChanged("a", IDLE), SessionSeen(session("a")))
-    assert states(hear(made, TurnFailed("a", Fault("APIError")), Answered("a", "p"))) == {"a": "idle"}
+    made = hear(
+        book(session("a")),
+        SessionStatusChanged("a", BUSY),
+        SessionStatusChanged("a", IDLE),
+        SessionUpdated(session("a")),
+    )
+    assert states(hear(made, TurnFailed("a", TurnError("APIError")), AskAnswered("a", "p"))) == {"a": "idle"}
 
 
 # ---- any order
@@ -197,42 +233,42 @@ class World:
     """What OpenCode does: it changes, says so in events, and can be asked how it is."""
 
     sessions: dict[str, Session] = field(default_factory=dict[str, Session])
-    doing: dict[str, Doing] = field(default_factory=dict[str, Doing])
+    doing: dict[str, SessionStatus] = field(default_factory=dict[str, SessionStatus])
     asks: dict[str, Permission] = field(default_factory=dict[str, Permission])
-    said: list[Event] = field(default_factory=list[Event])
+    said: list[AgentEvent] = field(default_factory=list[AgentEvent])
 
     def do(self, what: str, id_: str) -> None:
         known = self.sessions.get(id_)
         if what == "make" and known is None:
             parent = min(self.sessions, default=None) if id_ > "m" else None
             self.sessions[id_] = session(id_, parent)
-            self.said.append(SessionSeen(self.sessions[id_]))
+            self.said.append(SessionUpdated(self.sessions[id_]))
         elif known is None:
             return
         elif what == "delete":
             del self.sessions[id_]
             self._end(id_)
-            self.said.append(SessionGone(id_))
+            self.said.append(SessionDeleted(id_))
         elif what in ("busy", "retry"):
             self.doing[id_] = BUSY if what == "busy" else RETRY
-            self.said.append(DoingChanged(id_, self.doing[id_]))
+            self.said.append(SessionStatusChanged(id_, self.doing[id_]))
         elif what == "idle":
             self._end(id_)
-            self.said += [DoingChanged(id_, IDLE), DoingChanged(id_, IDLE), SessionSeen(known)]
+            self.said += [SessionStatusChanged(id_, IDLE), SessionStatusChanged(id_, IDLE), SessionUpdated(known)]
         elif what == "ask" and id_ in self.doing:
             self.asks[f"p-{id_}"] = permission(f"p-{id_}", id_)
-            self.said.append(Asked(self.asks[f"p-{id_}"]))
+            self.said.append(AskOpened(self.asks[f"p-{id_}"]))
         elif what == "answer" and f"p-{id_}" in self.asks:
             del self.asks[f"p-{id_}"]
-            self.said.append(Answered(id_, f"p-{id_}"))
+            self.said.append(AskAnswered(id_, f"p-{id_}"))
 
     def _end(self, id_: str) -> None:
         """What was asked is not waited for any more, and nothing says so."""
         self.doing.pop(id_, None)
         self.asks.pop(f"p-{id_}", None)
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(tuple(self.sessions.values()), dict(self.doing), tuple(self.asks.values()))
+    def snapshot(self) -> SessionsSnapshot:
+        return SessionsSnapshot(tuple(self.sessions.values()), dict(self.doing), tuple(self.asks.values()))
 
 
 DEEDS = st.lists(
@@ -253,9 +289,9 @@ def test_f02_a_snapshot_tells_the_same_whatever_was_heard_before(
         other.do(*deed)
     for deed in after:
         world.do(*deed)
-    made, fresh = hear(StatusBook(HERE), *other.said), StatusBook(HERE)
+    made, fresh = hear(StatusTracker(HERE), *other.said), StatusTracker(HERE)
     for one in (made, fresh):
-        one.renew(world.snapshot())
+        one.load_snapshot(world.snapshot())
     assert made.sessions() == fresh.sessions()
     assert set(states(made)) == {id_ for id_, one in world.sessions.items() if one.parent is None}
 
@@ -275,9 +311,9 @@ def test_f02_events_that_came_while_a_snapshot_was_read_lead_to_how_it_is_in_the
     snapshot = world.snapshot()
     for deed in later:
         world.do(*deed)
-    made = StatusBook(HERE)
-    made.renew(snapshot)
+    made = StatusTracker(HERE)
+    made.load_snapshot(snapshot)
     hear(made, *world.said[subscribed:])
-    true = StatusBook(HERE)
-    true.renew(world.snapshot())
+    true = StatusTracker(HERE)
+    true.load_snapshot(world.snapshot())
     assert made.sessions() == true.sessions()

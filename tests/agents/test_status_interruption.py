@@ -2,15 +2,15 @@
 
 import pytest
 
-from rookery.agents.interruption import cut_off
-from rookery.agents.records import Fault, Message, MessageInfo, MessageTimes, Part, ToolState
+from rookery.agents.opencode.records import Message, MessageInfo, MessageTimes, Part, ToolState, TurnError
+from rookery.agents.status import is_cut_off
 from tests.support.requirements import requirement
 
 USER = Message(MessageInfo("m0", "user"))
 
 
 def assistant(
-    *states: str, completed: float | None = 2, finish: str | None = "stop", error: Fault | None = None
+    *states: str, completed: float | None = 2, finish: str | None = "stop", error: TurnError | None = None
 ) -> Message:
     tools = [Part(type="tool", tool="bash", state=ToolState(state)) for state in states]
     info = MessageInfo("m1", "assistant", time=MessageTimes(1, completed), finish=finish, error=error)
@@ -18,7 +18,7 @@ def assistant(
 
 
 HALF = assistant(completed=None, finish=None)
-ABORTED = Fault("MessageAbortedError")
+ABORTED = TurnError("MessageAbortedError")
 
 
 @requirement("agent.crash.interrupted")
@@ -35,8 +35,8 @@ ABORTED = Fault("MessageAbortedError")
     ],
 )
 def test_a_turn_that_is_not_whole_was_cut_off(messages: list[Message]) -> None:
-    assert cut_off(messages)
-    assert cut_off(messages, was_running=True)
+    assert is_cut_off(messages)
+    assert is_cut_off(messages, was_running=True)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_turn_that_is_not_whole_was_cut_off(messages: list[Message]) -> None:
     ],
 )
 def test_a_turn_that_came_to_its_end_was_not_cut_off(messages: list[Message]) -> None:
-    assert not cut_off(messages)
-    assert not cut_off(messages, was_running=True)
+    assert not is_cut_off(messages)
+    assert not is_cut_off(messages, was_running=True)
 
 
 @requirement("agent.crash.interrupted")
 @pytest.mark.parametrize("messages", [[USER], [USER, assistant(), USER]])
 def test_a_prompt_without_an_answer_was_cut_off_if_it_ran(messages: list[Message]) -> None:
-    assert cut_off(messages, was_running=True)
-    assert not cut_off(messages), "it may be a message that wants no answer"
+    assert is_cut_off(messages, was_running=True)
+    assert not is_cut_off(messages), "it may be a message that wants no answer"

@@ -1,12 +1,11 @@
 """What sessions need their user for, and what becomes of them when their process ends."""
 
-from rookery.agents.needs import ended, needs_of
-from rookery.agents.records import Permission, Query, Question
-from rookery.agents.status import SessionState, State, aggregate
+from rookery.agents.opencode.records import Permission, Question, QuestionItem
+from rookery.agents.status import SessionState, TurnState, list_needs, mark_interrupted, summarize_status
 from tests.support.requirements import requirement
 
 PERMISSION = Permission("per_1", "ses_1", "bash", ("rm -rf build",))
-QUESTION = Question("que_1", "ses_2", (Query("Which colour?"),))
+QUESTION = Question("que_1", "ses_2", (QuestionItem("Which colour?"),))
 
 
 @requirement("agent.status.values")
@@ -17,7 +16,7 @@ def test_each_ask_is_told_by_itself_and_all_that_was_cut_off_together() -> None:
         SessionState("ses_3", "idle one", "idle"),
         *(SessionState(f"ses_{at}", f"cut {at}", "interrupted") for at in range(4, 9)),
     ]
-    assert [(one.reason, one.text) for one in needs_of(sessions)] == [
+    assert [(one.reason, one.text) for one in list_needs(sessions)] == [
         ("permission", "clean up asks: bash: rm -rf build"),
         ("question", "paint asks: Which colour?"),
         ("interrupted", "cut off in the middle of a turn: cut 4, cut 5, cut 6 and 2 more; rookery agent resume"),
@@ -26,9 +25,9 @@ def test_each_ask_is_told_by_itself_and_all_that_was_cut_off_together() -> None:
 
 @requirement("agent.crash.interrupted")
 def test_what_ran_when_the_process_ended_was_cut_off_and_nobody_waits_for_an_answer_any_more() -> None:
-    states: list[State] = ["idle", "busy", "retry", "asking", "interrupted"]
+    states: list[TurnState] = ["idle", "busy", "retry", "asking", "interrupted"]
     before = [SessionState(one, "", one, (PERMISSION,) if one == "asking" else ()) for one in states]
-    after = ended(before)
+    after = mark_interrupted(before)
     assert [one.state for one in after] == ["idle", *["interrupted"] * 4]
     assert not any(one.asks for one in after)
-    assert aggregate(after).type == "idle"
+    assert summarize_status(after).type == "idle"

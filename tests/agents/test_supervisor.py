@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rookery.agents.agent import Tell, WorkspaceAgent
-from rookery.agents.life import Started
-from rookery.agents.supervision import Pace
+from rookery.agents.policy import SupervisionIntervals
+from rookery.agents.run import StartedAgent
+from rookery.agents.supervisor import AgentSupervisor, DetailCallback
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 from tests.support.wire import soon
@@ -24,9 +24,11 @@ class Starts:
         self.go = asyncio.Event()
         self.states: list[str] = []
         self.news = asyncio.Event()
-        self.agent = WorkspaceAgent("one", self._start, self._changed, pace=Pace(first_pause=3600.0))
+        self.agent = AgentSupervisor(
+            "one", self._start, self._changed, intervals=SupervisionIntervals(first_pause=3600.0)
+        )
 
-    async def _start(self, tell: Tell) -> Started:
+    async def _start(self, tell: DetailCallback) -> StartedAgent:
         self.begun += 1
         tell(f"start {self.begun}")
         try:
@@ -53,7 +55,7 @@ class Starts:
 @requirement("agent.restart.policy")
 async def test_all_who_need_it_wait_for_one_start_and_hear_why_it_failed() -> None:
     starts = Starts()
-    waiting = [asyncio.ensure_future(starts.agent.up()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(starts.agent.ensure_running()) for _ in range(3)]
     await starts.until("starting")
     await asyncio.sleep(0)
     assert (starts.begun, starts.agent.detail) == (1, "start 1")
@@ -65,12 +67,12 @@ async def test_all_who_need_it_wait_for_one_start_and_hear_why_it_failed() -> No
     assert starts.agent.error == "start 1 failed; mend it"
     # It would be an hour until the next try; who needs it does not wait for that.
     with pytest.raises(RookeryError, match="start 2 failed"):
-        await soon(starts.agent.up())
+        await soon(starts.agent.ensure_running())
     with pytest.raises(RookeryError, match="ZeroDivisionError: a fault of ours"):
-        await soon(starts.agent.up())
+        await soon(starts.agent.ensure_running())
     for _ in range(2):
         with pytest.raises(RookeryError):
-            await soon(starts.agent.up())
+            await soon(starts.agent.ensure_running())
     assert (starts.begun, starts.agent.state) == (5, "failed")
     assert await starts.agent.stop()
     assert (starts.agent.state, starts.agent.error) == ("stopped", None)
@@ -79,7 +81,7 @@ async def test_all_who_need_it_wait_for_one_start_and_hear_why_it_failed() -> No
 
 async def test_a_start_that_is_stopped_is_cut_off_and_who_waited_for_it_is_told() -> None:
     starts = Starts()
-    waiting = asyncio.ensure_future(starts.agent.up())
+    waiting = asyncio.ensure_future(starts.agent.ensure_running())
     await starts.until("starting")
     assert await soon(starts.agent.stop())
     with pytest.raises(RookeryError, match="the agent of one was stopped"):
@@ -89,7 +91,7 @@ async def test_a_start_that_is_stopped_is_cut_off_and_who_waited_for_it_is_told(
 
 async def test_who_waits_while_it_is_restarted_waits_for_the_new_start() -> None:
     starts = Starts()
-    waiting = asyncio.ensure_future(starts.agent.up())
+    waiting = asyncio.ensure_future(starts.agent.ensure_running())
     await starts.until("starting")
     again = asyncio.ensure_future(starts.agent.restart())
     await starts.until("restarting")
@@ -111,13 +113,13 @@ async def test_a_caller_that_goes_away_leaves_nothing_half_done() -> None:
     await starts.until("restarting")
     starts.go.set()
     with pytest.raises(RookeryError, match="start 2 failed"):
-        await soon(starts.agent.up())
+        await soon(starts.agent.ensure_running())
     await starts.agent.stop()
 
 
 async def test_it_tells_what_a_start_to_come_waits_for() -> None:
     starts = Starts()
-    starts.agent.hold("the workspace is being prepared")
+    starts.agent.report_waiting("the workspace is being prepared")
     assert (starts.agent.state, starts.agent.detail) == ("starting", "the workspace is being prepared")
     assert starts.begun == 0
     assert await starts.agent.stop()
@@ -137,20 +139,20 @@ async def test_it_is_not_said_to_run_while_what_is_left_of_it_is_being_ended(
 
         def __init__(self, *_: object, **__: object) -> None: ...
 
-        async def over(self) -> str | None:
+        async def wait_until_over(self) -> str | None:
             return why
 
-        async def end(self) -> None:
+        async def close(self) -> None:
             ending.set()
             await go.wait()
 
-    async def start(tell: Tell) -> Any:
+    async def start(tell: DetailCallback) -> Any:
         return None
 
-    monkeypatch.setattr("rookery.agents.agent.Life", Brief)
-    agent = WorkspaceAgent("one", start, lambda: None, pace=Pace(first_pause=3600.0))
+    monkeypatch.setattr("rookery.agents.supervisor.AgentRun", Brief)
+    agent = AgentSupervisor("one", start, lambda: None, intervals=SupervisionIntervals(first_pause=3600.0))
     agent.start()
     await soon(ending.wait())
-    assert (agent.state, agent.error, agent.life) == (state, why, None)
+    assert (agent.state, agent.error, agent.run) == (state, why, None)
     go.set()
     await agent.stop()

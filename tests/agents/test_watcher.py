@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rookery.agents.events import TurnFailed
+from rookery.agents.opencode.events import TurnFailed
 from rookery.system.errors import RookeryError
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.testing.model import scripted_model
 from tests.support.opencode_home import OpenCodeHome
 from tests.support.opencode_shared import SharedOpenCode
 from tests.support.requirements import requirement
 from tests.support.watched import LIMIT, a_client, an_agent, over_a_cable, steps, watching
+from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -149,8 +150,8 @@ async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(
         await seen.until_is(sessions[0], "busy")
         assert told(seen.watcher.status) == {"type": "mixed", "counts": {"idle": 119, "busy": 1, "total": 120}}
         await client.dispose()
-        await seen.until(lambda watcher: watcher.trouble is not None)
-        await seen.until(lambda watcher: watcher.trouble is None)
+        await seen.until(lambda watcher: watcher.error is not None)
+        await seen.until(lambda watcher: watcher.error is None)
         assert told(seen.watcher.status) == {"type": "idle", "counts": {"idle": 120, "busy": 0, "total": 120}}
         assert set(seen.states().values()) == {"idle"}
         await client.prompt(sessions[1], "hold")
@@ -176,7 +177,7 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
         await seen.until_is(asks, "asking")
 
         await cable.cut()
-        await seen.until(lambda watcher: watcher.trouble is not None)
+        await seen.until(lambda watcher: watcher.error is not None)
         assert seen.states() == {ends: "busy", asks: "asking", goes: "idle"}
         made = (await client.create_session(title="made")).id
         model.release("one")
@@ -187,7 +188,7 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
             await direct.until(lambda _: direct.states() == {made: "busy", ends: "idle", asks: "idle"})
         await cable.mend()
         await seen.until(lambda _: seen.states() == {made: "busy", ends: "idle", asks: "idle"})
-        assert seen.watcher.trouble is None
+        assert seen.watcher.error is None
         # And events come again.
         await client.abort(made)
         await seen.until_is(made, "idle")
@@ -214,8 +215,8 @@ async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(
             working = [group.create_task(turns(one)) for one in sessions]
             while not all(one.done() for one in working):
                 cable.jolt()
-                await seen.until(lambda watcher: watcher.trouble is not None)
-                await seen.until(lambda watcher: watcher.trouble is None)
+                await seen.until(lambda watcher: watcher.error is not None)
+                await seen.until(lambda watcher: watcher.error is None)
         await seen.until(lambda _: seen.states() == dict.fromkeys(sessions, "idle"))
         assert not {state for states in seen.history for state in states.values()} - {"idle", "busy"}
 
@@ -239,12 +240,13 @@ async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_c
             await seen.until_is(speaks, "busy")
             await seen.until_is(aborted, "busy")
             await seen.until_is(asks, "asking")
-            await seen.until(lambda _: len(model.requests) >= 4)
+            for text in ("hold", "run", "wait"):
+                await soon(model.requests.wait_for(lambda record, text=text: record.user == text))
             await client.abort(aborted)
             await seen.until_is(aborted, "idle")
             (child,) = spawner.children
             os.kill(child.pid, signal.SIGKILL)
-            await seen.until(lambda watcher: watcher.trouble is not None)
+            await seen.until(lambda watcher: watcher.error is not None)
             ran = seen.watcher.running
             assert ran == {speaks, asks}
         async with an_agent(folder, model, config=ASKS, home=home) as client:

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rookery.agents.client import AgentClient
-from rookery.agents.events import Event
-from rookery.wire.http_client import HttpClient
+from rookery.agents.opencode.api import AgentClient
+from rookery.agents.opencode.events import AgentEvent
+from rookery.wire.http_client.client import HttpClient
 from tests.support.clients import Asked, Out, Scripted, soon
 from tests.support.requirements import requirement
 from tests.support.watched import Watched, watching
@@ -107,15 +107,15 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(failures)
         return 0.0
 
-    monkeypatch.setattr("rookery.agents.watcher.pause", pause)
+    monkeypatch.setattr("rookery.agents.watcher.compute_backoff", pause)
     return found
 
 
 async def again(seen: Watched, fake: Fake) -> None:
     """Break the stream, and wait until everything has been read once more."""
     fake.streams[-1].reset()
-    await seen.until(lambda watcher: watcher.trouble is not None)
-    await seen.until(lambda watcher: watcher.trouble is None)
+    await seen.until(lambda watcher: watcher.error is not None)
+    await seen.until(lambda watcher: watcher.error is None)
 
 
 # ---- what happens while everything is read
@@ -157,7 +157,7 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_no_trouble() -> Non
     fake.before["/question"] = delete
     async with watched(fake) as (seen, _):
         await seen.until(lambda _: seen.states() == {"ses_a": "busy"})
-        assert seen.watcher.trouble is None
+        assert seen.watcher.error is None
 
 
 # ---- failures
@@ -171,7 +171,7 @@ async def test_what_cannot_be_read_is_read_again_after_growing_pauses(pauses: li
     fake.wrong = dict.fromkeys(paths, 500)
     async with watched(fake) as (seen, _):
         assert seen.states() == {"ses_a": "idle"}
-        assert seen.watcher.trouble is None
+        assert seen.watcher.error is None
     assert pauses == list(range(1, len(paths) + 1))
     assert fake.paths.count("/event") == len(paths) + 1
 
@@ -181,7 +181,7 @@ async def test_d15_an_agent_that_hangs_is_in_trouble_until_it_answers_again(paus
     fake.add("ses_a")
     async with watched(fake, silence=0.3) as (seen, _):
         fake.mute = True
-        await seen.until(lambda watcher: watcher.trouble is not None and watcher.trouble.code == "timeout")
+        await seen.until(lambda watcher: watcher.error is not None and watcher.error.code == "timeout")
         assert seen.states() == {"ses_a": "idle"}
         fake.doing, fake.mute = {"ses_a": {"type": "busy"}}, False
         await seen.until_is("ses_a", "busy")
@@ -193,16 +193,16 @@ async def test_d15_an_agent_that_is_gone_is_in_trouble_and_is_found_when_it_is_b
     fake.add("ses_a")
     async with watched(fake) as (seen, server):
         await server.stop()
-        await seen.until(lambda watcher: watcher.trouble is not None)
-        assert seen.watcher.trouble is not None
-        assert seen.watcher.trouble.code == "agent-unavailable"
+        await seen.until(lambda watcher: watcher.error is not None)
+        assert seen.watcher.error is not None
+        assert seen.watcher.error.code == "agent-unavailable"
         fake.add("ses_b")
         await server.start()
         await seen.until(lambda _: seen.states() == {"ses_a": "idle", "ses_b": "idle"})
-        assert seen.watcher.trouble is None
+        assert seen.watcher.error is None
 
 
-def stumble(event: Event) -> None:
+def stumble(event: AgentEvent) -> None:
     raise ZeroDivisionError
 
 
@@ -212,12 +212,12 @@ async def test_a_listener_that_fails_does_not_end_the_watching(
     fake = Fake()
     fake.add("ses_a")
     async with watched(fake) as (seen, _):
-        heard, seen.watcher._heard = seen.watcher._heard, stumble
+        heard, seen.watcher._on_event = seen.watcher._on_event, stumble
         fake.doing = {"ses_a": {"type": "busy"}}
         await fake.does("ses_a", "busy")
-        await seen.until(lambda watcher: watcher.trouble is not None and watcher.trouble.code == "internal-error")
-        seen.watcher._heard = heard
-        await seen.until(lambda watcher: watcher.trouble is None)
+        await seen.until(lambda watcher: watcher.error is not None and watcher.error.code == "internal-error")
+        seen.watcher._on_event = heard
+        await seen.until(lambda watcher: watcher.error is None)
         assert seen.states() == {"ses_a": "busy"}
     assert "ZeroDivisionError" in caplog.text
 
@@ -245,7 +245,7 @@ async def test_a_watcher_that_is_closed_leaves_nothing_behind() -> None:
 
 
 @requirement("agent.crash.interrupted")
-async def test_turns_that_were_cut_off_are_found_and_messages_are_read_once(pauses: list[int]) -> None:
+async def test_turns_that_were_cut_off_are_found_and_messages_are_read_again_only_if_changed(pauses: list[int]) -> None:
     fake = Fake()
     fake.add("ses_half", USER, HALF)
     fake.add("ses_queued", USER, HALF, USER)
@@ -256,12 +256,34 @@ async def test_turns_that_were_cut_off_are_found_and_messages_are_read_once(paus
         cut_off = {"ses_half": "interrupted", "ses_queued": "interrupted"}
         assert seen.states() == {**cut_off, "ses_whole": "idle", "ses_busy": "busy"}
         await again(seen, fake)
-        assert fake.paths.count("/session/ses_half/message") == fake.paths.count("/session/ses_whole/message") == 1
+        # A verdict of interrupted is confirmed by a second read.
+        assert fake.paths.count("/session/ses_half/message") == 2
+        assert fake.paths.count("/session/ses_whole/message") == 1
         # What was used since is read again.
         fake.add("ses_whole", USER, HALF, updated=2)
         await again(seen, fake)
         assert seen.states()["ses_whole"] == "interrupted"
-        assert fake.paths.count("/session/ses_half/message") == 1
+        assert fake.paths.count("/session/ses_half/message") == 2
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_f02_a_turn_that_begins_while_messages_are_read_is_not_interrupted(ends: bool) -> None:
+    fake = Fake()
+    fake.add("ses_a", USER, WHOLE)
+
+    async def begin(fake: Fake) -> None:
+        fake.messages["ses_a"] += [USER, HALF]
+        fake.doing = {"ses_a": {"type": "busy"}}
+        if ends:
+            fake.before["/session/status"] = end
+
+    async def end(fake: Fake) -> None:
+        fake.messages["ses_a"][-1] = WHOLE
+        fake.doing = {}
+
+    fake.before["/session/ses_a/message"] = begin
+    async with watched(fake) as (seen, _):
+        assert [states["ses_a"] for states in seen.history] == ["idle" if ends else "busy"]
 
 
 @requirement("agent.crash.interrupted")
@@ -280,7 +302,7 @@ async def test_of_many_sessions_all_are_followed_and_the_messages_of_the_last_on
     async with watched(fake) as (seen, _):
         assert seen.watcher.status.counts.total == 500
         assert [id_ for id_, state in seen.states().items() if state == "interrupted"] == ["ses_490"]
-        assert sum(path.endswith("/message") for path in fake.paths) <= 50
+        assert sum(path.endswith("/message") for path in fake.paths) <= 51
         for one in range(500):
             await fake.does(f"ses_{one}", "busy")
         await seen.until(lambda watcher: watcher.status.counts.busy == 500)

@@ -1,1 +1,1 @@
-"""OpenCode, one server in each workspace: brought here, wired to Rookery, started, watched and spoken to."""
+"""Agents: one OpenCode server per workspace, installed, configured, started, watched and restarted."""

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rookery.agents.client import AgentClient
+from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
-from rookery.wire.http_client import HttpClient
+from rookery.wire.http_client.client import HttpClient
 from tests.support.clients import Asked, Out, Scripted
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +58,7 @@ async def test_every_request_names_the_folder_and_carries_the_password() -> None
         assert asked.path.isascii() and " " not in asked.path
         assert query(asked)["directory"] == [str(HERE)]
         assert base64.b64decode(asked.headers["authorization"].removeprefix("Basic ")) == b"opencode:geheim"
-    assert "geheim" not in repr(client.link)
+    assert "geheim" not in repr(client.connection)
 
 
 async def test_a_message_is_sent_with_what_was_chosen_and_nothing_else() -> None:
@@ -145,7 +145,7 @@ async def test_an_ask_of_no_form_is_refused_before_it_is_sent(id_: str) -> None:
     async with talking(True) as (client, server):
         with pytest.raises(RookeryError) as caught:
             await client.answer_permission(id_, "once")
-    assert (caught.value.code, server.asked) == ("invalid-input", [])
+    assert (caught.value.code, server.asked) == ("ask-not-found", [])
 
 
 async def test_a_model_without_a_provider_is_refused_before_it_is_sent() -> None:

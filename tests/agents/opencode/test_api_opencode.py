@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.client import AgentClient
+from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.testing.model import scripted_model
-from rookery.wire.http_client import HttpClient
+from rookery.wire.http_client.client import HttpClient
 from tests.support.clock import let_pass
 from tests.support.opencode_shared import SharedOpenCode
 from tests.support.watched import LIMIT, a_client, steps, watching
@@ -67,7 +67,7 @@ async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(
         a_client(shared_opencode, tmp_path / "one", model) as client,
         HttpClient() as http,
     ):
-        other = AgentClient(http, client.link.url, tmp_path / "two", client.link.password)
+        other = AgentClient(http, client.connection.url, tmp_path / "two", client.connection.password)
         session = await client.create_session(title="of one")
         assert await other.sessions() == []
         for use in (other.session(session.id), other.prompt(session.id, "hello"), other.delete_session(session.id)):
@@ -147,7 +147,7 @@ async def test_f01_without_the_password_nothing_is_answered(shared_opencode: Sha
         a_client(shared_opencode, tmp_path, model) as client,
         HttpClient() as http,
     ):
-        stranger = AgentClient(http, client.link.url, tmp_path, "wrong")
+        stranger = AgentClient(http, client.connection.url, tmp_path, "wrong")
         for use in (stranger.health(), stranger.sessions(), stranger.create_session()):
             with pytest.raises(RookeryError) as caught:
                 await use

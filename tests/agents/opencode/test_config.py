@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from rookery.agents.injection import PLUGIN, Injection, Redirected, config_file, inline_config
+from rookery.agents.opencode.config import (
+    PLUGIN_FILE,
+    InlineConfig,
+    RedirectedServer,
+    render_config_file,
+    render_inline_config,
+)
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
 
 def told(**more: Any) -> dict[str, Any]:
-    return json.loads(inline_config(Injection(project="app-1a2b3c4d", workspace="fix", **more)))
+    return json.loads(render_inline_config(InlineConfig(project="app-1a2b3c4d", workspace="fix", **more)))
 
 
 @requirement("agent.config.shape", "agent.config.file")
@@ -31,12 +37,12 @@ def test_the_generated_file_is_this_and_nothing_else() -> None:
         "oauth": False,
         "timeout": 300000,
     }
-    assert json.loads(config_file()) == {"$schema": "https://opencode.ai/config.json", "mcp": {"rookery": entry}}
+    assert json.loads(render_config_file()) == {"$schema": "https://opencode.ai/config.json", "mcp": {"rookery": entry}}
 
 
 @requirement("agent.servers.redirected", "agent.config.merged")
 def test_servers_are_redirected_under_their_own_names_with_their_own_time_outs() -> None:
-    mcp = told(servers=[Redirected("github"), Redirected("my server/ü", 5000)])["mcp"]
+    mcp = told(servers=[RedirectedServer("github"), RedirectedServer("my server/ü", 5000)])["mcp"]
     assert mcp["github"] == {
         "type": "remote",
         "url": "http://127.0.0.1:{env:ROOKERY_MCP_PORT}/w/app-1a2b3c4d/fix/s/github/mcp",
@@ -50,10 +56,12 @@ def test_servers_are_redirected_under_their_own_names_with_their_own_time_outs()
 
 
 def test_names_in_addresses_are_single_segments_and_the_main_checkout_is_at_main() -> None:
-    content = inline_config(Injection(project="app-1", workspace="feature/a b", servers=[Redirected("x")]))
+    content = render_inline_config(
+        InlineConfig(project="app-1", workspace="feature/a b", servers=[RedirectedServer("x")])
+    )
     assert "/w/app-1/feature%2Fa%20b/s/x/mcp" in content
-    assert "/w/app-1/@main/s/x/mcp" in inline_config(
-        Injection(project="app-1", workspace="@main", servers=[Redirected("x")])
+    assert "/w/app-1/@main/s/x/mcp" in render_inline_config(
+        InlineConfig(project="app-1", workspace="@main", servers=[RedirectedServer("x")])
     )
 
 
@@ -64,13 +72,13 @@ def test_servers_that_wait_for_approval_are_off() -> None:
 
 @requirement("agent.config.no-port")
 def test_without_a_gateway_nothing_is_redirected_and_what_waits_stays_off() -> None:
-    found = told(servers=[Redirected("github")], off=["evil", "rookery"], gateway=False)
+    found = told(servers=[RedirectedServer("github")], off=["evil", "rookery"], gateway=False)
     assert found["mcp"] == {"evil": {"enabled": False}, "rookery": {"enabled": False}}
 
 
 def test_a_server_called_rookery_never_takes_the_place_of_ours() -> None:
-    ours = json.loads(config_file())["mcp"]["rookery"]
-    assert told(servers=[Redirected("rookery")])["mcp"]["rookery"] == ours
+    ours = json.loads(render_config_file())["mcp"]["rookery"]
+    assert told(servers=[RedirectedServer("rookery")])["mcp"]["rookery"] == ours
     assert told(off=["rookery"])["mcp"]["rookery"] == ours
 
 
@@ -82,10 +90,10 @@ def test_the_users_inline_config_is_kept_and_ours_is_merged_into_it() -> None:
         "mcp": {"github": {"type": "local", "command": ["x"]}, "other": {"type": "remote", "url": "http://x"}},
         "provider": {"theirs": {"name": "Theirs"}},
     }
-    found = told(user=user, servers=[Redirected("github")], providers={"scripted": {"name": "Scripted"}})
+    found = told(user=user, servers=[RedirectedServer("github")], providers={"scripted": {"name": "Scripted"}})
     assert found["model"] == "a/b"
     assert found["plugin"][0] == "their-plugin"
-    assert found["plugin"][1][0] == PLUGIN.as_uri()
+    assert found["plugin"][1][0] == PLUGIN_FILE.as_uri()
     assert found["mcp"]["other"] == user["mcp"]["other"]
     assert found["mcp"]["github"]["type"] == "remote"
     assert found["provider"] == {"theirs": {"name": "Theirs"}, "scripted": {"name": "Scripted"}}
@@ -99,8 +107,8 @@ def test_the_plugin_is_told_what_to_hide_what_to_forget_and_which_providers_are_
         "forgotten": ["npm_config_fetch_retries"],
     }
     path, options = told(**given)["plugin"][0]
-    assert path == PLUGIN.as_uri()
-    assert PLUGIN.is_file()
+    assert path == PLUGIN_FILE.as_uri()
+    assert PLUGIN_FILE.is_file()
     assert options == {
         "hidden": ["OPENCODE_SERVER_PASSWORD", "ROOKERY_TOKEN"],
         "forgotten": ["npm_config_fetch_retries"],
@@ -117,7 +125,7 @@ def test_the_users_own_file_is_merged_with_paths_that_hold_from_everywhere() -> 
         "provider": {"x": {"options": {"apiKey": "{file:key.txt}", "other": "{file:~/k} {file:/k} {env:K}"}}},
         "mcp": {"rookery": {"type": "local", "command": ["evil"]}, "other": {"enabled": False}},
     }
-    found = json.loads(config_file(user, Path("/home/me/conf")))
+    found = json.loads(render_config_file(user, Path("/home/me/conf")))
     assert found["username"] == "zed"
     assert found["plugin"] == [
         "file:///home/me/conf/mine.js",
@@ -132,13 +140,13 @@ def test_the_users_own_file_is_merged_with_paths_that_hold_from_everywhere() -> 
 
 def test_the_plugin_is_in_the_wheel(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=Path(__file__).parents[2], check=True, timeout=120, capture_output=True)
+    subprocess.run(build, cwd=Path(__file__).parents[3], check=True, timeout=120, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert archive.read("rookery/agents/plugin/rookery.js") == PLUGIN.read_bytes()
+        assert archive.read("rookery/agents/opencode/plugin/rookery.js") == PLUGIN_FILE.read_bytes()
 
 
 def test_a_config_that_no_variable_holds_is_refused_before_the_start() -> None:
     with pytest.raises(RookeryError, match="a variable holds at most 131000") as caught:
-        told(servers=[Redirected(f"server-{number}") for number in range(1000)])
+        told(servers=[RedirectedServer(f"server-{number}") for number in range(1000)])
     assert caught.value.code == "agent-unavailable"

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 from aiohttp import web
 
-from rookery.agents.injection import Redirected
+from rookery.agents.opencode.config import RedirectedServer
 from tests.support.agents import Bench, config_with, make_bench
 from tests.support.requirements import requirement
 from tests.support.workspaces import git, make_repository, snapshot
@@ -66,7 +66,7 @@ async def test_servers_are_redirected_and_the_users_own_settings_stay_in_force(b
     app = make_repository(tmp_path / "app", {"opencode.json": config_with(mcp={"rookery": local})})
     files = snapshot(app)
     async with a_gateway() as (port, asked):
-        told = {"servers": [Redirected("github", 7000), Redirected("rookery")], "off": ["pending"]}
+        told = {"servers": [RedirectedServer("github", 7000), RedirectedServer("rookery")], "off": ["pending"]}
         async with bench.agent(app, port=port, project_config=True, **told) as (_, api):
             config = await api.ask("GET", "/config")
             statuses = await api.ask("GET", "/mcp")
@@ -100,7 +100,7 @@ async def test_our_entry_reaches_the_gateway_with_path_and_token(bench: Bench, t
 @requirement("agent.config.no-port")
 async def test_without_a_gateway_port_an_agent_has_no_entry_of_ours(bench: Bench, tmp_path: Path) -> None:
     async with bench.agent(make_repository(tmp_path / "app"), port=None) as (agent, api):
-        assert agent.alive
+        assert agent.is_alive
         assert await api.ask("GET", "/mcp") == {}
         assert "mcp" not in await api.ask("GET", "/config")
 

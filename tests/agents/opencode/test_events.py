@@ -9,12 +9,20 @@ from typing import Any
 
 import pytest
 
-from rookery.agents.events import Answered, Asked, DoingChanged, SessionGone, SessionSeen, TurnFailed, decode
-from rookery.agents.link import Link
-from rookery.agents.records import Doing, Permission, Question, Session
-from rookery.agents.stream import EventStream, subscription
+from rookery.agents.opencode.api import ApiConnection
+from rookery.agents.opencode.events import (
+    AskAnswered,
+    AskOpened,
+    SessionDeleted,
+    SessionStatusChanged,
+    SessionUpdated,
+    TurnFailed,
+    decode_event,
+)
+from rookery.agents.opencode.records import Permission, Question, Session, SessionStatus
+from rookery.agents.opencode.stream import EventStream, open_event_stream
 from rookery.system.errors import RookeryError
-from rookery.wire.http_client import HttpClient
+from rookery.wire.http_client.client import HttpClient
 from tests.support import clients
 from tests.support.clients import Out, Scripted, soon
 
@@ -45,49 +53,57 @@ def test_events_about_sessions_are_decoded() -> None:
         "cost": 0,
     }
     for type_ in ("session.created", "session.updated"):
-        _, seen = decode(event(type_, sessionID="s", info=info))
-        assert isinstance(seen, SessionSeen)
+        _, seen = decode_event(event(type_, sessionID="s", info=info))
+        assert isinstance(seen, SessionUpdated)
         assert (seen.session.parent, seen.session.directory, seen.session.time.updated) == ("p", "/日本", 2)
-    assert decode(event("session.deleted", sessionID="s", info=info))[1] == SessionGone("s")
-    assert decode(json.dumps(status("s", "busy")).encode())[1] == DoingChanged("s", Doing("busy"))
+    assert decode_event(event("session.deleted", sessionID="s", info=info))[1] == SessionDeleted("s")
+    assert decode_event(json.dumps(status("s", "busy")).encode())[1] == SessionStatusChanged("s", SessionStatus("busy"))
     retry = status("s", "retry", attempt=5, message="overloaded", next=1794802193341)
-    assert decode(json.dumps(retry).encode())[1] == DoingChanged("s", Doing("retry", 5, "overloaded", 1794802193341))
-    assert decode(event("session.idle", sessionID="s"))[1] == DoingChanged("s", Doing("idle"))
-    _, failed = decode(event("session.error", sessionID="s", error={"name": "APIError", "data": {"message": "no"}}))
+    assert decode_event(json.dumps(retry).encode())[1] == SessionStatusChanged(
+        "s", SessionStatus("retry", 5, "overloaded", 1794802193341)
+    )
+    assert decode_event(event("session.idle", sessionID="s"))[1] == SessionStatusChanged("s", SessionStatus("idle"))
+    _, failed = decode_event(
+        event("session.error", sessionID="s", error={"name": "APIError", "data": {"message": "no"}})
+    )
     assert isinstance(failed, TurnFailed)
     assert (failed.session, failed.error.message) == ("s", "no")
-    _, failed = decode(event("session.error", error={"name": "UnknownError", "data": {}}))
+    _, failed = decode_event(event("session.error", error={"name": "UnknownError", "data": {}}))
     assert isinstance(failed, TurnFailed)
     assert (failed.session, failed.error.message) == ("", "UnknownError")
 
 
 def test_events_about_asks_are_decoded() -> None:
     tool = {"messageID": "m", "callID": "c"}
-    _, found = decode(event("permission.asked", id="p", sessionID="s", permission="bash", patterns=["ls"], tool=tool))
-    assert isinstance(found, Asked) and isinstance(found.ask, Permission) and found.ask.cause is not None
+    _, found = decode_event(
+        event("permission.asked", id="p", sessionID="s", permission="bash", patterns=["ls"], tool=tool)
+    )
+    assert isinstance(found, AskOpened) and isinstance(found.ask, Permission) and found.ask.cause is not None
     assert (found.ask.session, found.ask.text, found.ask.cause.message) == ("s", "bash: ls", "m")
     asked = {"question": "Which?", "options": [{"label": "A", "description": "a"}]}
-    _, found = decode(event("question.asked", id="q", sessionID="s", questions=[asked]))
-    assert isinstance(found, Asked) and isinstance(found.ask, Question)
+    _, found = decode_event(event("question.asked", id="q", sessionID="s", questions=[asked]))
+    assert isinstance(found, AskOpened) and isinstance(found.ask, Question)
     assert found.ask.questions[0].options[0].label == "A"
-    assert decode(event("permission.replied", sessionID="s", requestID="p", reply="once"))[1] == Answered("s", "p")
+    assert decode_event(event("permission.replied", sessionID="s", requestID="p", reply="once"))[1] == AskAnswered(
+        "s", "p"
+    )
     for type_ in ("question.replied", "question.rejected"):
-        assert decode(event(type_, sessionID="s", requestID="q"))[1] == Answered("s", "q")
+        assert decode_event(event(type_, sessionID="s", requestID="q"))[1] == AskAnswered("s", "q")
 
 
 @pytest.mark.parametrize("type_", ["plugin.added", "message.part.delta", "server.heartbeat", "of.another.version"])
 def test_noise_is_dropped(type_: str) -> None:
-    assert decode(event(type_, sessionID="s")) == (type_, None)
+    assert decode_event(event(type_, sessionID="s")) == (type_, None)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"x"', b"\xff", b'{"type": 5}'])
 def test_what_is_no_event_is_dropped(data: bytes) -> None:
-    assert decode(data) == ("", None)
+    assert decode_event(data) == ("", None)
 
 
 def test_f07_an_event_of_another_form_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert decode(event("session.status", sessionID="s", status="busy")) == ("session.status", None)
+        assert decode_event(event("session.status", sessionID="s", status="busy")) == ("session.status", None)
     assert "session.status is not what was expected" in caplog.text
 
 
@@ -97,8 +113,8 @@ def test_f07_an_event_of_another_form_is_told_in_the_log(caplog: pytest.LogCaptu
 @asynccontextmanager
 async def streaming(handler: Any, silence: float = 30.0) -> AsyncGenerator[tuple[EventStream, Scripted]]:
     async with Scripted(handler) as server, HttpClient() as http:
-        link = Link(http, f"http://127.0.0.1:{server.port}", "/work/日本", "geheim")
-        async with subscription(link, silence) as stream:
+        link = ApiConnection(http, f"http://127.0.0.1:{server.port}", "/work/日本", "geheim")
+        async with open_event_stream(link, silence) as stream:
             yield stream, server
 
 
@@ -125,7 +141,7 @@ async def come(stream: EventStream, count: int) -> list[Any]:
 
 
 async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> None:
-    wanted = [DoingChanged(f"ses_{one}日本", Doing("busy")) for one in range(20)]
+    wanted = [SessionStatusChanged(f"ses_{one}日本", SessionStatus("busy")) for one in range(20)]
     data = "".join(
         f"data: {json.dumps(status(one.session, 'busy'), ensure_ascii=False)}\n\n" for one in wanted
     ).encode()
@@ -151,7 +167,7 @@ async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> No
 
     async with streaming(handler) as (stream, _):
         found, error = await ended(stream)
-        assert (found, error.code) == ([DoingChanged("ses_1", Doing("idle"))], "agent-unavailable")
+        assert (found, error.code) == ([SessionStatusChanged("ses_1", SessionStatus("idle"))], "agent-unavailable")
 
 
 @pytest.mark.parametrize("fault", [ValueError, TimeoutError, KeyError])
@@ -207,7 +223,7 @@ async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:
         await out.left()
 
     async with streaming(handler, silence=2.0) as (stream, _):
-        assert await come(stream, 1) == [DoingChanged("ses_1", Doing("idle"))]
+        assert await come(stream, 1) == [SessionStatusChanged("ses_1", SessionStatus("idle"))]
 
 
 @pytest.mark.parametrize(("status_", "kind"), [(401, "text/plain"), (500, "text/event-stream"), (200, "text/html")])
@@ -246,11 +262,11 @@ async def test_whoever_leaves_ends_the_connection() -> None:
         gone.set()
 
     async with Scripted(handler) as server, HttpClient() as http:
-        async with subscription(Link(http, f"http://127.0.0.1:{server.port}", "/x", "y")):
+        async with open_event_stream(ApiConnection(http, f"http://127.0.0.1:{server.port}", "/x", "y")):
             assert not gone.is_set()
         await soon(gone.wait())
         assert not any(task.get_name().startswith("agent events") for task in asyncio.all_tasks())
 
 
 def test_a_session_needs_no_more_than_its_id() -> None:
-    assert decode(event("session.created", info={"id": "s"}))[1] == SessionSeen(Session("s"))
+    assert decode_event(event("session.created", info={"id": "s"}))[1] == SessionUpdated(Session("s"))

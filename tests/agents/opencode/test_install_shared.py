@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.installing import Installations
-from rookery.agents.release import PINNED, RIPGREP, release_for, this_machine
+from rookery.agents.opencode.install import SharedInstaller
+from rookery.agents.opencode.release import PINNED_VERSION, RIPGREP_PACKAGE_VERSION, detect_machine, find_release
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.gateway import Events
 from tests.support.npm_registry import Registry, npm_registry
 from tests.support.requirements import requirement
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 def publish(registry: Registry) -> None:
-    release = release_for(PINNED, this_machine())
-    registry.publish(release.opencode_package, PINNED, {"bin/opencode": f"#!/bin/sh\necho {PINNED}\n"})
-    registry.publish(release.ripgrep_package, RIPGREP, {"bin/rg": "#!/bin/sh\necho ripgrep\n"})
+    release = find_release(PINNED_VERSION, detect_machine())
+    registry.publish(release.opencode_package, PINNED_VERSION, {"bin/opencode": f"#!/bin/sh\necho {PINNED_VERSION}\n"})
+    registry.publish(release.ripgrep_package, RIPGREP_PACKAGE_VERSION, {"bin/rg": "#!/bin/sh\necho ripgrep\n"})
 
 
 def environment(registry: Registry) -> Mapping[str, str]:
@@ -32,7 +32,7 @@ def environment(registry: Registry) -> Mapping[str, str]:
 @requirement("agent.install.npm")
 async def test_all_who_need_it_wait_for_one_install_and_hear_how_far_it_is(state: Path) -> None:
     events = Events()
-    installations = Installations(state, Spawner(new_id()), events, PINNED)
+    installations = SharedInstaller(state, Spawner(new_id()), events, PINNED_VERSION)
     heard: list[str] = []
     with npm_registry() as registry:
         publish(registry)
@@ -47,7 +47,7 @@ async def test_all_who_need_it_wait_for_one_install_and_hear_how_far_it_is(state
         assert len(registry.tarballs()) == 2
     told = events.of("agent.installing")
     assert told[0]["text"].startswith("fetching opencode-") and not told[0]["done"]
-    assert (told[-1]["done"], told[-1]["error"], told[-1]["version"]) == (True, None, PINNED)
+    assert (told[-1]["done"], told[-1]["error"], told[-1]["version"]) == (True, None, PINNED_VERSION)
     assert f"OpenCode is being installed: {told[-2]['text']}" in heard
     assert await installations.get({"PATH": "/nowhere"}) == found[0]
     await installations.close()
@@ -55,7 +55,7 @@ async def test_all_who_need_it_wait_for_one_install_and_hear_how_far_it_is(state
 
 async def test_an_install_that_fails_is_told_to_all_and_tried_again_by_the_next(state: Path) -> None:
     events = Events()
-    installations = Installations(state, Spawner(new_id()), events, PINNED)
+    installations = SharedInstaller(state, Spawner(new_id()), events, PINNED_VERSION)
     with npm_registry() as registry:
         both = [installations.get(environment(registry)) for _ in range(2)]
         for outcome in await asyncio.gather(*both, return_exceptions=True):
@@ -63,5 +63,5 @@ async def test_an_install_that_fails_is_told_to_all_and_tried_again_by_the_next(
         (told,) = [one for one in events.of("agent.installing") if one["done"]]
         assert told["error"]["code"] == "agent-unavailable" and told["error"]["remedy"]
         publish(registry)
-        assert (await installations.get(environment(registry))).version == PINNED
+        assert (await installations.get(environment(registry))).version == PINNED_VERSION
     await installations.close()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.alone import alone
-from rookery.system.lock import is_held
+from rookery.agents.opencode.lock import exclusive_lock
+from rookery.system.fs.lock import is_held
 
 pytestmark = pytest.mark.anyio
 
@@ -20,10 +20,10 @@ async def test_the_second_waits_hears_for_whom_and_comes_next(tmp_path: Path) ->
         waits.set()
 
     async def second() -> None:
-        async with alone(tmp_path / "new" / "lock", "the second", waiting):
+        async with exclusive_lock(tmp_path / "new" / "lock", "the second", waiting):
             order.append("second")
 
-    async with alone(tmp_path / "new" / "lock", "the first"):
+    async with exclusive_lock(tmp_path / "new" / "lock", "the first"):
         task = asyncio.create_task(second())
         await asyncio.wait_for(waits.wait(), 30)
         order.append("first")
@@ -36,14 +36,14 @@ async def test_one_that_is_cancelled_while_it_waits_keeps_nothing(tmp_path: Path
     waits = asyncio.Event()
 
     async def second() -> None:
-        async with alone(tmp_path / "lock", "the second", lambda _: waits.set()):
+        async with exclusive_lock(tmp_path / "lock", "the second", lambda _: waits.set()):
             raise AssertionError
 
-    async with alone(tmp_path / "lock", "the first"):
+    async with exclusive_lock(tmp_path / "lock", "the first"):
         task = asyncio.create_task(second())
         await asyncio.wait_for(waits.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    async with asyncio.timeout(30), alone(tmp_path / "lock", "the third"):
+    async with asyncio.timeout(30), exclusive_lock(tmp_path / "lock", "the third"):
         assert is_held(tmp_path / "lock")

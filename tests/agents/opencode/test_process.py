@@ -9,11 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rookery.agents.process import start_agent
-from rookery.agents.release import PINNED
+from rookery.agents.opencode.process import start_agent
+from rookery.agents.opencode.release import PINNED_VERSION
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from tests.support.agents import Bench, make_bench
 from tests.support.clock import let_pass
 from tests.support.house import quiet_port
@@ -46,7 +46,7 @@ async def test_f01_an_agent_listens_on_its_port_and_serves_nobody_without_its_pa
         bench.agent(make_repository(tmp_path / "日本"), ports=(port,)) as (agent, api),
         aiohttp.ClientSession() as stranger,
     ):
-        assert (agent.port, agent.url, agent.alive) == (port, f"http://127.0.0.1:{port}", True)
+        assert (agent.port, agent.url, agent.is_alive) == (port, f"http://127.0.0.1:{port}", True)
         assert (await api.ask("GET", "/path"))["directory"] == str(tmp_path / "日本")
         for path in ("/global/health", "/doc", "/session", "/event"):
             async with stranger.get(agent.url + path) as answer:
@@ -56,8 +56,8 @@ async def test_f01_an_agent_listens_on_its_port_and_serves_nobody_without_its_pa
             assert answer.status == 401
         # It lets the gateway and the user's own programs go first.
         assert os.getpriority(os.PRIO_PROCESS, agent.pid) == os.nice(0) + 5
-    ended = await agent.ended()
-    assert (ended.expected, ended.reason, agent.alive) == (True, "", False)
+    ended = await agent.wait()
+    assert (ended.expected, ended.reason, agent.is_alive) == (True, "", False)
 
 
 @requirement("agent.spawn.one")
@@ -105,7 +105,7 @@ async def test_d15_an_early_exit_is_tried_once_more(
     once = f'[ -e {tmp_path}/tried ] && real "$@"\ntouch {tmp_path}/tried\necho out of luck >&2\nexit 1'
     bench = make_bench(state, opencode=wrapped(tmp_path / "opencode", once))
     async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
-        assert agent.alive
+        assert agent.is_alive
         assert await api.ask("GET", "/session") == []
     assert "OpenCode ended with 1\nout of luck; trying once more" in caplog.text
 
@@ -147,11 +147,11 @@ async def test_d15_a_killed_agent_tells_why_it_ended_and_its_sessions_are_there_
     async with bench.agent(app) as (agent, api):
         session = await api.session()
         os.kill(agent.pid, signal.SIGKILL)
-        ended = await asyncio.wait_for(agent.ended(), 30)
+        ended = await asyncio.wait_for(agent.wait(), 30)
         assert (ended.code, ended.expected) == (-9, False)
         await agent.stop()
-        assert await agent.ended() == ended
-        assert ended.reason.startswith("OpenCode was ended by SIGKILL\n")
+        assert await agent.wait() == ended
+        assert ended.reason.startswith("OpenCode was killed by SIGKILL\n")
         assert "level=INFO" in ended.reason
         assert "opencode server listening" in agent.log.path.read_text()
     async with bench.agent(app) as (_, api):
@@ -188,7 +188,7 @@ async def test_the_first_start_on_a_data_folder_runs_alone(state: Path, tmp_path
     benches = [Bench(folder, home, Spawner(new_id()), opencode=program) for folder in (state, state, other, other)]
     agents = await asyncio.gather(*(start_agent(one.spawner, one.launch(app)) for one in benches))
     try:
-        assert all(agent.alive for agent in agents)
+        assert all(agent.is_alive for agent in agents)
         assert len(started.read_text().split()) == 4, "one of them had to be started twice"
         assert len({agent.port for agent in agents}) == 4
     finally:
@@ -199,4 +199,4 @@ async def test_two_agents_have_two_passwords_and_the_version_is_the_pinned_one(b
     app = make_repository(tmp_path / "app")
     assert bench.launch(app).password != bench.launch(app).password
     async with bench.agent(app) as (_, api):
-        assert (await api.ask("GET", "/global/health"))["version"] == PINNED
+        assert (await api.ask("GET", "/global/health"))["version"] == PINNED_VERSION

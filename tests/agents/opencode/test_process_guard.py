@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.process import start_agent
+from rookery.agents.opencode.process import start_agent
 from rookery.system.errors import RookeryError
 from tests.support.agents import Bench, config_with, make_bench, shell
 from tests.support.npm_registry import npm_registry
@@ -142,7 +142,7 @@ async def test_c24_an_opencode_that_cannot_be_guarded_does_not_start_before_appr
     assert caught.value.code == "needs-approval"
     assert not bench.spawner.children
     async with bench.agent(app, project_config=True) as (agent, _):
-        assert agent.alive
+        assert agent.is_alive
 
 
 async def test_an_agent_does_not_wait_for_an_npm_registry_that_is_out_of_reach(state: Path, tmp_path: Path) -> None:
@@ -163,3 +163,19 @@ async def test_an_agent_does_not_wait_for_an_npm_registry_that_is_out_of_reach(s
             assert await shell(api, "echo here") == "here\n"
             assert "background dependency install failed" in agent.log.path.read_text()
     assert len(tried) == 1
+
+
+async def test_an_agent_whose_user_has_no_plugins_asks_no_npm_registry_at_its_start(
+    state: Path, tmp_path: Path
+) -> None:
+    """One that takes connections and says nothing would be waited for, for minutes."""
+    tried: list[object] = []
+    async with await asyncio.start_server(lambda _, writer: tried.append(writer), "127.0.0.1", 0) as registry:
+        port = registry.sockets[0].getsockname()[1]
+        bench = make_bench(state, user={"npm_config_registry": f"http://127.0.0.1:{port}"})
+        for left in ("package.json", "package-lock.json"):
+            (bench.home.config / left).unlink()
+        (bench.home.config / "node_modules").rmdir()
+        async with bench.agent(make_repository(tmp_path / "app"), packages=False) as (_, api):
+            assert await shell(api, "echo ${npm_config_offline-unset}") == "unset\n"
+        assert tried == []

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.output import AgentLog, Announcement
+from rookery.agents.opencode.process import AgentLog, ListenDetector
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_the_log_is_private_and_never_holds_much_more_than_its_limit(tmp_path: Path) -> None:
-    log = AgentLog(tmp_path / "logs" / "agent.log", largest=1000)
+    log = AgentLog(tmp_path / "logs" / "agent.log", max_bytes=1000)
     for number in range(100):
         log.write(b"%04d %s\n" % (number, b"x" * 94))
         log.flush()
@@ -68,7 +68,7 @@ async def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:
 async def test_d15_the_announcement_is_heard_once_however_it_arrives(size: int, tmp_path: Path) -> None:
     heard: list[int] = []
     log = AgentLog(tmp_path / "agent.log")
-    sink = Announcement(log, heard.append)
+    sink = ListenDetector(log, heard.append)
     text = b"Warning: something\nnot opencode server listening on http://127.0.0.1:1\n"
     text += b"opencode server listening on http://127.0.0.1:14001\nopencode server listening on http://127.0.0.1:2\n"
     for start in range(0, len(text), size):

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from rookery.agents import project_config as module
-from rookery.agents.project_config import ProjectConfig, project_config
-from rookery.upstreams.jsonc import parse, plain
+from rookery.agents.opencode import project_config as module
+from rookery.agents.opencode.project_config import ProjectConfig, read_project_config
+from rookery.upstreams.config.jsonc import parse_jsonc, to_python
 from tests.support.requirements import requirement
 
 
 def read(text: str) -> Any:
-    return plain(parse(text))
+    return to_python(parse_jsonc(text))
 
 
 def look(root: Path) -> ProjectConfig:
-    found = project_config(root, read)
+    found = read_project_config(root, read)
     assert found is not None
     return found
 
@@ -35,7 +35,7 @@ def write(root: Path, name: str, text: str = "text") -> Path:
 def test_a_repository_without_opencode_config_has_nothing_to_approve(tmp_path: Path) -> None:
     write(tmp_path, "AGENTS.md")
     write(tmp_path, "src/opencode.json", "{}")
-    assert project_config(tmp_path, read) is None
+    assert read_project_config(tmp_path, read) is None
 
 
 @requirement("agent.config.project")
@@ -156,7 +156,7 @@ def test_a_folder_that_leads_back_to_itself_ends_in_a_problem(tmp_path: Path) ->
 
 
 def test_too_many_files_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FILES", 3)
+    monkeypatch.setattr(module, "MAX_FILES", 3)
     for number in range(4):
         write(tmp_path, f".opencode/plugin/{number}.js")
     assert "more than 3 files" in look(tmp_path).problem

@@ -1,36 +1,143 @@
-"""One `opencode serve`: started, used only once it says that it listens, stopped, and its end told with a reason."""
+"""The process `opencode serve`: start it, wait until it listens, stop it, explain its exit.
+
+No request is sent before OpenCode prints that it listens: it accepts connections earlier, and never answers them. What
+it prints is kept in a log file of limited size.
+"""
 
 import asyncio
 import contextlib
 import logging
-import signal
+import os
+import re
+import stat
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from rookery.agents.environment import GUARD, GUARD_VARIABLE, data_file
-from rookery.agents.first_start import first_start_alone
-from rookery.agents.output import AgentLog, Announcement
-from rookery.agents.ports import is_taken
-from rookery.system.child import Child
+from rookery.agents.opencode.environment import FOLDER_VARIABLES, GUARD_FILE, GUARD_VARIABLE, find_database, is_proxied
+from rookery.agents.opencode.lock import first_start_lock
+from rookery.agents.opencode.ports import is_port_taken
+from rookery.system.causes import explain_end, find_write_problem
 from rookery.system.errors import RookeryError
+from rookery.system.fs.atomic import rename_durably
 from rookery.system.log import REDACTOR
-from rookery.system.priority import Priority
-from rookery.system.spawn import Spawner
+from rookery.system.process.child import Child, TailBuffer
+from rookery.system.process.spawn import Priority, Spawner
 from rookery.system.tasks import TaskSet
 
 logger = logging.getLogger("rookery.agents")
-# OpenCode then takes any port that is free.
-_ANY = 0
-_GREETING_SECONDS = 20.0
-# Where all want the processor, an agent has a third of what others have.
-_BACKGROUND = Priority(nice=5)
+_MAX_LOG_BYTES = 2_000_000
+_TAIL_BYTES = 8_192
+_MAX_LINE = 65_536
+_FLUSH_SECONDS = 0.1
+_APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_GUARD_LINE = b"rookery: the repository's own OpenCode config is kept off"
+_LISTENING_LINE = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a start needs. `ports` are tried in this order while they are taken; after them any port will do."""
+class AgentLog:
+    """A sink that writes to a log file. A full file is renamed to `<name>.1`, of which there is one.
+
+    Agents print much, in small pieces: pieces that arrive right after another one are written together, a little later.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = _MAX_LOG_BYTES) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._last = TailBuffer(_TAIL_BYTES)
+        self._write_failed = False
+        self._buffer: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def older(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.1")
+
+    def write(self, data: bytes) -> None:
+        self._last.write(data)
+        self._buffer.append(data)
+        if self._timer is None:
+            self._write()
+
+    def flush(self) -> None:
+        """Write all buffered data."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._buffer:
+            self._append_buffer()
+
+    def _write(self) -> None:
+        self._timer = None
+        if self._buffer:
+            self._append_buffer()
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._write)
+
+    def _append_buffer(self) -> None:
+        data = b"".join(self._buffer)
+        self._buffer.clear()
+        try:
+            size = self._size()
+            if size and size + len(data) > self._max_bytes:
+                rename_durably(self.path, self.older)
+            with os.fdopen(os.open(self.path, _APPEND_FLAGS, 0o600), "ab") as file:
+                file.write(data)
+            self._write_failed = False
+        except OSError as error:
+            # The agent must not stop because its log cannot be written.
+            if not self._write_failed:
+                logger.error("cannot keep what the agent prints in %s: %s", self.path, error)
+            self._write_failed = True
+
+    def _size(self) -> int:
+        """Return the size of the file. Create its folder, but only if the file is missing."""
+        try:
+            return os.lstat(self.path).st_size
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return 0
+
+    def last_lines(self, count: int = 12) -> str:
+        text = bytes(self._last).decode("utf-8", "replace")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-count:])
+
+
+class ListenDetector:
+    """A sink that looks for the line with which OpenCode reports its port, and passes everything on to the log.
+
+    `guarded` says whether Rookery's guard has reported that it is loaded; it does so before all other output.
+    """
+
+    def __init__(self, log: AgentLog, on_listening: Callable[[int], None]) -> None:
+        self.guarded = False
+        self._log = log
+        self._on_listening = on_listening
+        self._line = b""
+        self._is_listening = False
+
+    def write(self, data: bytes) -> None:
+        self._log.write(data)
+        if self._is_listening:
+            return
+        *lines, self._line = (self._line + data)[-_MAX_LINE:].split(b"\n")
+        for line in lines:
+            self.guarded = self.guarded or line == _GUARD_LINE
+            if not self._is_listening and (match := _LISTENING_LINE.match(line)):
+                self._is_listening = True
+                self._on_listening(int(match[1]))
+
+
+# With this OpenCode takes any free port.
+_ANY_PORT = 0
+_PASSWORD_CHECK_SECONDS = 20.0
+# Under load an agent gets a third of the processor time of other processes.
+_BACKGROUND_PRIORITY = Priority(nice=5)
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of a start. `ports` are tried in this order until one is free; after them any port is used."""
 
     name: str
     opencode: Path
@@ -48,8 +155,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         return self.environment["OPENCODE_SERVER_PASSWORD"]
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How an agent ended; `reason` is for people, and empty if it was asked to end."""
+class ProcessExit(msgspec.Struct, frozen=True):
+    """How a process ended. `reason` is for people, and empty if the end was requested."""
 
     code: int
     expected: bool
@@ -57,53 +164,57 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class AgentProcess:
-    """An OpenCode that listens."""
+    """An OpenCode process that listens."""
 
-    def __init__(self, child: Child, port: int, launch: Launch, log: AgentLog) -> None:
+    def __init__(self, child: Child, port: int, launch: LaunchSpec, log: AgentLog) -> None:
         self.pid = child.pid
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.password = launch.password
-        # By which it is known to us.
+        # Identifies the agent to Rookery.
         self.token = launch.environment.get("ROOKERY_TOKEN", "")
+        # For other processes that must find the same files as the agent, and leave none elsewhere.
+        self.folders = {name: launch.environment[name] for name in FOLDER_VARIABLES if name in launch.environment}
+        self.is_proxied = is_proxied(launch.environment)
         self.log = log
-        self._child = child
+        self._child, self._launch = child, launch
         self._stopping = False
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._child.returncode is None
 
-    async def ended(self) -> Ended:
-        """Wait for its end; any number of callers may, at any time."""
+    async def wait(self) -> ProcessExit:
+        """Wait for the end of the process. Any number of callers may wait, at any time."""
         code = await self._child.wait()
-        await self._child.drained(1.0)
+        await self._child.wait_drained(1.0)
         self.log.flush()
-        reason = "" if self._stopping else _why(code, self.log)
-        return Ended(code, self._stopping, reason)
+        reason = "" if self._stopping else _explain_exit(code, self.log, self._launch)
+        return ProcessExit(code, self._stopping, reason)
 
     async def stop(self) -> None:
-        """End it and all that it started."""
-        self._stopping = self._stopping or self.alive
+        """Stop the process and all processes that it started."""
+        self._stopping = self._stopping or self.is_alive
         await self._child.stop()
         self.log.flush()
 
 
-async def start_agent(spawner: Spawner, launch: Launch) -> AgentProcess:
-    """Start OpenCode and wait until it says that it listens; a first start that fails is tried once more."""
+async def start_agent(spawner: Spawner, launch: LaunchSpec) -> AgentProcess:
+    """Start OpenCode and wait until it reports that it listens; a failed start is retried once."""
     REDACTOR.add(launch.password)
-    ports = deque([*launch.ports, _ANY])
+    require_writable_data(launch.environment)
+    ports = deque([*launch.ports, _ANY_PORT])
     retried = False
-    async with first_start_alone(launch.state, data_file(launch.environment), launch.version):
+    async with first_start_lock(launch.state, find_database(launch.environment), launch.version):
         while True:
             port = ports[0]
-            if port != _ANY and is_taken(port):
+            if port != _ANY_PORT and is_port_taken(port):
                 ports.popleft()
                 continue
             try:
                 return await _start_once(spawner, launch, port)
             except RookeryError as error:
-                if port != _ANY and is_taken(port):
+                if port != _ANY_PORT and is_port_taken(port):
                     ports.popleft()
                     continue
                 if retried or error.code == "spawn-failed":
@@ -112,28 +223,29 @@ async def start_agent(spawner: Spawner, launch: Launch) -> AgentProcess:
                 retried = True
 
 
-async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProcess:
+async def _start_once(spawner: Spawner, launch: LaunchSpec, port: int) -> AgentProcess:
     log = AgentLog(launch.log)
     listens: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    def found(port: int) -> None:
+    def on_listening(port: int) -> None:
         if not listens.done():
             listens.set_result(port)
 
-    said = Announcement(log, found)
+    detector = ListenDetector(log, on_listening)
     child = await spawner.start(
         [str(launch.opencode), "serve", "--hostname", "127.0.0.1", "--port", str(port), "--print-logs"],
         name=launch.name,
         cwd=launch.folder,
         env=launch.environment,
-        stdout=said,
+        stdout=detector,
         stderr=log,
-        priority=_BACKGROUND if launch.background else None,
+        priority=_BACKGROUND_PRIORITY if launch.background else None,
+        works_for=launch.folder,
     )
     try:
-        agent = AgentProcess(child, await _port(child, listens, launch, log), launch, log)
-        if launch.environment.get(GUARD_VARIABLE) == str(GUARD) and not said.guarded:
-            raise _unguarded()
+        agent = AgentProcess(child, await _wait_for_port(child, listens, launch, log), launch, log)
+        if launch.environment.get(GUARD_VARIABLE) == str(GUARD_FILE) and not detector.guarded:
+            raise _unguarded_error()
         await _check_password(agent)
     except BaseException:
         await child.stop()
@@ -142,27 +254,27 @@ async def _start_once(spawner: Spawner, launch: Launch, port: int) -> AgentProce
     return agent
 
 
-async def _port(child: Child, listens: asyncio.Future[int], launch: Launch, log: AgentLog) -> int:
-    """Where it listens. Nothing is asked of it before: it accepts connections earlier, and never answers those."""
+async def _wait_for_port(child: Child, listens: asyncio.Future[int], launch: LaunchSpec, log: AgentLog) -> int:
+    """Return the port on which OpenCode listens. Send nothing before: earlier requests are never answered."""
     tasks = TaskSet(launch.name)
-    dead = tasks.start(child.wait(), "end")
+    exited = tasks.start(child.wait(), "end")
     try:
         async with asyncio.timeout(launch.seconds):
-            await asyncio.wait([listens, dead], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([listens, exited], return_when=asyncio.FIRST_COMPLETED)
     except TimeoutError:
-        told = f"OpenCode does not listen after {launch.seconds:g} s\n{log.last_lines()}".rstrip()
-        raise RookeryError("agent-unavailable", told, f"see its log: {launch.log}") from None
+        message = f"OpenCode does not listen after {launch.seconds:g} s\n{log.last_lines()}".rstrip()
+        raise RookeryError("agent-unavailable", message, f"see its log: {launch.log}") from None
     finally:
         await tasks.close()
     if not listens.done():
-        await child.drained(1.0)
+        await child.wait_drained(1.0)
     if listens.done():
         return listens.result()
     assert child.returncode is not None
-    raise RookeryError("agent-unavailable", _why(child.returncode, log), f"see its log: {launch.log}")
+    raise RookeryError("agent-unavailable", _explain_exit(child.returncode, log, launch), f"see its log: {launch.log}")
 
 
-def _unguarded() -> RookeryError:
+def _unguarded_error() -> RookeryError:
     return RookeryError(
         "needs-approval",
         "this OpenCode cannot be kept from running what the repository brings along, which is not approved",
@@ -171,10 +283,10 @@ def _unguarded() -> RookeryError:
 
 
 async def _check_password(agent: AgentProcess) -> None:
-    """That nobody is served without the password: with it a session's own questions can be answered."""
+    """Check that OpenCode rejects requests without the password: they could answer the questions of a session."""
     status = b""
     with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_GREETING_SECONDS):
+        async with asyncio.timeout(_PASSWORD_CHECK_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
             try:
                 host = f"127.0.0.1:{agent.port}"
@@ -183,17 +295,45 @@ async def _check_password(agent: AgentProcess) -> None:
             finally:
                 writer.close()
     if b" 401 " not in status:
-        told = status.decode("latin-1").strip() or "nothing"
+        response = status.decode("latin-1").strip() or "nothing"
         raise RookeryError(
             "agent-unavailable",
-            f"OpenCode answers {told!r} to a stranger, where it should ask for its password",
+            f"OpenCode answers {response!r} to a stranger, where it should ask for its password",
             "use the version of OpenCode that Rookery pins",
         )
 
 
-def _why(code: int, log: AgentLog) -> str:
+def require_writable_data(environment: Mapping[str, str]) -> None:
+    """Raise RookeryError if the folder of OpenCode's data is not writable: OpenCode's own error names no cause."""
+    if (obstacle := find_write_problem((find_database(environment).parent,))) is not None:
+        raise RookeryError("agent-unavailable", f"OpenCode cannot run: {obstacle.message}", obstacle.remedy)
+
+
+def _explain_exit(code: int, log: AgentLog, launch: LaunchSpec) -> str:
+    output = log.last_lines()
+    folders = (
+        launch.folder,
+        find_database(launch.environment).parent,
+        launch.log.parent,
+        launch.environment.get("TMPDIR", "/tmp"),  # noqa: S108
+    )
+    return f"OpenCode {explain_end(code, output, folders)}\n{output}".rstrip()
+
+
+MAX_TAIL_BYTES = 1_000_000
+
+
+def read_last_lines(path: Path, count: int, max_bytes: int = MAX_TAIL_BYTES) -> list[str]:
+    """Return up to `count` whole lines from the last `max_bytes` bytes; none if there is no such file."""
     try:
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-    except ValueError:
-        how = f"was ended by signal {-code}"
-    return f"OpenCode {how}\n{log.last_lines()}".rstrip()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return []
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - max_bytes, 0))
+            data = file.read(max_bytes)
+    except OSError:
+        return []
+    if size > max_bytes:
+        data = data.partition(b"\n")[2]
+    return data.decode("utf-8", "replace").splitlines()[-count:] if count else []

@@ -1,24 +1,29 @@
-"""What OpenCode tells of sessions, messages and asks: the fields that are used; those that are not may change."""
+"""Sessions, messages and asks as OpenCode's API returns them.
+
+Only the fields that are used are declared, so that the others may change between versions.
+"""
 
 from typing import Any, TypeAlias
 
 import msgspec
 
-
-class Record(msgspec.Struct, frozen=True):
-    """Fields that a version does not send have their default, and those that it sends beyond them are ignored."""
+from rookery.agents.opencode.errors import explain_message
 
 
-class SessionTimes(Record, frozen=True):
-    """In milliseconds since the epoch, as all times here."""
+class OpenCodeRecord(msgspec.Struct, frozen=True):
+    """Base of OpenCode's records. A missing field has its default; additional fields are ignored."""
+
+
+class SessionTimes(OpenCodeRecord, frozen=True):
+    """Times of a session, in milliseconds since the epoch like all times here."""
 
     created: float = 0
     updated: float = 0
     archived: float | None = None
 
 
-class ModelName(Record, frozen=True, rename={"provider": "providerID"}):
-    """As a session names it."""
+class ModelRef(OpenCodeRecord, frozen=True, rename={"provider": "providerID"}):
+    """A model as a session names it."""
 
     provider: str = ""
     id: str = ""
@@ -27,21 +32,22 @@ class ModelName(Record, frozen=True, rename={"provider": "providerID"}):
         return f"{self.provider}/{self.id}"
 
 
-class Session(Record, frozen=True, rename={"parent": "parentID"}):
-    """`parent` is the session that this one is a child of, None for a root; `permission` are its own rules."""
+class Session(OpenCodeRecord, frozen=True, rename={"parent": "parentID"}):
+    """A session. `parent` is the session that it is a child of, None for a root; `permission` are its own rules."""
 
     id: str
     directory: str = ""
     title: str = ""
     parent: str | None = None
     agent: str | None = None
-    model: ModelName | None = None
+    model: ModelRef | None = None
     permission: tuple[dict[str, str], ...] = ()
     time: SessionTimes = SessionTimes()
+    metadata: dict[str, Any] | None = None
 
 
-class Doing(Record, frozen=True):
-    """What a session does: `idle`, `busy`, or `retry` after the model failed with `message`."""
+class SessionStatus(OpenCodeRecord, frozen=True):
+    """Activity of a session: `idle`, `busy`, or `retry` after the model failed with `message`."""
 
     type: str
     attempt: int = 0
@@ -49,28 +55,34 @@ class Doing(Record, frozen=True):
     next: float = 0
 
 
-# ---- messages
+# Messages
 
 
-class MessageTimes(Record, frozen=True):
+class MessageTimes(OpenCodeRecord, frozen=True):
     created: float = 0
     completed: float | None = None
 
 
-class Fault(Record, frozen=True):
+# The name of the error of an aborted turn.
+ABORTED_ERROR = "MessageAbortedError"
+
+
+class TurnError(OpenCodeRecord, frozen=True):
+    """The error of a failed turn, as OpenCode reports it."""
+
     name: str = ""
     data: dict[str, Any] = {}
 
     @property
     def message(self) -> str:
-        told = self.data.get("message")
-        return told if isinstance(told, str) and told else self.name
+        message = self.data.get("message")
+        return explain_message(message) if isinstance(message, str) and message else self.name
 
 
-class MessageInfo(Record, frozen=True, rename={"session": "sessionID", "parent": "parentID"}):
-    """`finish` says why the model stopped; an assistant's message that has no `completed` is not whole.
+class MessageInfo(OpenCodeRecord, frozen=True, rename={"session": "sessionID", "parent": "parentID"}):
+    """Data of a message. `finish` is why the model stopped; an assistant's message without `completed` is partial.
 
-    `parent` of an assistant's message is the one that it answers.
+    `parent` of an assistant's message is the message that it answers.
     """
 
     id: str
@@ -78,17 +90,17 @@ class MessageInfo(Record, frozen=True, rename={"session": "sessionID", "parent":
     session: str = ""
     time: MessageTimes = MessageTimes()
     finish: str | None = None
-    error: Fault | None = None
+    error: TurnError | None = None
     parent: str | None = None
 
 
-class PartTimes(Record, frozen=True):
+class PartTimes(OpenCodeRecord, frozen=True):
     start: float | None = None
     end: float | None = None
 
 
-class ToolState(Record, frozen=True):
-    """`status` is `pending`, `running`, `completed` or `error`; `metadata` is whatever the tool gives."""
+class ToolState(OpenCodeRecord, frozen=True):
+    """State of a tool call. `status` is `pending`, `running`, `completed` or `error`; the tool sets `metadata`."""
 
     status: str = ""
     input: Any = None
@@ -99,10 +111,10 @@ class ToolState(Record, frozen=True):
     time: PartTimes = PartTimes()
 
 
-class Part(Record, frozen=True, rename={"message": "messageID", "call": "callID"}):
-    """`tool`, `call` and `state` are there where `type` is `tool`, `text` where it is `text` or `reasoning`.
+class Part(OpenCodeRecord, frozen=True, rename={"message": "messageID", "call": "callID"}):
+    """Part of a message. A part of type `tool` has `tool`, `call` and `state`; `text` and `reasoning` have `text`.
 
-    `call` is the id that the model has given to the call of the tool.
+    `call` is the id that the model has given to the tool call.
     """
 
     id: str = ""
@@ -115,7 +127,7 @@ class Part(Record, frozen=True, rename={"message": "messageID", "call": "callID"
     time: PartTimes = PartTimes()
 
 
-class Message(Record, frozen=True):
+class Message(OpenCodeRecord, frozen=True):
     info: MessageInfo
     parts: tuple[Part, ...] = ()
 
@@ -124,18 +136,18 @@ class Message(Record, frozen=True):
         return "".join(part.text or "" for part in self.parts if part.type == "text")
 
 
-# ---- asks
+# Asks
 
 
-class Cause(Record, frozen=True, rename={"message": "messageID", "call": "callID"}):
+class ToolCallRef(OpenCodeRecord, frozen=True, rename={"message": "messageID", "call": "callID"}):
     """The tool call that an ask comes from."""
 
     message: str = ""
     call: str = ""
 
 
-class Permission(Record, frozen=True, rename={"session": "sessionID", "cause": "tool"}):
-    """A session waits for leave to use the tool `permission` on `patterns`."""
+class Permission(OpenCodeRecord, frozen=True, rename={"session": "sessionID", "cause": "tool"}):
+    """A request of a session for the permission to use the tool `permission` on `patterns`."""
 
     id: str
     session: str
@@ -143,7 +155,7 @@ class Permission(Record, frozen=True, rename={"session": "sessionID", "cause": "
     patterns: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
     always: tuple[str, ...] = ()
-    cause: Cause | None = None
+    cause: ToolCallRef | None = None
 
     @property
     def kind(self) -> str:
@@ -154,25 +166,25 @@ class Permission(Record, frozen=True, rename={"session": "sessionID", "cause": "
         return f"{self.permission}: {', '.join(self.patterns)}" if self.patterns else self.permission
 
 
-class Option(Record, frozen=True):
+class QuestionOption(OpenCodeRecord, frozen=True):
     label: str = ""
     description: str = ""
 
 
-class Query(Record, frozen=True):
+class QuestionItem(OpenCodeRecord, frozen=True):
     question: str = ""
     header: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[QuestionOption, ...] = ()
     multiple: bool = False
 
 
-class Question(Record, frozen=True, rename={"session": "sessionID", "cause": "tool"}):
-    """A session waits for a person's answer to each of `questions`."""
+class Question(OpenCodeRecord, frozen=True, rename={"session": "sessionID", "cause": "tool"}):
+    """Questions of a session to a person, each of which needs an answer."""
 
     id: str
     session: str
-    questions: tuple[Query, ...] = ()
-    cause: Cause | None = None
+    questions: tuple[QuestionItem, ...] = ()
+    cause: ToolCallRef | None = None
 
     @property
     def kind(self) -> str:

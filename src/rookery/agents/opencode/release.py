@@ -1,4 +1,7 @@
-"""Which OpenCode: the version that is pinned, the versions that are supported, and the packages that hold them."""
+"""Supported versions of OpenCode, and the npm packages that contain them.
+
+This module imports nothing from its own package, since the settings read the pinned version from here.
+"""
 
 import platform
 import re
@@ -11,13 +14,13 @@ import msgspec
 
 from rookery.system.errors import RookeryError
 
-# What Rookery was built and tested with. A setting pins another one, or says ON_PATH.
-PINNED = "1.18.33"
+# The version that Rookery was built and tested with. A setting pins another one, or is ON_PATH.
+PINNED_VERSION = "1.18.33"
 ON_PATH = "path"
-# From the first on, and below the second: OpenCode changes much between versions that look alike.
-OLDEST, BELOW = (1, 18, 18), (1, 19)
-SUPPORTED = f"{'.'.join(map(str, OLDEST))} or later, below {'.'.join(map(str, BELOW))}"
-RIPGREP = "1.18.0"
+# From the first version on, and below the second: OpenCode changes much between versions with similar numbers.
+OLDEST_VERSION, BELOW_VERSION = (1, 18, 18), (1, 19)
+SUPPORTED = f"{'.'.join(map(str, OLDEST_VERSION))} or later, below {'.'.join(map(str, BELOW_VERSION))}"
+RIPGREP_PACKAGE_VERSION = "1.18.0"
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:[-+][0-9A-Za-z.+-]+)?")
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
@@ -25,7 +28,7 @@ _SYSTEMS = {"linux": "linux", "darwin": "darwin"}
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What decides which build runs here. `modern` is about the processor: without AVX2 a plainer build is needed."""
+    """Properties that decide which build runs. Without AVX2 a processor is not `modern`, and needs a baseline build."""
 
     system: str
     processor: str
@@ -34,16 +37,16 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """The npm packages of one OpenCode for one machine, and where their programs lie once they are installed."""
+    """The npm packages of one OpenCode version for one machine, and the paths of their programs."""
 
     version: str
     opencode_package: str
     ripgrep_package: str
 
     @property
-    def wanted(self) -> Mapping[str, str]:
-        """The versions, by package."""
-        return {self.opencode_package: self.version, self.ripgrep_package: RIPGREP}
+    def packages(self) -> Mapping[str, str]:
+        """The versions by package."""
+        return {self.opencode_package: self.version, self.ripgrep_package: RIPGREP_PACKAGE_VERSION}
 
     @property
     def folder(self) -> str:
@@ -56,16 +59,16 @@ class Release(msgspec.Struct, frozen=True):
         return root / "node_modules" / self.ripgrep_package / "bin" / "rg"
 
 
-def this_machine() -> Machine:
+def detect_machine() -> Machine:
     system = _SYSTEMS.get(sys.platform, sys.platform)
     processor = _MACHINES.get(platform.machine().lower(), platform.machine())
     linux = system == "linux"
     return Machine(system, processor, linux and any(Path("/lib").glob("ld-musl-*")), not linux or _has_avx2())
 
 
-def release_for(version: str, machine: Machine) -> Release:
-    """The packages of `version` for this machine; an error if there cannot be any."""
-    check_supported(version)
+def find_release(version: str, machine: Machine) -> Release:
+    """Return the packages of `version` for this machine; raise RookeryError if there cannot be any."""
+    require_supported(version)
     if machine.system not in _SYSTEMS.values() or machine.processor not in _MACHINES.values():
         raise RookeryError(
             "agent-unavailable",
@@ -77,21 +80,26 @@ def release_for(version: str, machine: Machine) -> Release:
     return Release(version, f"opencode-{name}{plain}{'-musl' * machine.musl}", f"@vscode/ripgrep-{name}")
 
 
-def check_supported(version: str) -> None:
-    """Refuse a version that Rookery does not know how to drive, and say which ones it does."""
-    found = _VERSION.fullmatch(version)
-    if found is None:
+def is_version(text: str) -> bool:
+    """Return whether the text is a version and nothing else, unlike OpenCode's output when it fails."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def require_supported(version: str) -> None:
+    """Raise RookeryError with the supported versions if this one is not supported."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
         raise RookeryError(
             "agent-unavailable",
             f"{version[:80]!r} is no version of OpenCode",
             f'set agents.version to one that is {SUPPORTED}, or to "{ON_PATH}"',
         )
-    numbers: tuple[Any, ...] = tuple(int(part) for part in found.groups())
-    if not OLDEST <= numbers < BELOW:
+    numbers: tuple[Any, ...] = tuple(int(part) for part in match.groups())
+    if not OLDEST_VERSION <= numbers < BELOW_VERSION:
         raise RookeryError(
             "agent-unavailable",
             f"OpenCode {version} is not supported: Rookery works with {SUPPORTED}",
-            f'set agents.version = "{PINNED}" and run `rookery agent install`',
+            f'set agents.version = "{PINNED_VERSION}" and run `rookery agent install`',
         )
 
 

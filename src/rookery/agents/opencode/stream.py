@@ -1,102 +1,103 @@
-"""One subscription to an agent's events, from `server.connected` on until it ends or falls silent."""
+"""A subscription to an agent's events, from `server.connected` until it ends or times out."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from rookery.agents.events import CONNECTED, Event, decode
-from rookery.agents.link import Link, unreachable
+from rookery.agents.opencode.api import ApiConnection, unreachable_error
+from rookery.agents.opencode.events import CONNECTED_EVENT, AgentEvent, decode_event
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
-from rookery.wire.http_answer import Answer
-from rookery.wire.remote import EVENTS
-from rookery.wire.sse_parser import SseParser
+from rookery.wire.client.remote import EVENT_STREAM
+from rookery.wire.http_client.connection import HttpResponse
+from rookery.wire.http_client.sse import SseParser
 
-# OpenCode's heart beats every 10 seconds; three beats that are not heard are enough.
+# OpenCode sends a heartbeat every 10 seconds; after three missing ones the stream counts as lost.
 SILENCE_SECONDS = 30.0
 
 
 class EventStream:
-    """What has come waits here until somebody listens, who then hears of everything at once."""
+    """Buffers the events of a subscription until `listen` is called, and then passes on all of them at once."""
 
     def __init__(self, silence: float) -> None:
         self.silence = silence
         self._connected = False
-        self._events: list[Event] = []
-        self._heard: Callable[[Sequence[Event]], None] | None = None
-        self._over: Exception | None = None
-        self._more = asyncio.Event()
+        self._events: list[AgentEvent] = []
+        self._on_events: Callable[[Sequence[AgentEvent]], None] | None = None
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
 
-    async def connected(self) -> None:
-        """Returns when nothing that happens from now on is missed."""
+    async def wait_until_connected(self) -> None:
+        """Wait until the subscription is connected: from then on no event is missed."""
         while not self._connected:
             await self._wait()
 
-    async def listen(self, heard: Callable[[Sequence[Event]], None], *first: Event) -> NoReturn:
-        """Hand over all events: at first, with `first`, what has come so far, and then each piece where it comes in.
+    async def listen(self, on_events: Callable[[Sequence[AgentEvent]], None], *first: AgentEvent) -> NoReturn:
+        """Pass all events to `on_events`: at first `first` and the buffered events, and then each chunk as it arrives.
 
-        Raises why no more will come, or what `heard` does.
+        Raise the error that ended the stream, or an exception of `on_events`.
         """
-        heard([*first, *self._events])
-        self._events, self._heard = [], heard
+        on_events([*first, *self._events])
+        self._events, self._on_events = [], on_events
         while True:
             await self._wait()
 
     async def _wait(self) -> None:
-        if isinstance(self._over, RookeryError):
-            raise RookeryError(self._over.code, self._over.message, self._over.remedy)
-        if self._over is not None:
-            raise self._over
-        self._more.clear()
-        await self._more.wait()
+        if isinstance(self._error, RookeryError):
+            raise RookeryError(self._error.code, self._error.message, self._error.remedy)
+        if self._error is not None:
+            raise self._error
+        self._changed.clear()
+        await self._changed.wait()
 
-    async def follow(self, answer: Answer) -> None:
+    async def follow(self, response: HttpResponse) -> None:
+        """Read events from the response until it ends or fails."""
         parser = SseParser()
         try:
-            while chunk := await self._next(answer):
-                for made in parser.feed(chunk):
-                    type_, event = decode(made.data)
+            while chunk := await self._next(response):
+                for message in parser.feed(chunk):
+                    type_, event = decode_event(message.data)
                     if event is not None:
                         self._events.append(event)
-                    elif type_ == CONNECTED:
+                    elif type_ == CONNECTED_EVENT:
                         self._connected = True
-                        self._more.set()
-                if self._heard is not None and not self._hand_over(self._heard):
+                        self._changed.set()
+                if self._on_events is not None and not self._deliver(self._on_events):
                     return
-            self._over = RookeryError("agent-unavailable", "the agent ended its stream of events")
+            self._error = RookeryError("agent-unavailable", "the agent ended its stream of events")
         except TimeoutError:
-            self._over = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
+            self._error = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
         except (OSError, ValueError) as error:
-            self._over = unreachable(error)
+            self._error = unreachable_error(error)
         finally:
-            self._more.set()
+            self._changed.set()
 
-    def _hand_over(self, heard: Callable[[Sequence[Event]], None]) -> bool:
+    def _deliver(self, on_events: Callable[[Sequence[AgentEvent]], None]) -> bool:
         events, self._events = self._events, []
         try:
-            heard(events)
+            on_events(events)
         except Exception as error:
-            # A fault of whoever listens, and not of the connection, whatever it looks like.
-            self._over = error
-        return self._over is None
+            # An error of the listener and not of the connection, whatever its type.
+            self._error = error
+        return self._error is None
 
-    async def _next(self, answer: Answer) -> bytes:
+    async def _next(self, response: HttpResponse) -> bytes:
         async with asyncio.timeout(self.silence):
-            return await answer.next()
+            return await response.next()
 
 
 @asynccontextmanager
-async def subscription(link: Link, silence: float = SILENCE_SECONDS) -> AsyncGenerator[EventStream]:
-    """Subscribed, for the block. Raises RookeryError where that cannot be."""
+async def open_event_stream(link: ApiConnection, silence: float = SILENCE_SECONDS) -> AsyncGenerator[EventStream]:
+    """Subscribe to the agent's events for the block. Raise RookeryError if that is not possible."""
     tasks = TaskSet("agent events")
-    with await link.stream("/event", silence) as answer:
-        if answer.kind != EVENTS:
-            raise RookeryError("agent-unavailable", f"the agent's events are of the kind {answer.kind!r}")
+    with await link.stream("/event", silence) as response:
+        if response.media_type != EVENT_STREAM:
+            raise RookeryError("agent-unavailable", f"the agent's events are of the kind {response.media_type!r}")
         stream = EventStream(silence)
         try:
-            tasks.start(stream.follow(answer), "stream")
-            await stream.connected()
+            tasks.start(stream.follow(response), "stream")
+            await stream.wait_until_connected()
             yield stream
         finally:
             await tasks.close()

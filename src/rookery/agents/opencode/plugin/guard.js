@@ -1,10 +1,10 @@
-// Runs before OpenCode itself, for as long as nobody has approved what the repository brings along for OpenCode.
-// OPENCODE_DISABLE_PROJECT_CONFIG does not reach all of OpenCode: a second loader imports a repository's plugins all the
-// same. So whatever the repository has or names is kept from being imported.
+// Runs before OpenCode itself, as long as nobody has approved the repository's own OpenCode config.
+// OPENCODE_DISABLE_PROJECT_CONFIG does not cover all of OpenCode: a second loader imports a repository's plugins
+// anyway. So no file that the repository contains or names may be imported.
 const fs = require("fs")
 const path = require("path")
 
-// Where the runtime keeps OpenCode's own files.
+// The path prefix of OpenCode's own files in the runtime.
 const BUNDLED = "/$bunfs/"
 
 const environment = process.env
@@ -22,13 +22,13 @@ const within = (file, folder) => file === folder || file.startsWith(folder + pat
 const home = environment.HOME || require("os").homedir()
 const config = path.join(environment.XDG_CONFIG_HOME || path.join(home, ".config"), "opencode")
 const workspace = real(environment.ROOKERY_WORKSPACE_PATH)
-// Ours, and the user's own.
+// The folders of Rookery and of the user.
 const trusted = [__dirname, config, path.join(home, ".opencode"), environment.OPENCODE_CONFIG_DIR].filter(Boolean).map(real)
 const documents = ["", ".opencode"].flatMap((folder) =>
   ["opencode.json", "opencode.jsonc"].map((name) => path.join(workspace, folder, name)),
 )
 
-// What the repository's configs say now, with escapes undone, so that no name hides behind one.
+// The current text of the repository's configs, with escapes decoded, so that no name hides behind one.
 const said = () =>
   documents
     .map((name) => (fs.existsSync(name) ? fs.readFileSync(name, "utf8") : ""))
@@ -56,7 +56,7 @@ const wanted = ({ path: name, importer }) =>
 Bun.plugin({
   name: "rookery-guard",
   setup(build) {
-    // A bare name is either the runtime's own or found from a file that was let in.
+    // A bare name is either the runtime's own or resolved from a file that was allowed.
     build.onResolve({ filter: /^(\.|\/|file:)/ }, (call) => {
       const file = wanted(call)
       if (file.startsWith(BUNDLED) || !refused(real(file))) return

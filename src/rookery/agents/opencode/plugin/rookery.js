@@ -1,7 +1,7 @@
-// Rookery's own plugin for OpenCode. What it is to do comes as options; see injection.py.
-//   hidden:    variables that tool shells and terminals see as empty
-//   forgotten: variables that were for OpenCode's own start only
-//   providers: model providers of ours, allowed whatever the user's enabled_providers says
+// Rookery's own plugin for OpenCode. Its options are set in config.py:
+//   hidden:    variables that are empty in tool shells and terminals
+//   forgotten: variables that were set only for OpenCode's own start
+//   providers: Rookery's model providers, allowed whatever the user's enabled_providers says
 //   logins:    model providers that the user is signed in to
 export default async (_input, options) => {
   const { hidden = [], forgotten = [], providers = [], logins = [] } = options ?? {}
@@ -10,7 +10,7 @@ export default async (_input, options) => {
     config: async (config) => {
       const enabled = config.enabled_providers
       if (enabled) enabled.push(...providers.filter((name) => !enabled.includes(name)))
-      // OpenCode takes its default model from a provider that is named here, if any is: ours alone must not be.
+      // OpenCode takes its default model from a provider named here, if any is: Rookery's must not be the only one.
       const named = Object.keys(config.provider ?? {})
       if (!named.length || named.some((name) => !providers.includes(name))) return
       for (const name of logins) config.provider[name] = {}

@@ -1,0 +1,1 @@
+"""OpenCode: its install, configs, process, HTTP API and events."""
