@@ -6,8 +6,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rookery.agents.offers import AgentKind, Providers
-from rookery.sessions.choosing import Alias, Choice, choose
+from rookery.agents.opencode.api import AgentDefinition, ModelProviders
+from rookery.sessions.aliases import AgentAlias, AgentChoice, resolve_agent
 from rookery.system.errors import RookeryError
 
 pytestmark = pytest.mark.anyio
@@ -22,44 +22,44 @@ OFFERED: dict[str, Any] = {
 
 
 class OpenCode:
-    async def agents(self) -> list[AgentKind]:
-        return [AgentKind("build"), AgentKind("plan"), AgentKind("title", hidden=True)]
+    async def agents(self) -> list[AgentDefinition]:
+        return [AgentDefinition("build"), AgentDefinition("plan"), AgentDefinition("title", hidden=True)]
 
-    async def providers(self) -> Providers:
-        return msgspec.json.decode(msgspec.json.encode(OFFERED), type=Providers)
+    async def providers(self) -> ModelProviders:
+        return msgspec.json.decode(msgspec.json.encode(OFFERED), type=ModelProviders)
 
 
-async def chosen(agent: str | None, model: str | None, aliases: Mapping[str, Alias] | None = None) -> Choice:
-    return await choose(cast(Any, OpenCode()), agent, model, aliases or {})
+async def chosen(agent: str | None, model: str | None, aliases: Mapping[str, AgentAlias] | None = None) -> AgentChoice:
+    return await resolve_agent(cast(Any, OpenCode()), agent, model, aliases or {})
 
 
 @pytest.mark.parametrize(
     ("agent", "model", "choice"),
     [
-        (None, None, Choice()),
-        ("plan", None, Choice("plan")),
-        (None, "anthropic/opus", Choice(None, "anthropic/opus")),
-        (None, "opus", Choice(None, "anthropic/opus")),
-        (None, "other/org/big", Choice(None, "other/org/big")),
-        (None, "org/big", Choice(None, "other/org/big")),
-        ("claude", None, Choice(None, "anthropic/opus")),
-        ("claude", "other/shared", Choice(None, "other/shared")),
+        (None, None, AgentChoice()),
+        ("plan", None, AgentChoice("plan")),
+        (None, "anthropic/opus", AgentChoice(None, "anthropic/opus")),
+        (None, "opus", AgentChoice(None, "anthropic/opus")),
+        (None, "other/org/big", AgentChoice(None, "other/org/big")),
+        (None, "org/big", AgentChoice(None, "other/org/big")),
+        ("claude", None, AgentChoice(None, "anthropic/opus")),
+        ("claude", "other/shared", AgentChoice(None, "other/shared")),
     ],
 )
-async def test_names_of_opencode_are_written_in_full(agent: str | None, model: str | None, choice: Choice) -> None:
+async def test_names_of_opencode_are_written_in_full(agent: str | None, model: str | None, choice: AgentChoice) -> None:
     assert await chosen(agent, model) == choice
 
 
 async def test_an_alias_names_agent_and_model_and_yields_to_an_agent_of_that_name() -> None:
     aliases = {
-        "careful": Alias("plan", "other/org/big"),
-        "claude": Alias("build", "anthropic/shared"),
-        "plan": Alias("build"),
+        "careful": AgentAlias("plan", "other/org/big"),
+        "claude": AgentAlias("build", "anthropic/shared"),
+        "plan": AgentAlias("build"),
     }
-    assert await chosen("careful", None, aliases) == Choice("plan", "other/org/big")
-    assert await chosen("careful", "opus", aliases) == Choice("plan", "anthropic/opus")
-    assert await chosen("claude", None, aliases) == Choice("build", "anthropic/shared")
-    assert await chosen("plan", None, aliases) == Choice("plan")
+    assert await chosen("careful", None, aliases) == AgentChoice("plan", "other/org/big")
+    assert await chosen("careful", "opus", aliases) == AgentChoice("plan", "anthropic/opus")
+    assert await chosen("claude", None, aliases) == AgentChoice("build", "anthropic/shared")
+    assert await chosen("plan", None, aliases) == AgentChoice("plan")
 
 
 async def test_a_predefined_alias_without_a_model_takes_the_default_and_says_so() -> None:
@@ -82,7 +82,7 @@ async def test_a_predefined_alias_without_a_model_takes_the_default_and_says_so(
 async def test_what_there_is_not_is_refused_with_what_there_is(
     agent: str | None, model: str | None, named: str
 ) -> None:
-    aliases = {"lost": Alias("bulid"), "broken": Alias("build", "anthropic/opsu")}
+    aliases = {"lost": AgentAlias("bulid"), "broken": AgentAlias("build", "anthropic/opsu")}
     with pytest.raises(RookeryError) as caught:
         await chosen(agent, model, aliases)
     assert caught.value.code == "invalid-input"

@@ -6,14 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from rookery.agents.records import Fault, Part, Permission, Question
-from rookery.sessions.records import MessageShown, ToolRun
-from rookery.sessions.shown import ask_shown, failure, in_short, tool_run, words
+from rookery.agents.opencode.records import Part, Permission, Question, TurnError
+from rookery.sessions.conversion import (
+    convert_ask,
+    convert_tool_run,
+    describe_error,
+    describe_failure,
+    summarize_message,
+)
+from rookery.sessions.records import SessionMessage, ToolRun
 
 
 def run(tool: str = "bash", **state: Any) -> ToolRun:
     part = {"id": "prt_1", "type": "tool", "tool": tool, "messageID": "msg_1", "callID": "call_1", "state": state}
-    return tool_run(msgspec.json.decode(json.dumps(part), type=Part), "ses_1")
+    return convert_tool_run(msgspec.json.decode(json.dumps(part), type=Part), "ses_1")
 
 
 def metadata(output: str = "", **more: Any) -> dict[str, Any]:
@@ -42,6 +48,7 @@ def test_a_run_is_told_with_its_input_output_and_times() -> None:
         "title": "echo ran",
         "exitCode": 0,
         "messageId": "msg_1",
+        "offset": None,
     }
 
 
@@ -89,29 +96,32 @@ def test_metadata_can_be_anything() -> None:
 
 
 def test_an_error_is_told_without_the_stack_behind_it() -> None:
-    fault = Fault("UnknownError", {"message": "Model not found: a/b.\n    at <anonymous> (/x.js:1:2)\n    at y"})
-    assert words(fault) == "Model not found: a/b."
-    assert failure(fault) == "Model not found: a/b."
-    assert words(Fault("Odd")) == "Odd"
-    assert failure(Fault("MessageAbortedError", {"message": "Aborted"})) is None
-    assert failure(None) is None
+    fault = TurnError("UnknownError", {"message": "Model not found: a/b.\n    at <anonymous> (/x.js:1:2)\n    at y"})
+    assert describe_error(fault) == "Model not found: a/b."
+    assert describe_failure(fault) == "Model not found: a/b."
+    assert describe_error(TurnError("Odd")) == "Odd"
+    assert describe_failure(TurnError("MessageAbortedError", {"message": "Aborted"})) is None
+    assert describe_failure(None) is None
 
 
 def test_an_ask_is_told_with_the_words_to_answer_it() -> None:
     permission = Permission("per_1", "ses_child", "bash", ("echo x",), {"command": "echo x"}, ("echo *",), None)
-    shown = ask_shown(permission, "ses_root", "app-1", "one").as_dict()
+    shown = convert_ask(permission, "ses_root", "app-1", "one").as_dict()
     assert (shown["sessionId"], shown["askedBy"], shown["kind"]) == ("ses_root", "ses_child", "permission")
     assert shown["options"] == (("once", "always", "reject"),)
     assert shown["detail"]["metadata"] == {"command": "echo x"}
     asked = {"id": "que_1", "sessionID": "s", "questions": [{"question": "Which?", "options": [{"label": "A"}]}]}
-    question = ask_shown(msgspec.convert(asked, Question), "s", "app-1", "one")
+    question = convert_ask(msgspec.convert(asked, Question), "s", "app-1", "one")
     assert (question.kind, question.text, question.options) == ("question", "Which?", (("A",),))
 
 
 def test_a_message_in_short_is_one_line() -> None:
-    shown = MessageShown(id="m", role="assistant", content="one\ntwo", time=0)
-    assert in_short(shown) == "assistant: one two"
-    assert in_short(msgspec.structs.replace(shown, error="it broke")) == "assistant: it broke"
+    shown = SessionMessage(id="m", role="assistant", content="one\ntwo", time=0)
+    assert summarize_message(shown) == "assistant: one two"
+    assert summarize_message(msgspec.structs.replace(shown, error="it broke")) == "assistant: it broke"
     busy = ToolRun(id="r", session_id="s", tool="bash", status="running", title="sleep")
-    assert in_short(msgspec.structs.replace(shown, parts=(busy,))) == "runs bash sleep"
-    assert in_short(msgspec.structs.replace(shown, content="x" * 999)) == "assistant: …" + "x" * 200
+    assert summarize_message(msgspec.structs.replace(shown, parts=(busy,))) == "runs bash sleep"
+    ran = msgspec.structs.replace(busy, status="completed")
+    assert summarize_message(msgspec.structs.replace(shown, parts=(ran,))) == "assistant: one two"
+    assert summarize_message(msgspec.structs.replace(shown, content="", parts=(ran,))) == "ran bash sleep"
+    assert summarize_message(msgspec.structs.replace(shown, content="x" * 999)) == "assistant: …" + "x" * 200

@@ -6,21 +6,20 @@ from typing import Any, cast
 
 import pytest
 
-from rookery.sessions.changes import Changes
-from rookery.sessions.finding import Found
-from rookery.sessions.following import Following, require_seconds
-from rookery.sessions.records import Change
+from rookery.sessions.follow import ChangeFollower, require_timeout
+from rookery.sessions.index import ChangeNotifier, SessionRef
+from rookery.sessions.records import SessionChange
 from rookery.system.errors import RookeryError
 from tests.support.clock import SetClock
 
 pytestmark = pytest.mark.anyio
 
-FOUND = Found(cast(Any, SimpleNamespace(path="/ws")), "ses_1")
+FOUND = SessionRef(cast(Any, SimpleNamespace(path="/ws")), "ses_1")
 
 
-def a_following() -> tuple[Changes, Following, SetClock]:
-    changes, clock = Changes(), SetClock()
-    return changes, Following(changes, clock), clock
+def a_following() -> tuple[ChangeNotifier, ChangeFollower, SetClock]:
+    changes, clock = ChangeNotifier(), SetClock()
+    return changes, ChangeFollower(changes, clock), clock
 
 
 async def test_what_is_there_already_is_found_without_a_change() -> None:
@@ -29,7 +28,7 @@ async def test_what_is_there_already_is_found_without_a_change() -> None:
     async def look() -> str:
         return "there"
 
-    assert await following.until(FOUND, look, 0, doing=str) == "there"
+    assert await following.wait_until(FOUND, look, 0, describe_activity=str) == "there"
 
 
 async def test_what_is_there_already_is_found_without_time_though_the_look_takes_some() -> None:
@@ -39,7 +38,7 @@ async def test_what_is_there_already_is_found_without_time_though_the_look_takes
         await asyncio.to_thread(str)
         return "there"
 
-    assert await following.until(FOUND, look, 0, doing=str) == "there"
+    assert await following.wait_until(FOUND, look, 0, describe_activity=str) == "there"
 
 
 async def test_a_look_is_taken_after_each_change_that_concerns_the_session() -> None:
@@ -56,17 +55,21 @@ async def test_a_look_is_taken_after_each_change_that_concerns_the_session() -> 
         looked.clear()
         await looked.wait()
 
-    waiting = asyncio.ensure_future(following.until(FOUND, look, 60, doing=str))
+    waiting = asyncio.ensure_future(following.wait_until(FOUND, look, 60, describe_activity=str))
     await again()
-    changes.mark(Change("messages", "/ws", "ses_2"))
-    changes.mark(Change("messages", "/elsewhere", "ses_1"))
-    changes.mark(Change("messages", "/elsewhere", None))
+    changes.notify(SessionChange("messages", "/ws", "ses_2"))
+    changes.notify(SessionChange("messages", "/elsewhere", "ses_1"))
+    changes.notify(SessionChange("messages", "/elsewhere", None))
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(looks) == 1
-    for change in (Change("messages", "/ws", "ses_1"), Change("session", "/ws", None), Change("toasts", "/ws", None)):
-        changes.mark(change)
-        changes.mark(Change("session", "/ws", "ses_1"))
+    for change in (
+        SessionChange("messages", "/ws", "ses_1"),
+        SessionChange("session", "/ws", None),
+        SessionChange("toasts", "/ws", None),
+    ):
+        changes.notify(change)
+        changes.notify(SessionChange("session", "/ws", "ses_1"))
         if change.what != "toasts":
             await again()
     assert await waiting == "found"
@@ -79,13 +82,13 @@ async def test_time_runs_out_and_nobody_listens_any_more() -> None:
     async def look() -> None:
         return None
 
-    assert await following.until(FOUND, look, 0.01, doing=str) is None
+    assert await following.wait_until(FOUND, look, 0.01, describe_activity=str) is None
     assert not changes._listeners
     for seconds in (-1, 1e6, float("nan")):
         with pytest.raises(RookeryError) as caught:
-            await following.until(FOUND, look, seconds, doing=str)
+            await following.wait_until(FOUND, look, seconds, describe_activity=str)
         assert caught.value.code == "invalid-input"
-    require_seconds(0)
+    require_timeout(0)
 
 
 async def test_whoever_waits_is_told_how_it_goes_and_not_too_often() -> None:
@@ -103,11 +106,13 @@ async def test_whoever_waits_is_told_how_it_goes_and_not_too_often() -> None:
 
     async def change() -> None:
         looked.clear()
-        changes.mark(Change("messages", "/ws", "ses_1"))
+        changes.notify(SessionChange("messages", "/ws", "ses_1"))
         await looked.wait()
 
     doing = iter(["one", "two"])
-    waiting = asyncio.ensure_future(following.until(FOUND, look, 60, doing=lambda: next(doing), progress=progress))
+    waiting = asyncio.ensure_future(
+        following.wait_until(FOUND, look, 60, describe_activity=lambda: next(doing), progress=progress)
+    )
     await looked.wait()
     for _ in range(3):
         await change()
@@ -125,16 +130,16 @@ async def test_whoever_waits_is_told_how_it_goes_and_not_too_often() -> None:
 
 
 async def test_changes_of_one_turn_of_the_loop_are_told_together() -> None:
-    changes = Changes()
-    told: list[frozenset[Change]] = []
+    changes = ChangeNotifier()
+    told: list[frozenset[SessionChange]] = []
     stop = changes.listen(told.append)
-    one, two = Change("session", "/ws", "a"), Change("messages", "/ws", "a")
+    one, two = SessionChange("session", "/ws", "a"), SessionChange("messages", "/ws", "a")
     for change in (one, two, one):
-        changes.mark(change)
+        changes.notify(change)
     assert told == []
     await asyncio.sleep(0)
     assert told == [frozenset({one, two})]
     stop()
-    changes.mark(one)
+    changes.notify(one)
     await asyncio.sleep(0)
     assert len(told) == 1

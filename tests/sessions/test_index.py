@@ -6,10 +6,11 @@ import signal
 
 import pytest
 
-from rookery.agents.life import Life
-from rookery.agents.supervision import Pace
-from rookery.agents.tenant import Tenant
-from rookery.sessions.hidden import TITLE
+from rookery.agents.policy import SupervisionIntervals
+from rookery.agents.run import AgentRun
+from rookery.agents.workspace_agent import WorkspaceAgent
+from rookery.sessions.conversion import HIDDEN_TITLE
+from tests.support.agency import LIMIT
 from tests.support.driving import driving, refusal
 from tests.support.requirements import requirement
 from tests.support.watched import steps
@@ -19,18 +20,18 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 @requirement("session.get.one", "session.send.wait", "session.wait.timeout")
 async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a_restart_closes_nothing() -> None:
-    async with driving(steps(hello=[{"say": "hello yourself"}]), pace=Pace(first_pause=0.1)) as stage:
+    async with driving(steps(hello=[{"say": "hello yourself"}]), pace=SupervisionIntervals(first_pause=0.1)) as stage:
         sessions = stage.sessions
         one = await stage.agency.create("one")
         session = await stage.session(one)
-        life = await stage.agency.agents.up(one)
+        life = await stage.agency.agents.ensure_running(one)
 
         # A turn that has been taken runs, whatever OpenCode has said of it by then.
         assert (await sessions.send(session, "hello", wait=False)).status == "taken"
         idle = await sessions.wait_for_idle(session, 60)
         assert idle.session is not None and idle.session.message_count == 2
 
-        child = await life.client.create_session(title=TITLE, parent=session)
+        child = await life.client.create_session(title=HIDDEN_TITLE, parent=session)
         for asked in (
             sessions.get(child.id),
             sessions.messages(child.id),
@@ -44,8 +45,8 @@ async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a
         # A process of which nothing is known yet.
         found: list[bool] = []
 
-        def began(tenant: Tenant, life: Life) -> None:
-            found.append(sessions._finding.room(tenant).session(session) is not None)
+        def began(tenant: WorkspaceAgent, life: AgentRun) -> None:
+            found.append(sessions._index.of_agent(tenant).session(session) is not None)
 
         stage.agency.agents.listeners.append(began)
         waiting = asyncio.ensure_future(sessions.wait_for_file(session, "late.txt", 90))
@@ -54,3 +55,36 @@ async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a
         (one.path / "late.txt").write_text("now")
         assert (await waiting).found
         assert found == [True]
+
+
+@requirement("session.get.one")
+async def test_a_session_is_waited_for_while_it_is_not_known_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with driving(steps(hello=[{"say": "hello yourself"}])) as stage:
+        sessions, agents = stage.sessions, stage.agency.agents
+        # However slow the machine is.
+        monkeypatch.setattr("rookery.sessions.index._START_SECONDS", LIMIT)
+        one = await stage.agency.create("one")
+        session = await stage.session(one)
+        life = await agents.ensure_running(one)
+        # Of children nothing is kept.
+        child = await life.client.create_session(title="helper", parent=session)
+
+        # As after a start of the daemon, whose workspaces are opened one after the other.
+        agents.restored.clear()
+        await agents.on_closed(one)
+        asked = asyncio.ensure_future(sessions.get(child.id))
+        await agents.on_opened(one)
+        agents.restored.set()
+        assert (await asked).id == child.id
+
+        await agents.on_closed(one)
+        await agents.on_opened(one)
+        assert await sessions.list() == []
+        assert [each.id for each in await sessions.list_in(one.project.id, "one")] == [session]
+
+        # It ends, also where that is never known.
+        agents.restored.clear()
+        monkeypatch.setattr("rookery.sessions.index._START_SECONDS", 0.1)
+        async with refusal("session-not-found"):
+            await sessions.get("ses_nowhere")
+        assert (await sessions.get(session)).id == session

@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from rookery.agents.client import AgentClient
-from rookery.agents.life import Life
-from rookery.agents.records import Session
-from rookery.agents.supervision import Pace
-from rookery.sessions.executing import Executor
-from rookery.sessions.hidden import is_hidden
+from rookery.agents.opencode.api import AgentClient
+from rookery.agents.opencode.records import Session
+from rookery.agents.policy import SupervisionIntervals
+from rookery.agents.run import AgentRun
+from rookery.sessions.conversion import is_hidden
 from rookery.sessions.records import ToolRun
+from rookery.sessions.run_tool import HiddenChildExecutor
 from rookery.sessions.service import Sessions
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.agency import LIMIT, Agency, an_agency
 from tests.support.requirements import requirement
 from tests.support.watched import steps
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class Stage:
     """A session of an agent, and tools that are run beside it."""
 
-    def __init__(self, agency: Agency, sessions: Sessions, executor: Executor, life: Life) -> None:
+    def __init__(self, agency: Agency, sessions: Sessions, executor: HiddenChildExecutor, life: AgentRun) -> None:
         self.agency, self.sessions, self.executor, self.life = agency, sessions, executor, life
         self.folder = Path(life.client.directory)
         self.pid_file = self.folder / "pid"
@@ -130,9 +130,9 @@ async def a_stage(**more: Any) -> AsyncGenerator[Stage]:
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with an_agency(SCRIPT, app, **more) as agency:
         sessions = Sessions(agency.agents, agency.gateway.workspaces, Bus("sessions"))
-        executor = sessions.executor = Executor(agency.gateway.parts.agents.plays, 0.1)
+        executor = sessions.executor = HiddenChildExecutor(agency.gateway.parts.agents.scripted_calls, 0.1)
         made = await agency.create("one")
-        stage = Stage(agency, sessions, executor, await agency.agents.up(made))
+        stage = Stage(agency, sessions, executor, await agency.agents.ensure_running(made))
         await stage.begin()
         try:
             yield stage
@@ -264,10 +264,21 @@ async def test_the_sessions_rules_hold_and_what_they_ask_about_waits_for_an_answ
         secret = await stage.run("read", filePath=str(stage.folder / "a.secret"))
         assert secret.status == "error" and "rule" in (secret.error or "")
 
+        # The rules of the session's agent hold too: one that plans writes no files.
+        for agent, status in (("plan", "error"), ("build", "completed")):
+            await stage.begin(agent=agent)
+            file = stage.folder / f"of-{agent}.txt"
+            try:
+                found = (await stage.run("write", filePath=str(file), content="x\n")).status
+            except RookeryError as error:
+                assert error.code == "tool-denied"
+                found = "error"
+            assert (found, file.exists()) == (status, status == "completed")
+
 
 @requirement("session.exec.real")
 async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one_runs() -> None:
-    async with a_stage(pace=Pace(first_pause=0.1)) as stage:
+    async with a_stage(pace=SupervisionIntervals(first_pause=0.1)) as stage:
         left = stage.folder / "left"
         slow = {"command": f"sleep 600 & echo $! > pid; echo begun; wait; touch {left}", "description": "sleep"}
 
@@ -310,10 +321,12 @@ async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one
 
         cut = begin(LIMIT)
         await stage.sleeper()
-        os.kill(stage.life.process.pid, signal.SIGKILL)
+        killed = stage.life.process.pid
+        os.kill(killed, signal.SIGKILL)
         with pytest.raises(RookeryError, match="bash did not run to its end") as caught:
             await cut
         assert caught.value.code == "agent-unavailable"
-        stage.life = await stage.agency.agents.up(stage.workspace)
+        await stage.agency.until(stage.workspace, lambda agent: agent.pid not in (killed, None))
+        stage.life = await stage.agency.agents.ensure_running(stage.workspace)
         assert (await stage.run("bash", command="echo again", description="again")).output == "again\n"
         assert not left.exists()

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from rookery.agents.client import AgentClient
-from rookery.agents.records import Session
-from rookery.sessions.executing_children import AT_ONCE, Child, Children
-from rookery.sessions.hidden import TITLE
+from rookery.agents.opencode.api import AgentClient
+from rookery.agents.opencode.records import Session
+from rookery.sessions.conversion import HIDDEN_TITLE
+from rookery.sessions.run_tool import MAX_CONCURRENT_CALLS, HiddenChild, HiddenChildPool
 from rookery.system.errors import RookeryError
 
 pytestmark = pytest.mark.anyio
@@ -29,46 +29,46 @@ class Nursery:
         self.made.append(given)
         return Session(f"ses_child{len(self.made)}")
 
-    async def child(self, children: Children, *rules: dict[str, str], session: str = "ses_1") -> Child:
+    async def child(self, children: HiddenChildPool, *rules: dict[str, str], session: str = "ses_1") -> HiddenChild:
         parent = Session(session, agent="plan", permission=rules)
         return await children.take(cast(AgentClient, self), parent)
 
 
 async def test_a_child_is_used_again_until_the_rules_change_or_it_is_worn() -> None:
-    children, nursery = Children(), Nursery()
+    children, nursery = HiddenChildPool(), Nursery()
     first = await nursery.child(children, ASK)
-    assert nursery.made == [{"title": TITLE, "parent": "ses_1", "agent": "plan", "permission": (ASK,)}]
+    assert nursery.made == [{"title": HIDDEN_TITLE, "parent": "ses_1", "agent": "plan", "permission": (ASK,)}]
     beside = await nursery.child(children, ASK)
     assert beside.id != first.id
-    children.leave(beside)
-    children.give_back(first, 10)
+    children.discard(beside)
+    children.release(first, 10)
     assert await nursery.child(children, ASK) is first
-    children.give_back(first, 10)
+    children.release(first, 10)
     other = await nursery.child(children)
     assert other is not first and nursery.made[-1]["permission"] is None
-    children.give_back(other, 10**6)
+    children.release(other, 10**6)
     assert await nursery.child(children) is not other
 
     many = again = await nursery.child(children, session="ses_2")
     uses = 0
     while again is many:
-        children.give_back(many, 1)
+        children.release(many, 1)
         again = await nursery.child(children, session="ses_2")
         uses += 1
     assert uses == 50
 
 
 async def test_a_session_has_only_so_many_at_once_and_those_that_failed_do_not_count() -> None:
-    children, nursery = Children(), Nursery()
+    children, nursery = HiddenChildPool(), Nursery()
     nursery.broken = True
-    for _ in range(AT_ONCE + 1):
+    for _ in range(MAX_CONCURRENT_CALLS + 1):
         with pytest.raises(RookeryError, match="it is gone"):
             await nursery.child(children)
     nursery.broken = False
-    taken = [await nursery.child(children) for _ in range(AT_ONCE)]
-    with pytest.raises(RookeryError, match=f"{AT_ONCE} tools run") as caught:
+    taken = [await nursery.child(children) for _ in range(MAX_CONCURRENT_CALLS)]
+    with pytest.raises(RookeryError, match=f"{MAX_CONCURRENT_CALLS} tools run") as caught:
         await nursery.child(children)
     assert caught.value.code == "invalid-input"
     assert await nursery.child(children, session="ses_2")
-    children.give_back(taken[0], 1)
+    children.release(taken[0], 1)
     assert await nursery.child(children) is taken[0]

@@ -5,9 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rookery.agents.records import Message
-from rookery.sessions.executing_outcome import not_offered, outcome, require_unbound, runnable, size_of
-from rookery.sessions.executing_plays import Play
+from rookery.agents.opencode.records import Message
+from rookery.sessions.run_tool import (
+    ScriptedCall,
+    find_outcome,
+    list_runnable,
+    measure_run,
+    not_offered_error,
+    require_runnable,
+)
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
@@ -27,38 +33,38 @@ def messages(call: str, tool: str, **state: Any) -> list[Message]:
 
 @requirement("session.exec.input")
 def test_tools_that_belong_to_a_conversation_are_neither_listed_nor_run() -> None:
-    assert runnable(OFFERED) == ["bash", "github_create_issue", "write"]
+    assert list_runnable(OFFERED) == ["bash", "github_create_issue", "write"]
     for name in ("task", "todowrite", "question", "invalid"):
         with pytest.raises(RookeryError, match="conversation") as caught:
-            require_unbound(name)
+            require_runnable(name)
         assert caught.value.code == "invalid-input"
-    require_unbound("bash")
+    require_runnable("bash")
 
 
 @requirement("session.exec.input")
 def test_a_tool_that_is_not_there_is_told_from_one_that_is_not_allowed() -> None:
-    unknown = not_offered("levitate", OFFERED, ["bash", "edit"])
+    unknown = not_offered_error("levitate", OFFERED, ["bash", "edit"])
     assert (unknown.code, unknown.details) == ("invalid-input", ("bash", "github_create_issue", "write"))
     assert "bash, github_create_issue, write" in unknown.message
-    assert not_offered("edit", OFFERED, ["bash", "edit"]).code == "tool-denied"
+    assert not_offered_error("edit", OFFERED, ["bash", "edit"]).code == "tool-denied"
 
 
 async def test_a_call_that_opencode_could_not_make_is_no_success() -> None:
-    play = Play("bash", {"command": "ls"})
+    play = ScriptedCall("bash", {"command": "ls"})
     told = messages(play.id, "invalid", status="completed", input={"tool": "bash", "error": "no JSON"}, output="no")
-    run = outcome(told, play, "ses_1")
+    run = find_outcome(told, play, "ses_1")
     assert run is not None
     assert (run.status, run.error, run.output) == ("error", "no JSON", None)
     assert (run.id, run.tool, run.input, run.session_id) == (play.id, "bash", {"command": "ls"}, "ses_1")
-    assert outcome(told[:0], play, "ses_1") is None
-    assert outcome(messages("call_of_somebody", "bash", status="completed"), play, "ses_1") is None
+    assert find_outcome(told[:0], play, "ses_1") is None
+    assert find_outcome(messages("call_of_somebody", "bash", status="completed"), play, "ses_1") is None
 
 
 async def test_what_a_call_came_to_is_told_with_the_arguments_that_ran() -> None:
-    play = Play("read", {"filePath": "a"})
+    play = ScriptedCall("read", {"filePath": "a"})
     # A plugin may have changed them.
     state = {"status": "completed", "input": {"filePath": "b"}, "output": "text", "time": {"start": 1, "end": 2}}
-    run = outcome(messages(play.id, "read", **state), play, "ses_1")
+    run = find_outcome(messages(play.id, "read", **state), play, "ses_1")
     assert run is not None
     assert (run.status, run.input, run.output, run.start, run.end) == ("completed", {"filePath": "b"}, "text", 1, 2)
-    assert run.origin == "execute_tool" and size_of(run) == len("text") + len('{"filePath":"b"}')
+    assert run.origin == "execute_tool" and measure_run(run) == len("text") + len('{"filePath":"b"}')

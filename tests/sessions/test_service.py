@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rookery.sessions.choosing import Alias
+from rookery.sessions.aliases import AgentAlias
 from tests.support.driving import driving, refusal
 from tests.support.requirements import requirement
 from tests.support.watched import steps
@@ -16,7 +16,7 @@ SCRIPT = steps(
     hold=[{"say": "at last", "hold": "never"}],
     refuse=[{"error": 400, "message": "no such thing"}],
 )
-ALIASES = {"careful": Alias(agent="plan", model="scripted/scripted"), "lost": Alias(agent="nobody")}
+ALIASES = {"careful": AgentAlias(agent="plan", model="scripted/scripted"), "lost": AgentAlias(agent="nobody")}
 
 
 @requirement("session.create.input", "session.info.shape", "session.list.all", "session.get.one", "session.close.one")
@@ -80,7 +80,7 @@ async def test_sessions_are_made_listed_found_and_closed() -> None:
         closed = await sessions.close(made.id)
         assert closed.as_dict() == {"id": made.id, "closed": True, "deleted": False}
         assert made.id not in [each.id for each in await sessions.list()]
-        async with sessions.used(second.id) as life:
+        async with sessions.use_agent(second.id) as life:
             assert len(await life.client.messages(made.id)) > 4
             await sessions.close(second.id, delete=True)
             async with refusal("session-not-found", second.id):

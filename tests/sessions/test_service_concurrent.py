@@ -1,20 +1,19 @@
 """Many sessions of many real OpenCodes, driven at once: every answer in its own session, and no wait missed."""
 
 import asyncio
-import os
 
 import pytest
 
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.agency import LIMIT
 from tests.support.driving import Driving, driving
 from tests.support.requirements import requirement
+from tests.support.soak import repetitions, soak
 from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
-WORKSPACES = int(os.environ.get("ROOKERY_APART_WORKSPACES", "5"))
-TURNS = int(os.environ.get("ROOKERY_APART_TURNS", "4"))
+WORKSPACES, TURNS = repetitions(2, 5), repetitions(2, 4)
 SCRIPT = steps(
     say=[{"say": "heard {{user}}"}],
     where=[{"call": "bash", "with": {"command": "pwd", "description": "where"}}, {"say": "it is {{result}}"}],
@@ -38,13 +37,14 @@ async def drive(stage: Driving, workspace: Workspace, name: str) -> None:
     assert (run.output or "").strip() == str(workspace.path)
 
 
+@soak
 @requirement("session.parallel.apart")
 async def test_f06_sessions_of_many_workspaces_driven_at_once_are_not_mixed_up() -> None:
     async with driving(SCRIPT, start="use") as stage:
         made = [await stage.agency.create(f"ws-{number}") for number in range(WORKSPACES)]
         # One after the other: so many starts at once take long on a small machine.
         for workspace in made:
-            await stage.agency.agents.up(workspace)
+            await stage.agency.agents.ensure_running(workspace)
         await asyncio.gather(*(drive(stage, one, f"{one.name}-{half}") for one in made for half in "ab"))
         assert len(await stage.sessions.list()) == 2 * WORKSPACES
         assert {one.status for one in await stage.sessions.list()} == {"idle"}

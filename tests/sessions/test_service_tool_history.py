@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from rookery.sessions.finding import Finding
-from rookery.sessions.history import History
+from rookery.sessions.index import SessionIndex
 from rookery.sessions.records import ToolRun
+from rookery.sessions.service import ToolHistory
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
@@ -30,7 +30,7 @@ class Room:
         async def read(session: Any) -> Any:
             return SimpleNamespace(messages=messages)
 
-        self.ledger = SimpleNamespace(book=read)
+        self.transcripts = SimpleNamespace(transcript=read)
 
     def roots(self) -> list[Any]:
         return [self._session] if self.is_known else []
@@ -38,11 +38,11 @@ class Room:
     def last_used(self) -> dict[str, float]:
         return {self._session.id: self._used}
 
-    def running(self, id_: str) -> bool:
+    def is_running(self, id_: str) -> bool:
         return False
 
     @asynccontextmanager
-    async def used(self) -> AsyncGenerator[Any]:
+    async def use_agent(self) -> AsyncGenerator[Any]:
         if not self.works:
             raise RookeryError("agent-unavailable", "it does not start")
 
@@ -60,11 +60,11 @@ async def test_an_agent_that_does_not_work_hides_no_runs_of_the_others_unless_th
         for room in rooms:
             room.is_known = True
 
-    def history(*seen: Room) -> History:
+    def history(*seen: Room) -> ToolHistory:
         def visible(scope: object) -> list[Room]:
             return list(seen)
 
-        return History(cast(Finding, SimpleNamespace(rooms=visible, known=known)))
+        return ToolHistory(cast(SessionIndex, SimpleNamespace(visible_to=visible, wait_until_known=known)))
 
     assert [one.id for one in await history(*rooms).all(None, 20)] == ["of ses_3", "of ses_1"]
     # A tool that was run by name leaves its session as old as it was.

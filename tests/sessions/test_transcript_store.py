@@ -10,11 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rookery.agents.events import TurnFailed
-from rookery.agents.message_events import MessageSeen, PartSeen
-from rookery.agents.records import Fault, MessageInfo, Session, SessionTimes
-from rookery.sessions.ledger import Ledger
-from rookery.sessions.shelf import Shelf
+from rookery.agents.opencode.events import MessageUpdated, PartUpdated, TurnFailed
+from rookery.agents.opencode.records import MessageInfo, Session, SessionTimes, TurnError
+from rookery.sessions.transcript_store import TranscriptCache, TranscriptStore
 from rookery.system.errors import RookeryError
 
 pytestmark = pytest.mark.anyio
@@ -32,42 +30,49 @@ class OpenCode:
         self.largest = 10_000
 
     @staticmethod
-    def message(id_: str, text: str) -> dict[str, Any]:
+    def message(id_: str, text: str, created: int = 0) -> dict[str, Any]:
         part = {"id": f"p{id_}", "messageID": id_, "type": "text", "text": text, "time": {"start": 1, "end": 2}}
-        return {"info": {"id": id_, "role": "user"}, "parts": [part]}
+        return {"info": {"id": id_, "role": "user", "time": {"created": created}}, "parts": [part]}
 
-    async def whole(self, session: str, kind: Any, newest: int | None = None) -> list[Any]:
+    async def message_at(self, session: str, message: str, kind: Any) -> Any:
+        (found,) = [one for one in self.messages if one["info"]["id"] == message]
+        return msgspec.convert(found, kind)
+
+    async def read_messages_as(
+        self, session: str, kind: Any, newest: int | None = None, *, before: tuple[str, float] | None = None
+    ) -> list[Any]:
         self.asked.append(newest)
-        found = self.messages[-newest:] if newest is not None else self.messages
+        found = [one for one in self.messages if before is None or one["info"]["id"] < before[0]]
+        found = found[-newest:] if newest is not None else found
         told = msgspec.json.encode(found)
         await asyncio.sleep(0)
         while self.meanwhile:
             self.meanwhile.pop(0)()
         await asyncio.sleep(0)
         if len(told) > self.largest:
-            raise RookeryError("agent-unavailable", "the agent cannot be reached: the answer is larger than 1 bytes")
+            raise RookeryError("agent-unavailable", "the agent cannot be reached: the response is larger than 1 bytes")
         return msgspec.json.decode(told, type=list[kind])
 
 
-def a_ledger() -> tuple[Ledger, OpenCode, Shelf]:
-    opencode, shelf = OpenCode(), Shelf()
+def a_ledger() -> tuple[TranscriptStore, OpenCode, TranscriptCache]:
+    opencode, shelf = OpenCode(), TranscriptCache()
 
     @asynccontextmanager
     async def used() -> AsyncGenerator[Any]:
         await asyncio.sleep(0)
         yield SimpleNamespace(client=opencode)
 
-    return Ledger(shelf, cast(Any, used)), opencode, shelf
+    return TranscriptStore(shelf, cast(Any, used)), opencode, shelf
 
 
-def said(ledger: Ledger, id_: str, text: str) -> None:
+def said(ledger: TranscriptStore, id_: str, text: str) -> None:
     """OpenCode's events about a new message."""
-    ledger.hear(MessageSeen(SESSION.id, MessageInfo(id_, "user")))
-    ledger.hear(PartSeen(SESSION.id, msgspec.Raw(msgspec.json.encode(OpenCode.message(id_, text)["parts"][0]))))
+    ledger.apply(MessageUpdated(SESSION.id, MessageInfo(id_, "user")))
+    ledger.apply(PartUpdated(SESSION.id, msgspec.Raw(msgspec.json.encode(OpenCode.message(id_, text)["parts"][0]))))
 
 
-async def contents(ledger: Ledger) -> list[str]:
-    return [one.content for one in (await ledger.book(SESSION)).messages(running=False)]
+async def contents(ledger: TranscriptStore) -> list[str]:
+    return [one.content for one in (await ledger.transcript(SESSION)).messages(running=False)]
 
 
 async def test_what_was_read_is_kept_current_and_costs_no_second_reading() -> None:
@@ -75,30 +80,30 @@ async def test_what_was_read_is_kept_current_and_costs_no_second_reading() -> No
     assert await asyncio.gather(contents(ledger), contents(ledger)) == [["one"], ["one"]]
     said(ledger, "m2", "two")
     assert await contents(ledger) == ["one", "two"]
-    assert (await ledger.tally(SESSION)).count == 2
+    assert (await ledger.summary(SESSION)).count == 2
     assert opencode.asked == [None]
-    assert ledger.last_words(SESSION.id) == "user: two"
+    assert ledger.describe_last_message(SESSION.id) == "user: two"
 
 
 async def test_what_is_heard_while_it_is_read_is_not_lost_and_counts_once() -> None:
     ledger, opencode, _ = a_ledger()
     opencode.meanwhile = [lambda: said(ledger, "m1", "one"), lambda: said(ledger, "m2", "two")]
     assert await contents(ledger) == ["one", "two"]
-    assert (await ledger.tally(SESSION)).count == 2
+    assert (await ledger.summary(SESSION)).count == 2
 
 
 async def test_f02_after_a_gap_only_what_is_unchanged_is_still_right() -> None:
     ledger, opencode, _ = a_ledger()
     assert await contents(ledger) == ["one"]
     opencode.messages.append(opencode.message("m2", "two"))
-    ledger.renewed(lambda session, updated: (session, updated) == (SESSION.id, 7))
+    ledger.resync([SESSION], lambda session, updated: (session, updated) == (SESSION.id, 7))
     assert await contents(ledger) == ["one"]
-    ledger.renewed(lambda session, updated: False)
+    ledger.resync([SESSION], lambda session, updated: False)
     assert await contents(ledger) == ["one", "two"]
     # A gap in the middle of a reading: it is read once more.
     ledger.drop(SESSION.id)
     opencode.asked.clear()
-    opencode.meanwhile = [lambda: ledger.renewed(lambda session, updated: True)]
+    opencode.meanwhile = [lambda: ledger.resync([SESSION], lambda session, updated: True)]
     assert await contents(ledger) == ["one", "two"]
     assert opencode.asked == [None, None]
 
@@ -107,19 +112,45 @@ async def test_a_session_that_is_too_large_to_be_read_is_read_in_part() -> None:
     ledger, opencode, _ = a_ledger()
     opencode.messages = [opencode.message(f"m{number:04}", "x" * 100) for number in range(700)]
     opencode.largest = 15_000
-    book = await ledger.book(SESSION)
-    assert (opencode.asked, len(book), book.whole) == ([None, 500, 50], 50, False)
-    assert book.note(50, None) is not None
+    book = await ledger.transcript(SESSION)
+    assert (opencode.asked, len(book), book.is_complete) == ([None, 500, 50], 50, False)
+    assert not book.has_all_since(None)
     opencode.largest = 10
     ledger.drop(SESSION.id)
     with pytest.raises(RookeryError):
-        await ledger.book(SESSION)
+        await ledger.transcript(SESSION)
+
+
+async def test_pages_of_older_messages_are_read_and_not_kept() -> None:
+    ledger, opencode, _ = a_ledger()
+    opencode.messages = [opencode.message(f"m{number:04}", "x" * 100, number) for number in range(700)]
+    opencode.largest = 15_000
+
+    async def page(before: str | None, limit: int = 40, since: float | None = None) -> tuple[list[str], bool]:
+        shown, older = await ledger.page(SESSION, running=False, limit=limit, since=since, before=before)
+        return [one.id for one in shown], older
+
+    def ids(first: int, last: int) -> list[str]:
+        return [f"m{number:04}" for number in range(first, last)]
+
+    assert await page(None) == (ids(660, 700), True)
+    # From those that are held, then from OpenCode: as many as are wanted, or as many as can be read at once.
+    assert await page("m0660", 5) == (ids(655, 660), True)
+    opencode.asked.clear()
+    assert await page("m0660") == (ids(620, 660), True) and opencode.asked == [41]
+    assert await page("m0650", 100) == (ids(600, 650), True) and opencode.asked == [41, 101, 51]
+    assert await page("m0600", since=590) == (ids(591, 600), False)
+    assert await page("m0030") == (ids(0, 30), False)
+    assert await page("m0000") == ([], False)
+    assert await page("m0040") == (ids(0, 40), False)
+    book = await ledger.transcript(SESSION)
+    assert len(book) == 50
 
 
 async def test_an_event_that_is_not_understood_makes_it_read_again() -> None:
     ledger, opencode, _ = a_ledger()
     assert await contents(ledger) == ["one"]
-    ledger.hear(PartSeen(SESSION.id, msgspec.Raw(b'{"id": 7}')))
+    ledger.apply(PartUpdated(SESSION.id, msgspec.Raw(b'{"id": 7}')))
     assert await contents(ledger) == ["one"]
     assert opencode.asked == [None, None]
 
@@ -129,19 +160,19 @@ async def test_d18_readers_cancelled_at_whatever_moment_leave_nothing_behind() -
     chance = random.Random(18)
 
     async def hold() -> None:
-        async with ledger.held(SESSION):
+        async with ledger.pinned(SESSION):
             await asyncio.sleep(0)
 
     for _ in range(300):
-        readers = [asyncio.ensure_future(work) for work in (hold(), contents(ledger), ledger.tally(SESSION), hold())]
+        readers = [asyncio.ensure_future(work) for work in (hold(), contents(ledger), ledger.summary(SESSION), hold())]
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(0)
         for reader in chance.sample(readers, 2):
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        assert not ledger._meanwhile
-        assert not any(lock.locked() for lock in ledger._turns.values())
-        book = shelf.look(SESSION.id)
+        assert not ledger._pending_events
+        assert not any(lock.locked() for lock in ledger._locks.values())
+        book = shelf.peek(SESSION.id)
         assert book is None or book.pins == 0
         if chance.random() < 0.5:
             ledger.drop(SESSION.id)
@@ -150,8 +181,8 @@ async def test_d18_readers_cancelled_at_whatever_moment_leave_nothing_behind() -
 
 
 async def test_a_turn_that_fails_while_messages_are_read_has_failed() -> None:
-    for read in (Ledger.tally, Ledger.book):
+    for read in (TranscriptStore.summary, TranscriptStore.transcript):
         ledger, opencode, _ = a_ledger()
-        opencode.meanwhile.append(lambda ledger=ledger: ledger.hear(TurnFailed("ses_1", Fault("APIError"))))
+        opencode.meanwhile.append(lambda ledger=ledger: ledger.apply(TurnFailed("ses_1", TurnError("APIError"))))
         await read(ledger, SESSION)
-        assert (await ledger.tally(SESSION)).failed
+        assert (await ledger.summary(SESSION)).failed

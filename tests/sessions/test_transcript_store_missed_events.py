@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from rookery.agents.supervision import Pace
+from rookery.agents.policy import SupervisionIntervals
 from tests.support.driving import driving
 from tests.support.requirements import requirement
 from tests.support.watched import steps, watching
@@ -30,7 +30,7 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
         sending = asyncio.ensure_future(sessions.send(session, "one", timeout=90))
         waiting = asyncio.ensure_future(sessions.wait_for_message(session, "end of one", 90, role="assistant"))
         await stage.until_is(one, session, "busy")
-        life = stage.agency.agents.tenants[one.path].agent.life
+        life = stage.agency.agents.agents[one.path].supervisor.run
         assert life is not None
         # What is said from here on until somebody listens again is heard by nobody.
         await life.watcher.close()
@@ -48,7 +48,7 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
 
 @requirement("session.send.timeout", "session.wait.timeout")
 async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_used_again() -> None:
-    async with driving(SCRIPT, pace=Pace(first_pause=0.1)) as stage:
+    async with driving(SCRIPT, pace=SupervisionIntervals(first_pause=0.1)) as stage:
         sessions = stage.sessions
         one = await stage.agency.create("one")
         session = await stage.session(one)
@@ -56,7 +56,7 @@ async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_
         sending = asyncio.ensure_future(sessions.send(session, "two", timeout=90))
         waiting = asyncio.ensure_future(sessions.wait_for_message(session, "hello yourself, again", 120))
         await stage.until_is(one, session, "busy")
-        life = stage.agency.agents.tenants[one.path].agent.life
+        life = stage.agency.agents.agents[one.path].supervisor.run
         assert life is not None
         os.kill(life.process.pid, signal.SIGKILL)
         turn = await sending

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rookery.agents.records import MessageInfo
-from rookery.sessions.turns import is_over
+from rookery.agents.opencode.records import MessageInfo
+from rookery.sessions.turns import is_turn_over
 
 
 def user(id_: str) -> dict[str, Any]:
@@ -59,4 +59,4 @@ def test_a_turn_is_over_when_its_last_message_is_whole_and_nothing_runs(
     messages: list[dict[str, Any]], running: bool, failed: bool, over: bool
 ) -> None:
     infos = msgspec.convert(messages, list[MessageInfo])
-    assert is_over(infos, "m2", running=running, failed=failed) is over
+    assert is_turn_over(infos, "m2", running=running, failed=failed) is over

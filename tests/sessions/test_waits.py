@@ -2,10 +2,12 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rookery.sessions.records import Waited
+from rookery.agents.opencode.api import ApiConnection
+from rookery.sessions.records import WaitResult
 from tests.support.driving import driving, refusal
 from tests.support.requirements import requirement
 from tests.support.watched import steps
@@ -54,7 +56,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
 
         # Nothing yet: time runs out, and what was seen is told.
         late = await sessions.wait_for_message(session, "hello", 0.2)
-        assert late == Waited(found=False, session_id=session, seen="no message", note=late.note)
+        assert late == WaitResult(found=False, session_id=session, seen="no message", note=late.note)
         assert late.note is not None and "not within 0.2 s" in late.note
         assert (await sessions.wait_for_toast(session, "Boulder", 0.2)).seen == "no toast"
 
@@ -101,7 +103,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
         assert [each.content for each in later] == ["hello yourself", "BOULDER ENFORCEMENT"]
         async with refusal("invalid-input"):
             await sessions.messages(session, 0)
-        async with sessions.used(session) as life:
+        async with sessions.use_agent(session) as life:
             theirs = await life.client.messages(session)
         assert [each.info.id for each in theirs] == [each.id for each in shown]
 
@@ -113,7 +115,8 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
         run = (await tool).tool
         assert run is not None and (run.tool, run.status) == ("write", "completed")
         assert (await sessions.wait_for_tool(session)).tool == run
-        assert not (await sessions.wait_for_tool(session, "bash", 0.2)).found
+        late = await sessions.wait_for_tool(session, "bash", 0.2)
+        assert not late.found and late.seen is not None and "written" in late.seen
         assert (await sessions.wait_for_file(session, str(one.path / "notes.txt"))).found
         missing = await sessions.wait_for_file(session, "not/yet", 0.2, progress=stage.progress)
         assert (missing.found, missing.seen) == (False, "not/yet: it is not there")
@@ -139,3 +142,59 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
         assert ended[0].note == "the session was closed"
         turn = await held
         assert turn.status == "error"
+
+
+@requirement("session.wait.light")
+async def test_waits_for_idle_a_file_a_toast_and_the_screen_read_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    send = ApiConnection._send
+
+    async def recorded(self: ApiConnection, method: str, path: str, *more: Any) -> Any:
+        asked.append(f"{method} {path}")
+        return await send(self, method, path, *more)
+
+    async with driving(SCRIPT) as stage:
+        one = await stage.agency.create("one")
+        # Begun in OpenCode itself, so that nothing of it was read or counted before.
+        life = await stage.agency.agents.ensure_running(one)
+        session = (await life.client.create_session(title="a session")).id
+        assert (await life.client.send(session, "hello")).text == "hello yourself"
+        transcript = f"GET /session/{session}/message"
+        monkeypatch.setattr(ApiConnection, "_send", recorded)
+
+        async def wait(what: str, **more: Any) -> dict[str, Any]:
+            body = {"for": what, "timeout": 60_000, **more}
+            status, found = await stage.agency.gateway.rest("POST", f"/api/sessions/{session}/wait", body)
+            assert status == 200, found
+            return found
+
+        idle = await wait("idle")
+        assert idle["found"] and (idle["session"]["id"], idle["session"]["messageCount"]) == (session, None)
+        (one.path / "made.txt").write_text("the answer is 42\n")
+        assert (await wait("file", path="made.txt", pattern="42"))["found"]
+        assert (await wait("screen", pattern="Ask anything|hello yourself"))["found"]
+        late = await wait("screen", pattern="never on it", timeout=100)
+        assert not late["found"] and late["seen"]
+        late = await wait("toast", pattern="saved", timeout=100)
+        assert not late["found"] and late["seen"] == "no toast"
+        await stage.sessions.show_toast(session, "saved", duration=60_000)
+        assert (await wait("toast", pattern="saved"))["found"]
+        # With events as well: a turn that ends, and a file, words and a toast that come while they are waited for.
+        await life.client.prompt(session, "hold")
+        await stage.until_is(one, session, "busy")
+        late = await wait("idle", timeout=100)
+        assert not late["found"] and late["seen"]
+        waits = [
+            asyncio.ensure_future(wait("idle")),
+            asyncio.ensure_future(wait("file", path="later.txt")),
+            asyncio.ensure_future(wait("screen", pattern="at last")),
+            asyncio.ensure_future(wait("toast", pattern="done")),
+        ]
+        await stage.sessions.show_toast(session, "done", duration=1)
+        (one.path / "later.txt").touch()
+        stage.agency.model.release("one")
+        assert all([(await one)["found"] for one in waits])
+        assert asked and not [one for one in asked if one.startswith(transcript)]
+        # Whoever asks for messages does read them.
+        assert (await stage.agency.gateway.rest("GET", f"/api/sessions/{session}/messages"))[0] == 200
+        assert [one for one in asked if one.startswith(transcript)]

@@ -9,17 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from rookery.agents.message_events import ToastShown
-from rookery.agents.records import Session
-from rookery.sessions.changes import Changes
-from rookery.sessions.choosing import Choice
-from rookery.sessions.finding import Found
-from rookery.sessions.following import Following
-from rookery.sessions.ledger import Ledger
-from rookery.sessions.records import Change
-from rookery.sessions.shelf import Shelf
+from rookery.agents.opencode.events import ToastShown
+from rookery.agents.opencode.records import Session
+from rookery.sessions.aliases import AgentChoice
+from rookery.sessions.follow import ChangeFollower
+from rookery.sessions.index import ChangeNotifier, SessionRef
+from rookery.sessions.records import SessionChange
 from rookery.sessions.toasts import ToastLog
-from rookery.sessions.turns import Turns
+from rookery.sessions.transcript_store import TranscriptCache, TranscriptStore
+from rookery.sessions.turns import TurnSender
 from rookery.sessions.waits import Waits
 from tests.support.clock import SetClock
 
@@ -30,19 +28,19 @@ class Room:
     """One session, whose agent answers in its own time."""
 
     path = "/ws"
-    ends = 0
+    ended_runs = 0
 
     def __init__(self) -> None:
-        self.shelf = Shelf()
-        self.ledger = Ledger(self.shelf, cast(Any, self.used))
+        self.shelf = TranscriptCache()
+        self.transcripts = TranscriptStore(self.shelf, cast(Any, self.use_agent))
         self.toasts = ToastLog("app-1", "one")
         self.awake = 0
         self.sending: Counter[str] = Counter()
-        self.claimed: deque[str] = deque()
-        self.client = self.tenant = self
+        self.matched_messages: deque[str] = deque()
+        self.client = self.workspace_agent = self
 
     @asynccontextmanager
-    async def used(self) -> AsyncGenerator["Room"]:
+    async def use_agent(self) -> AsyncGenerator["Room"]:
         self.awake += 1
         try:
             await asyncio.sleep(0)
@@ -50,19 +48,19 @@ class Room:
         finally:
             self.awake -= 1
 
-    async def whole(self, session: str, kind: Any, newest: int | None = None) -> list[Any]:
+    async def read_messages_as(self, session: str, kind: Any, newest: int | None = None) -> list[Any]:
         await asyncio.sleep(0)
         return []
 
     async def prompt(self, session: str, text: str, **more: Any) -> None:
         await asyncio.sleep(0)
 
-    def watch_turn(self, life: Any, session: str) -> None: ...
+    def watch_turn(self, agent_run: Any, session: str) -> None: ...
 
     def session(self, id_: str) -> Session:
         return Session(id_)
 
-    def running(self, id_: str) -> bool:
+    def is_running(self, id_: str) -> bool:
         return True
 
     def state(self, id_: str) -> None: ...
@@ -73,17 +71,17 @@ class Room:
 
 class Finding:
     def __init__(self, room: Room) -> None:
-        self.found = Found(cast(Any, room), "ses_1")
+        self.found = SessionRef(cast(Any, room), "ses_1")
 
-    async def find(self, id_: str, scope: Any) -> Found:
+    async def find(self, id_: str, scope: Any) -> SessionRef:
         await asyncio.sleep(0)
         return self.found
 
 
 async def test_d18_waits_and_turns_cut_off_at_whatever_moment_leave_nothing_behind() -> None:
-    chance, clock, changes, room = random.Random(18), SetClock(), Changes(), Room()
-    following, finding = Following(changes, clock), Finding(room)
-    waits, turns = Waits(cast(Any, finding), following, clock), Turns(following, clock)
+    chance, clock, changes, room = random.Random(18), SetClock(), ChangeNotifier(), Room()
+    following, finding = ChangeFollower(changes, clock), Finding(room)
+    waits, turns = Waits(cast(Any, finding), following, clock), TurnSender(following, clock)
 
     async def tell(words: str) -> None:
         await asyncio.sleep(0)
@@ -93,21 +91,21 @@ async def test_d18_waits_and_turns_cut_off_at_whatever_moment_leave_nothing_behi
         lambda: waits.wait_for_toast("ses_1", "never", 60),
         lambda: waits.wait_for_idle("ses_1", 60, progress=tell),
         lambda: waits.wait_for_tool("ses_1", timeout=60),
-        lambda: turns.send(finding.found, "hello", Choice(), wait=True, seconds=60, progress=tell),
+        lambda: turns.send(finding.found, "hello", AgentChoice(), wait=True, seconds=60, progress=tell),
     ]
     for _ in range(300):
         cut_off = [asyncio.ensure_future(work()) for work in works]
         for _ in range(chance.randrange(12)):
             clock.now += 2
-            changes.mark(Change("messages", "/ws", "ses_1"))
+            changes.notify(SessionChange("messages", "/ws", "ses_1"))
             room.toasts.add(ToastShown("some"), 0)
             await asyncio.sleep(0)
         for one in cut_off:
             one.cancel()
         done = await asyncio.gather(*cut_off, return_exceptions=True)
-        assert all(isinstance(one, asyncio.CancelledError) for one in done)
+        assert all(isinstance(one, asyncio.CancelledError) for one in done), done
         assert not changes._listeners
         assert room.awake == 0 and not room.sending
-        book = room.shelf.look("ses_1")
+        book = room.shelf.peek("ses_1")
         assert book is None or book.pins == 0
-        room.ledger.drop("ses_1")
+        room.transcripts.drop("ses_1")

@@ -1,1 +1,1 @@
-"""Driving a session of an agent: messages, waits, toasts, asks and the tools that ran."""
+"""Sessions of agents: messages, waits, toasts, asks, screens and tool runs."""

@@ -1,71 +1,89 @@
-"""What sessions wait for, and the answers of the owner. Nothing is ever answered by itself."""
+"""Permissions and questions that sessions wait for, and the owner's answers to them.
+
+Nothing is answered automatically.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from rookery.agents.client import AgentClient, Reply
-from rookery.agents.events import Answered
-from rookery.sessions.finding import Finding
-from rookery.sessions.records import AskShown
-from rookery.sessions.room import Room
-from rookery.sessions.shown import REPLIES
+from rookery.agents.opencode.api import AgentClient, PermissionReply
+from rookery.agents.opencode.events import AskAnswered
+from rookery.sessions.conversion import PERMISSION_REPLIES
+from rookery.sessions.index import SessionIndex, WorkspaceSessions
+from rookery.sessions.records import SessionAsk
 from rookery.system.errors import RookeryError
+from rookery.system.ids import match_prefix
 
 
 def require_owner(scope: Path | None) -> None:
+    """Raise an error if the caller is not the owner: an agent that answers asks could allow itself anything."""
     if scope is not None:
         message = "only the owner sees and answers what a session asks: an agent could allow itself anything otherwise"
         raise RookeryError("tool-denied", message, "answer it yourself: rookery session asks")
 
 
-class Asking:
-    def __init__(self, finding: Finding) -> None:
-        self._finding = finding
+class PendingAsks:
+    """The open asks of all sessions, and the replies to them."""
 
-    def all(self) -> list[AskShown]:
-        return [ask for room in self._finding.rooms(None) for ask in room.asks()]
+    def __init__(self, index: SessionIndex) -> None:
+        self._index = index
 
-    async def of(self, id_: str) -> list[AskShown]:
-        found = await self._finding.find(id_, None)
-        asks = found.room.asks()
-        return [one for one in asks if found.id in (one.session_id, one.asked_by)]
+    def all(self) -> list[SessionAsk]:
+        """Return the open asks of all sessions."""
+        return [ask for workspace_sessions in self._index.visible_to(None) for ask in workspace_sessions.asks()]
+
+    async def for_session(self, id_: str) -> list[SessionAsk]:
+        """Return the open asks that a session waits for, or that it has raised itself as a child of another one."""
+        ref = await self._index.find(id_, None)
+        asks = ref.workspace_sessions.asks()
+        return [ask for ask in asks if ref.id in (ask.session_id, ask.asked_by)]
 
     async def answer(
-        self, id_: str, reply: Reply | None, answers: Sequence[Sequence[str]] | None, message: str | None
-    ) -> AskShown:
-        room, ask = self._open(id_)
-        async with room.used() as life:
+        self, id_: str, reply: PermissionReply | None, answers: Sequence[Sequence[str]] | None, message: str | None
+    ) -> SessionAsk:
+        """Reply to an ask and return it.
+
+        A permission takes `reply`, a question takes `answers`, or the reply `reject`.
+        """
+        workspace_sessions, ask = self._find_open(id_)
+        async with workspace_sessions.use_agent() as agent_run:
             if ask.kind == "permission":
-                await _permit(life.client, ask, reply, answers, message)
+                await _answer_permission(agent_run.client, ask, reply, answers, message)
             else:
-                await _tell(life.client, ask, reply, answers)
-            life.watcher.learn(Answered(ask.asked_by, ask.id))
+                await _answer_question(agent_run.client, ask, reply, answers)
+            agent_run.watcher.apply_early(AskAnswered(ask.asked_by, ask.id))
         return ask
 
-    def _open(self, id_: str) -> tuple[Room, AskShown]:
-        for room in self._finding.rooms(None):
-            for ask in room.asks():
-                if ask.id == id_:
-                    return room, ask
-        raise RookeryError(
-            "invalid-input", f"there is no open ask {id_!r}", "see what there is: list_asks, or rookery session asks"
-        )
+    def _find_open(self, id_: str) -> tuple[WorkspaceSessions, SessionAsk]:
+        """Return the open ask with this id or unique prefix, and the sessions of its workspace."""
+        open_asks = {
+            ask.id: (workspace_sessions, ask)
+            for workspace_sessions in self._index.visible_to(None)
+            for ask in workspace_sessions.asks()
+        }
+        match = match_prefix(id_, open_asks, "asks")
+        if match is None:
+            remedy = "see what there is: list_asks, or rookery session asks"
+            raise RookeryError("ask-not-found", f"there is no open ask {id_!r}", remedy)
+        return open_asks[match]
 
 
-async def _permit(
+async def _answer_permission(
     client: AgentClient,
-    ask: AskShown,
-    reply: Reply | None,
+    ask: SessionAsk,
+    reply: PermissionReply | None,
     answers: Sequence[Sequence[str]] | None,
     message: str | None,
 ) -> None:
-    if reply not in REPLIES or answers is not None:
-        raise RookeryError("invalid-input", f"{ask.id} asks for a permission", f"reply one of {', '.join(REPLIES)}")
+    if reply not in PERMISSION_REPLIES or answers is not None:
+        raise RookeryError(
+            "invalid-input", f"{ask.id} asks for a permission", f"reply one of {', '.join(PERMISSION_REPLIES)}"
+        )
     await client.answer_permission(ask.id, reply, message)
 
 
-async def _tell(
-    client: AgentClient, ask: AskShown, reply: Reply | None, answers: Sequence[Sequence[str]] | None
+async def _answer_question(
+    client: AgentClient, ask: SessionAsk, reply: PermissionReply | None, answers: Sequence[Sequence[str]] | None
 ) -> None:
     if reply == "reject" and answers is None:
         await client.reject_question(ask.id)

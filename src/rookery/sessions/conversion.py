@@ -1,35 +1,39 @@
-"""OpenCode's messages, tools and asks as they are shown, and what its words get wrong set right."""
+"""Convert OpenCode's messages, tool parts and asks to records of Rookery. No I/O.
+
+Corrects the cases in which OpenCode reports a failed or stopped tool as a success. Also identifies the hidden child
+sessions in which Rookery runs tools by name: OpenCode has them, but no list of sessions shows them.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from rookery.agents.records import Ask, Fault, MessageInfo, Part, Permission
-from rookery.sessions.records import AskShown, MessageShown, ToolRun
+from rookery.agents.opencode.records import Ask, MessageInfo, Part, Permission, Session, TurnError
+from rookery.sessions.records import SessionAsk, SessionMessage, ToolRun
 
-ABORTED = "MessageAbortedError"
-REPLIES = ("once", "always", "reject")
-# A longer text is cut, so that no message outgrows all others together.
-LONGEST_TEXT = 1_000_000
-_INVALID = "invalid"
-_SHORT = 200
+ABORTED_ERROR = "MessageAbortedError"
+PERMISSION_REPLIES = ("once", "always", "reject")
+# A longer text is truncated, so that one message cannot take most of the cache.
+MAX_TEXT_CHARS = 1_000_000
+_INVALID_TOOL = "invalid"
+_SUMMARY_CHARS = 200
 _STATUSES = ("pending", "running", "completed", "error")
 _ABORTED_WORDS = "Tool execution aborted"
-# What OpenCode writes behind the output of a command that it has ended.
-_WHY_ENDED = re.compile(r"<(\w+_metadata)>\n(.*)\n</\1>\s*\Z", re.DOTALL)
+# OpenCode appends this to the output of a command that it has stopped.
+_STOP_REASON = re.compile(r"<(\w+_metadata)>\n(.*)\n</\1>\s*\Z", re.DOTALL)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    """Of a command: `exit` is null where it was ended, and `output` grows while it runs."""
+    """Metadata of a command: `exit` is null if the command was stopped, and `output` grows while it runs."""
 
     exit: Any = msgspec.UNSET
     output: Any = None
 
 
-class _Refused(msgspec.Struct, frozen=True):
-    """What the call that could not be made was, and why not."""
+class _InvalidCall(msgspec.Struct, frozen=True):
+    """The input of OpenCode's tool `invalid`: the call that could not be made, and the reason."""
 
     tool: str = ""
     error: str = ""
@@ -39,18 +43,18 @@ _NO_METADATA = _Metadata()
 _read_metadata = msgspec.json.Decoder(_Metadata)
 
 
-def tool_run(part: Part, session: str, origin: str | None = None) -> ToolRun:
-    """What a part says of the tool that it ran."""
+def convert_tool_run(part: Part, session: str, origin: str | None = None) -> ToolRun:
+    """Convert a tool part of a message to a record of the run."""
     state = part.state
     assert state is not None
-    metadata = _metadata(state.metadata)
+    metadata = _decode_metadata(state.metadata)
     run = ToolRun(
-        # One that was asked for by name is known by its call before there is a part.
+        # A call by name is identified by its call id, which exists before its part.
         id=part.call if origin is not None and part.call else part.id,
         session_id=session,
         tool=part.tool or "",
         input=state.input,
-        output=cut(state.output) if state.output is not None else _so_far(metadata),
+        output=truncate_text(state.output) if state.output is not None else _partial_output(metadata),
         status=state.status if state.status in _STATUSES else "pending",
         start=state.time.start,
         end=state.time.end,
@@ -60,57 +64,86 @@ def tool_run(part: Part, session: str, origin: str | None = None) -> ToolRun:
         exit_code=metadata.exit if isinstance(metadata.exit, int) else None,
         message_id=part.message,
     )
-    if run.tool == _INVALID:
-        return _refused(run)
+    if run.tool == _INVALID_TOOL:
+        return _convert_invalid_call(run)
     if run.status == "completed" and metadata.exit is None:
-        return _ended(run)
+        return _convert_stopped_command(run)
     if run.status == "error" and run.error == _ABORTED_WORDS:
         return msgspec.structs.replace(run, status="aborted")
     return run
 
 
-def cut_short(run: ToolRun) -> ToolRun:
-    """A tool that seems to run, though its turn is over."""
+def mark_aborted(run: ToolRun) -> ToolRun:
+    """Return the run as aborted if it is still pending or running: its turn is over."""
     if run.status not in ("pending", "running"):
         return run
     return msgspec.structs.replace(run, status="aborted", error="its turn was cut off before it ended")
 
 
-def message_shown(info: MessageInfo, session: str, texts: Iterable[str], runs: Iterable[ToolRun]) -> MessageShown:
-    return MessageShown(
+def convert_message(info: MessageInfo, session: str, parts: Iterable[str | ToolRun]) -> SessionMessage:
+    """Return a message with its texts joined and the tools that it ran, in their order."""
+    texts, runs, length = list[str](), list[ToolRun](), 0
+    for part in parts:
+        if isinstance(part, ToolRun):
+            runs.append(msgspec.structs.replace(part, offset=length))
+        elif part:
+            length += len(part) + bool(texts)
+            texts.append(part)
+    return SessionMessage(
         id=info.id,
         role=info.role,
-        content="\n".join(filter(None, texts)),
+        content="\n".join(texts),
         time=info.time.created,
         parts=tuple(runs),
-        error=words(info.error) if info.error is not None else None,
+        error=describe_error(info.error) if info.error is not None else None,
         session_id=session,
         completed=info.time.completed,
     )
 
 
-def in_short(message: MessageShown) -> str:
-    """One line of it: the tool that it runs, or the end of what it says."""
-    if message.parts and message.parts[-1].status in ("pending", "running"):
-        return f"runs {message.parts[-1].tool} {message.parts[-1].title}".rstrip()
-    said = " ".join(message.content.split())
-    short = said if len(said) <= _SHORT else f"…{said[-_SHORT:]}"
+def iterate_content(message: SessionMessage) -> Iterator[str | ToolRun]:
+    """Yield the text of a message in pieces, each tool after the text that precedes it."""
+    position = 0
+    for run in message.parts:
+        end = max(position, run.offset or 0)
+        if text := message.content[position:end].removeprefix("\n" if position else ""):
+            yield text
+        position = end
+        yield run
+    if text := message.content[position:].removeprefix("\n" if position else ""):
+        yield text
+
+
+def summarize_message(message: SessionMessage) -> str:
+    """Summarize a message in one line: the tool that runs, the end of its text, or the last tool if it has no text."""
+    text = " ".join(message.content.split())
+    if message.parts:
+        last_run = message.parts[-1]
+        if last_run.status in ("pending", "running"):
+            return f"runs {last_run.tool} {last_run.title}".rstrip()
+        if not text and message.error is None:
+            return f"ran {last_run.tool} {last_run.title}".rstrip()
+    short = text if len(text) <= _SUMMARY_CHARS else f"…{text[-_SUMMARY_CHARS:]}"
     return f"{message.role}: {message.error or short}"
 
 
-def words(fault: Fault) -> str:
-    """The first line of an error: OpenCode puts its own stack behind some of them."""
-    return fault.message.split("\n    at ", 1)[0].strip() or fault.name
+def describe_error(error: TurnError) -> str:
+    """Return the first line of an error. OpenCode appends its own stack trace to some of them."""
+    return error.message.split("\n    at ", 1)[0].strip() or error.name
 
 
-def failure(fault: Fault | None) -> str | None:
-    """Why a turn failed; one that somebody has ended did not."""
-    return words(fault) if fault is not None and fault.name != ABORTED else None
+def describe_failure(error: TurnError | None) -> str | None:
+    """Return why a turn failed, or None if it did not fail or was aborted."""
+    return describe_error(error) if error is not None and error.name != ABORTED_ERROR else None
 
 
-def ask_shown(ask: Ask, root: str, project: str, workspace: str) -> AskShown:
+def convert_ask(ask: Ask, root: str, project: str, workspace: str) -> SessionAsk:
+    """Convert an ask of OpenCode.
+
+    `root` is the session that waits, which may be the parent of the session that asks.
+    """
     if isinstance(ask, Permission):
-        kind, options = "permission", (REPLIES,)
+        kind, options = "permission", (PERMISSION_REPLIES,)
         detail: dict[str, Any] = {
             "permission": ask.permission,
             "patterns": [*ask.patterns],
@@ -118,9 +151,12 @@ def ask_shown(ask: Ask, root: str, project: str, workspace: str) -> AskShown:
             "metadata": ask.metadata,
         }
     else:
-        kind, options = "question", tuple(tuple(one.label for one in query.options) for query in ask.questions)
+        kind, options = (
+            "question",
+            tuple(tuple(option.label for option in question.options) for question in ask.questions),
+        )
         detail = {"questions": msgspec.to_builtins(ask.questions)}
-    return AskShown(
+    return SessionAsk(
         id=ask.id,
         session_id=root,
         kind=kind,
@@ -133,40 +169,50 @@ def ask_shown(ask: Ask, root: str, project: str, workspace: str) -> AskShown:
     )
 
 
-def cut(text: str) -> str:
-    more = len(text) - LONGEST_TEXT
-    return text if more <= 0 else f"{text[:LONGEST_TEXT]}\n[{more} more characters are not kept]"
+def truncate_text(text: str) -> str:
+    excess = len(text) - MAX_TEXT_CHARS
+    return text if excess <= 0 else f"{text[:MAX_TEXT_CHARS]}\n[{excess} more characters are not kept]"
 
 
-def _metadata(raw: msgspec.Raw) -> _Metadata:
+def _decode_metadata(raw: msgspec.Raw) -> _Metadata:
     try:
         return _read_metadata.decode(raw)
     except ValueError:
         return _NO_METADATA
 
 
-def _so_far(metadata: _Metadata) -> str | None:
-    return cut(metadata.output) if isinstance(metadata.output, str) and metadata.output else None
+def _partial_output(metadata: _Metadata) -> str | None:
+    return truncate_text(metadata.output) if isinstance(metadata.output, str) and metadata.output else None
 
 
-def _refused(run: ToolRun) -> ToolRun:
-    """OpenCode puts a call that it cannot make down as a success of a tool of that name."""
+def _convert_invalid_call(run: ToolRun) -> ToolRun:
+    """Convert a call that OpenCode could not make, which it records as a success of its tool `invalid`."""
     try:
-        given = msgspec.convert(run.input, _Refused)
+        call = msgspec.convert(run.input, _InvalidCall)
     except ValueError:
-        given = _Refused()
+        call = _InvalidCall()
     return msgspec.structs.replace(
         run,
-        tool=given.tool or run.tool,
+        tool=call.tool or run.tool,
         input=None,
         output=None,
         status="error" if run.status == "completed" else run.status,
-        error=given.error or run.output,
+        error=call.error or run.output,
     )
 
 
-def _ended(run: ToolRun) -> ToolRun:
-    """A command that has no exit status was ended, by a person or by its time limit."""
-    why = _WHY_ENDED.search(run.output or "")
-    told = why[2].strip() if why else "it was ended before it was through"
-    return msgspec.structs.replace(run, status="aborted" if "abort" in told.lower() else "error", error=told)
+def _convert_stopped_command(run: ToolRun) -> ToolRun:
+    """Convert a command without an exit status: a person or a time limit stopped it."""
+    match = _STOP_REASON.search(run.output or "")
+    reason = match[2].strip() if match else "it was ended before it was through"
+    return msgspec.structs.replace(run, status="aborted" if "abort" in reason.lower() else "error", error=reason)
+
+
+# Identifies the hidden sessions after a restart of the daemon.
+HIDDEN_TITLE = "rookery: tools by name"
+EXECUTE_TOOL_ORIGIN = "execute_tool"
+
+
+def is_hidden(session: Session) -> bool:
+    """Return whether a session is a hidden child in which tools are run by name."""
+    return session.parent is not None and session.title == HIDDEN_TITLE

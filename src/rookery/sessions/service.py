@@ -1,65 +1,258 @@
-"""The one service behind every face: sessions are made, driven, waited for and read through it.
+"""Create, drive, wait for and read sessions of OpenCode.
 
-Time limits are in seconds, moments in milliseconds since the epoch. `scope` is the folder of the one workspace that
-the caller may see, None for the owner, who sees all.
+The service behind MCP, REST, the CLI and the SDK. Time limits are in seconds, moments in milliseconds since the epoch.
+`scope` is the folder of the only workspace that the caller may see, None for the owner, who sees all.
 """
 
+import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from rookery.agents.client import Reply
-from rookery.agents.life import Life
-from rookery.agents.service import AgentService
-from rookery.sessions.asking import Asking, require_owner
-from rookery.sessions.changes import Changes, Told
-from rookery.sessions.choosing import Alias, Choice, choose
-from rookery.sessions.executor import Executor
-from rookery.sessions.finding import Finding
-from rookery.sessions.following import Following, require_count
-from rookery.sessions.history import History
-from rookery.sessions.making import Making
-from rookery.sessions.records import AskShown, Closed, Messages, Progress, SessionInfo, Toast, ToolRun, Turn
-from rookery.sessions.screens import Screens
-from rookery.sessions.shelf import Shelf
-from rookery.sessions.telling import Telling
-from rookery.sessions.terminals import Terminals
-from rookery.sessions.turns import Turns
+import msgspec
+
+from rookery.agents.manager import AgentManager
+from rookery.agents.opencode.api import PermissionReply
+from rookery.agents.opencode.events import SessionDeleted, SessionUpdated, ToastShown
+from rookery.agents.opencode.records import Session
+from rookery.agents.run import AgentRun
+from rookery.sessions.aliases import AgentAlias, AgentChoice, resolve_agent
+from rookery.sessions.asks import PendingAsks, require_owner
+from rookery.sessions.conversion import is_hidden
+from rookery.sessions.follow import ChangeFollower, require_limit
+from rookery.sessions.index import (
+    ChangeListener,
+    ChangeNotifier,
+    SessionEventPublisher,
+    SessionIndex,
+    SessionRef,
+    WorkspaceSessions,
+)
+from rookery.sessions.records import (
+    CloseResult,
+    MessagePage,
+    Progress,
+    SessionAsk,
+    SessionInfo,
+    Toast,
+    ToolRun,
+    Turn,
+    TurnReport,
+)
+from rookery.sessions.terminal.pool import TerminalPool
+from rookery.sessions.terminal.screens import Screens
+from rookery.sessions.transcript_store import TranscriptCache
+from rookery.sessions.turns import TurnSender
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.service import Workspaces
+
+_TOAST_VARIANTS = ("info", "success", "warning", "error")
+
+
+class SessionActions:
+    """Creates, aborts and closes sessions, and shows toasts in them."""
+
+    def __init__(
+        self, agents: AgentManager, workspaces: Workspaces, index: SessionIndex, terminals: TerminalPool, clock: Clock
+    ) -> None:
+        self._agents, self._workspaces, self._index, self._clock = agents, workspaces, index, clock
+        self._terminals = terminals
+
+    async def create(
+        self,
+        directory: str,
+        agent: str | None,
+        model: str | None,
+        title: str | None,
+        aliases: Mapping[str, AgentAlias],
+        scope: Path | None,
+    ) -> SessionInfo:
+        """Create a session in the workspace that contains `directory`; start its agent if necessary."""
+        workspace, note = await self._find_workspace(directory, scope)
+        workspace_agent = await self._agents.require_agent(workspace)
+        async with workspace_agent.supervisor.keep_awake():
+            workspace_sessions = self._index.of_agent(workspace_agent)
+            async with workspace_sessions.use_agent() as agent_run:
+                choice = await resolve_agent(agent_run.client, agent, model, aliases)
+                session = await agent_run.client.create_session(title=title, agent=choice.agent, model=choice.model)
+                agent_run.watcher.apply_early(SessionUpdated(session))
+                return await workspace_sessions.info(session, (*choice.notes, *([note] if note is not None else [])))
+
+    async def abort(self, ref: SessionRef) -> SessionInfo:
+        """Stop the running turn of a session, if there is one."""
+        async with ref.workspace_sessions.use_agent() as agent_run:
+            await agent_run.client.abort(ref.id)
+        return await ref.info()
+
+    async def close(self, ref: SessionRef, delete: bool) -> CloseResult:
+        """Close a session and its terminal. With `delete`, delete its history too."""
+        try:
+            return await self._close(ref, delete)
+        finally:
+            await self._terminals.end(ref.id)
+
+    async def _close(self, ref: SessionRef, delete: bool) -> CloseResult:
+        async with ref.workspace_sessions.use_agent() as agent_run:
+            if ref.is_running:
+                await agent_run.client.abort(ref.id)
+            if delete:
+                await agent_run.client.delete_session(ref.id)
+                agent_run.watcher.apply_early(SessionDeleted(ref.id))
+            else:
+                archived = await agent_run.client.archive_session(ref.id, self._clock.wall() * 1000)
+                agent_run.watcher.apply_early(SessionUpdated(archived))
+        ref.workspace_sessions.transcripts.drop(ref.id)
+        return CloseResult(id=ref.id, deleted=delete)
+
+    async def show_toast(self, ref: SessionRef, message: str, title: str | None, variant: str, duration: int) -> None:
+        """Show a toast in the workspace of a session, and attribute it to the session."""
+        if variant not in _TOAST_VARIANTS or duration <= 0 or not message:
+            remedy = f"a toast has a message, a duration in milliseconds, and one of {', '.join(_TOAST_VARIANTS)}"
+            raise RookeryError("invalid-input", "that is no toast", remedy)
+        async with ref.workspace_sessions.use_agent() as agent_run:
+            toast = ToastShown(message, title, variant, duration)
+            ref.workspace_sessions.toasts.expect(toast, ref.id, self._clock.wall() * 1000)
+            await agent_run.client.show_toast(message, title, variant, duration)
+
+    async def _find_workspace(self, directory: str, scope: Path | None) -> tuple[Workspace, str | None]:
+        """Return the workspace that contains a folder, and a note if the folder is not its root."""
+        if not directory.startswith("/") or "\0" in directory:
+            remedy = "give the whole path of a workspace, or of a folder in it"
+            raise RookeryError("invalid-input", f"{directory!r} is no absolute path", remedy)
+        lookup = self._workspaces.finder
+        match = await lookup.find_at(directory) or await lookup.find_around(directory)
+        if scope is not None and (match is None or match.workspace.path != scope):
+            # The same error whether or not the folder exists: a token must not reveal anything about other folders.
+            message = f"{directory} is not in the workspace of this token, which is {scope}"
+            raise RookeryError("tool-denied", message, "name a folder of that workspace, or use the owner's token")
+        if match is None:
+            raise await lookup.explain_missing(directory)
+        real_path = await asyncio.to_thread(os.path.realpath, directory)
+        root = await asyncio.to_thread(os.path.realpath, match.workspace.path)
+        if real_path == root:
+            return match.workspace, None
+        if not await asyncio.to_thread(os.path.isdir, real_path):
+            raise RookeryError("invalid-input", f"{directory} is not a folder", "name a folder that exists")
+        inside = os.path.relpath(real_path, root)
+        note = (
+            f"{inside} is a folder of the workspace {match.workspace.name}: the session works in all of it, at {root}"
+        )
+        return match.workspace, note
+
+
+class ToolHistory:
+    """Lists the tool runs of sessions, including those in hidden children."""
+
+    def __init__(self, index: SessionIndex) -> None:
+        self._index = index
+
+    async def for_session(self, ref: SessionRef, limit: int) -> list[ToolRun]:
+        """Return the newest runs of a session, in the order in which they started."""
+        return _newest_runs(await self._runs(ref.workspace_sessions, ref.session), limit)
+
+    async def all(self, scope: Path | None, limit: int) -> list[ToolRun]:
+        """Return the newest runs of all sessions, in the order in which they started.
+
+        A session that was not used since the oldest of these runs started is not read. An agent that does not work must
+        not hide the runs of other agents.
+        """
+        workspaces = self._index.visible_to(scope)
+        await self._index.wait_until_known(workspaces)
+        sessions = [
+            (used[session.id], workspace_sessions, session)
+            for workspace_sessions in workspaces
+            for used in [workspace_sessions.last_used()]
+            for session in workspace_sessions.roots()
+        ]
+        sessions.sort(key=lambda entry: -entry[0])
+        runs: list[ToolRun] = []
+        last_error: RookeryError | None = None
+        for used, workspace_sessions, session in sessions:
+            if len(runs) >= limit and used < (runs[0].start or 0):
+                break
+            try:
+                runs = _newest_runs([*runs, *await self._runs(workspace_sessions, session)], limit)
+            except RookeryError as error:
+                last_error = error if error.code != "session-not-found" else last_error
+        if last_error is not None and not runs:
+            raise last_error
+        return runs
+
+    async def _runs(self, workspace_sessions: WorkspaceSessions, session: Session) -> list[ToolRun]:
+        """Return all runs of a session and of its hidden children."""
+        async with workspace_sessions.use_agent() as agent_run:
+            hidden = [child for child in await agent_run.client.children(session.id) if is_hidden(child)]
+        transcripts = await asyncio.gather(
+            *(workspace_sessions.transcripts.transcript(entry) for entry in (session, *hidden))
+        )
+        ids = [session.id, *(child.id for child in hidden)]
+        return [
+            msgspec.structs.replace(run, session_id=session.id)
+            for id_, transcript in zip(ids, transcripts, strict=True)
+            for message in transcript.messages(running=workspace_sessions.is_running(id_))
+            for run in message.parts
+        ]
+
+
+def _newest_runs(runs: list[ToolRun], limit: int) -> list[ToolRun]:
+    runs.sort(key=lambda run: (run.start or float("inf"), run.id))
+    return runs[max(len(runs) - limit, 0) :]
+
+
+class ToolExecutor(Protocol):
+    """Runs a tool of an agent by its name, as `rookery.sessions.run_tool` does."""
+
+    async def execute(
+        self,
+        agent_run: AgentRun,
+        session_id: str,
+        tool: str,
+        args: Mapping[str, Any],
+        *,
+        wait: bool = True,
+        timeout: float = 30.0,
+        progress: Progress | None = None,
+    ) -> ToolRun: ...
 
 
 class Sessions(Screens):
-    """Raises RookeryError: `session-not-found`, `workspace-not-found`, `invalid-input`, `agent-unavailable`, ..."""
+    """All operations on sessions.
+
+    They raise RookeryError: `session-not-found`, `workspace-not-found`, `invalid-input`, `agent-unavailable`, ...
+    """
 
     def __init__(
         self,
-        agents: AgentService,
+        agents: AgentManager,
         workspaces: Workspaces,
         events: Bus,
         *,
-        executor: Executor | None = None,
-        aliases: Mapping[str, Alias] | None = None,
-        shelf: Shelf | None = None,
-        terminals: Terminals | None = None,
+        executor: ToolExecutor | None = None,
+        aliases: Mapping[str, AgentAlias] | None = None,
+        cache: TranscriptCache | None = None,
+        terminals: TerminalPool | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._aliases = aliases or {}
-        self._changes = Changes()
-        finding = Finding(agents, self._changes, shelf or Shelf(), clock)
-        following = Following(self._changes, clock)
-        terminals = terminals or Terminals(agents.launcher.spawner, agents.launcher.user)
+        self._changes = ChangeNotifier()
+        finding = SessionIndex(agents, self._changes, cache or TranscriptCache(), clock)
+        following = ChangeFollower(self._changes, clock)
+        terminals = terminals or TerminalPool(agents.launcher.spawner, agents.launcher.user_environment)
         super().__init__(finding, following, clock, terminals)
-        self._making = Making(agents, workspaces, finding, terminals, clock)
-        self._turns, self._asking, self._history = Turns(following, clock), Asking(finding), History(finding)
-        self._telling = Telling(finding, self._changes, events)
-        # May be given later, by whoever wires all of it.
+        self._actions = SessionActions(agents, workspaces, finding, terminals, clock)
+        self._turns, self._pending_asks, self._history = (
+            TurnSender(following, clock),
+            PendingAsks(finding),
+            ToolHistory(finding),
+        )
+        self._publisher = SessionEventPublisher(finding, self._changes, events)
+        # May be set after construction, when the daemon is wired.
         self.executor = executor
-
-    # ---- sessions
 
     async def create(
         self,
@@ -70,31 +263,38 @@ class Sessions(Screens):
         title: str | None = None,
         scope: Path | None = None,
     ) -> SessionInfo:
-        """A session in the workspace at `directory`, whose agent is started if it has to be."""
-        return await self._making.create(directory, agent, model, title, self._aliases, scope)
+        """Create a session in the workspace at `directory`; start its agent if necessary."""
+        return await self._actions.create(directory, agent, model, title, self._aliases, scope)
 
     async def list(self, scope: Path | None = None) -> Sequence[SessionInfo]:
-        """All open sessions, the one that was used last first."""
-        return await self._finding.open(scope)
+        """Return all open root sessions, the most recently used first."""
+        return await self._index.list_open(scope)
+
+    async def list_in(self, project: str, workspace: str) -> Sequence[SessionInfo]:
+        """Return the open sessions of one workspace. If its agent is starting, wait until they are known."""
+        await self._index.wait_until_known_in(project, workspace)
+        return [info for info in await self.list() if (info.project, info.workspace) == (project, workspace)]
 
     async def get(self, id_: str, scope: Path | None = None) -> SessionInfo:
-        return await (await self._finding.find(id_, scope)).info()
+        """Return a session by its id, or by a unique prefix of it."""
+        return await (await self._index.find(id_, scope)).info()
 
-    async def close(self, id_: str, scope: Path | None = None, *, delete: bool = False) -> Closed:
-        """End its turn, its terminal and all that waits for it. OpenCode keeps its history, unless told otherwise."""
-        return await self._making.close(await self._finding.find(id_, scope), delete)
+    async def close(self, id_: str, scope: Path | None = None, *, delete: bool = False) -> CloseResult:
+        """Close a session: stop its turn, its terminal and all waits for it.
+
+        OpenCode keeps its history, unless `delete` is true.
+        """
+        return await self._actions.close(await self._index.find(id_, scope), delete)
 
     async def abort(self, id_: str, scope: Path | None = None) -> SessionInfo:
-        """End the turn that runs, if there is one."""
-        return await self._making.abort(await self._finding.find(id_, scope))
+        """Stop the running turn, if there is one."""
+        return await self._actions.abort(await self._index.find(id_, scope))
 
     @asynccontextmanager
-    async def used(self, id_: str, scope: Path | None = None) -> AsyncGenerator[Life]:
-        """The agent of a session, kept awake until the end of the block."""
-        async with (await self._finding.find(id_, scope)).room.used() as life:
-            yield life
-
-    # ---- messages
+    async def use_agent(self, id_: str, scope: Path | None = None) -> AsyncGenerator[AgentRun]:
+        """Keep the agent of a session awake until the end of the block."""
+        async with (await self._index.find(id_, scope)).workspace_sessions.use_agent() as agent_run:
+            yield agent_run
 
     async def send(
         self,
@@ -107,35 +307,63 @@ class Sessions(Screens):
         model: str | None = None,
         scope: Path | None = None,
         progress: Progress | None = None,
+        report: TurnReport | None = None,
     ) -> Turn:
-        """Send a message and, if wanted, wait for the end of the turn; past the time limit the turn goes on."""
-        found, choice = await self._finding.find(id_, scope), Choice()
+        """Send a message and, with `wait`, wait for the end of the turn. After the time limit the turn goes on.
+
+        `report` receives text and tool runs of the turn as they appear.
+        """
+        ref, choice = await self._index.find(id_, scope), AgentChoice()
         if agent is not None or model is not None:
-            async with found.room.used() as life:
-                choice = await choose(life.client, agent, model, self._aliases)
-        return await self._turns.send(found, content, choice, wait=wait, seconds=timeout, progress=progress)
+            async with ref.workspace_sessions.use_agent() as agent_run:
+                choice = await resolve_agent(agent_run.client, agent, model, self._aliases)
+        return await self._turns.send(
+            ref, content, choice, wait=wait, seconds=timeout, progress=progress, report=report
+        )
 
     async def messages(
-        self, id_: str, limit: int | None = 50, since: float | None = None, scope: Path | None = None
-    ) -> Messages:
-        """The newest ones, in the order in which they were made; without a limit all."""
-        require_count(limit)
-        found = await self._finding.find(id_, scope)
-        book = await found.room.ledger.book(found.session)
-        shown = book.messages(running=found.running, limit=limit, since=since)
-        return Messages(messages=shown, note=book.note(len(shown), limit))
+        self,
+        id_: str,
+        limit: int | None = 50,
+        since: float | None = None,
+        scope: Path | None = None,
+        *,
+        before: str | None = None,
+    ) -> MessagePage:
+        """Return the newest messages, in the order in which they were created; without a limit all that are in memory.
 
-    # ---- toasts, tools, asks
+        With `before`, the id of a message, return the newest messages before that one.
+        """
+        require_limit(limit)
+        ref = await self._index.find(id_, scope)
+        messages, older = await ref.workspace_sessions.transcripts.page(
+            ref.session, running=ref.is_running, limit=limit, since=since, before=before
+        )
+        if not (older and messages):
+            return MessagePage(messages=messages)
+        cursor = messages[0].id
+        return MessagePage(
+            messages=messages, note=f"older messages are left out; ask with before={cursor}", before=cursor
+        )
 
     async def toasts(
         self, id_: str | None = None, since: float | None = None, scope: Path | None = None
     ) -> Sequence[Toast]:
-        """Those on show now, or all since a moment; of one session's workspace, or of all."""
-        rooms = self._finding.rooms(scope) if id_ is None else [(await self._finding.find(id_, scope)).room]
+        """Return the toasts that are visible now, or all since a moment.
+
+        With an id, leave out those of other sessions.
+        """
+        ref = await self._index.find(id_, scope) if id_ is not None else None
+        workspaces, session = (
+            ([ref.workspace_sessions], ref.id) if ref is not None else (self._index.visible_to(scope), None)
+        )
         now = self._clock.wall() * 1000
-        logs = [room.toasts for room in rooms]
-        found = [one for log in logs for one in (log.current(now) if since is None else log.since(since))]
-        return sorted(found, key=lambda one: one.shown_at)
+        toasts = [
+            toast
+            for log in (workspace_sessions.toasts for workspace_sessions in workspaces)
+            for toast in (log.current(now, session) if since is None else log.since(since, session=session))
+        ]
+        return sorted(toasts, key=lambda toast: toast.shown_at)
 
     async def show_toast(
         self,
@@ -147,16 +375,17 @@ class Sessions(Screens):
         duration: int = 5000,
         scope: Path | None = None,
     ) -> None:
-        await self._making.show_toast(await self._finding.find(id_, scope), message, title, variant, duration)
+        """Show a toast in the workspace of a session for `duration` milliseconds."""
+        await self._actions.show_toast(await self._index.find(id_, scope), message, title, variant, duration)
 
     async def tool_history(
         self, id_: str | None = None, limit: int = 20, scope: Path | None = None
     ) -> Sequence[ToolRun]:
-        """The newest runs, in the order in which they began; of one session, or of all."""
-        require_count(limit)
+        """Return the newest tool runs of one session or of all, in the order in which they started."""
+        require_limit(limit)
         if id_ is None:
             return await self._history.all(scope, limit)
-        return await self._history.of(await self._finding.find(id_, scope), limit)
+        return await self._history.for_session(await self._index.find(id_, scope), limit)
 
     async def execute(
         self,
@@ -169,29 +398,39 @@ class Sessions(Screens):
         scope: Path | None = None,
         progress: Progress | None = None,
     ) -> ToolRun:
+        """Run a tool of the session's agent by its name, with the permission rules of the session."""
         if self.executor is None:
             raise RookeryError("agent-unavailable", "no tool can be run by its name here")
-        async with self.used(id_, scope) as life:
-            return await self.executor.execute(life, id_, tool, args, wait=wait, timeout=timeout, progress=progress)
+        ref = await self._index.find(id_, scope)
+        async with ref.workspace_sessions.use_agent() as agent_run:
+            return await self.executor.execute(
+                agent_run, ref.id, tool, args, wait=wait, timeout=timeout, progress=progress
+            )
 
-    async def asks(self, id_: str | None = None, scope: Path | None = None) -> Sequence[AskShown]:
-        """What sessions wait for; for the owner only."""
+    async def asks(self, id_: str | None = None, scope: Path | None = None) -> Sequence[SessionAsk]:
+        """Return the open asks of one session or of all. For the owner only."""
         require_owner(scope)
-        return self._asking.all() if id_ is None else await self._asking.of(id_)
+        return self._pending_asks.all() if id_ is None else await self._pending_asks.for_session(id_)
 
     async def answer(
         self,
         ask_id: str,
-        reply: Reply | None = None,
+        reply: PermissionReply | None = None,
         *,
         answers: Sequence[Sequence[str]] | None = None,
         message: str | None = None,
         scope: Path | None = None,
-    ) -> AskShown:
-        """For the owner only. A permission takes a `reply`, a question the labels for each of its questions."""
-        require_owner(scope)
-        return await self._asking.answer(ask_id, reply, answers, message)
+    ) -> SessionAsk:
+        """Answer an ask. For the owner only.
 
-    def listen(self, told: Told) -> Callable[[], None]:
-        """Be told what has changed, many changes at once; answers how to end that."""
-        return self._changes.listen(told)
+        A permission takes a `reply`, a question takes labels for each of its questions.
+        """
+        require_owner(scope)
+        return await self._pending_asks.answer(ask_id, reply, answers, message)
+
+    def listen(self, listener: ChangeListener) -> Callable[[], None]:
+        """Add a listener for changes and return a function that removes it.
+
+        Changes are delivered together, once per turn of the event loop.
+        """
+        return self._changes.listen(listener)

@@ -1,38 +1,94 @@
-"""The messages of one session, from a reading and the events since. Touches nothing outside."""
+"""Hold the messages of one session, built from one read and the events since. No I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import msgspec
 
-from rookery.agents.events import OfMessages
-from rookery.agents.message_events import MessageGone, MessageSeen, PartGone, PartGrew, PartSeen
-from rookery.agents.records import Message, MessageInfo, Part
-from rookery.sessions.book_entries import OVERHEAD, Entry, Piece
-from rookery.sessions.records import MessageShown
-from rookery.sessions.shown import cut, cut_short, message_shown, tool_run
+from rookery.agents.opencode.events import (
+    AgentMessageEvent,
+    MessageRemoved,
+    MessageUpdated,
+    PartDelta,
+    PartRemoved,
+    PartUpdated,
+)
+from rookery.agents.opencode.records import Message, MessageInfo, Part
+from rookery.sessions.conversion import convert_message, convert_tool_run, mark_aborted, truncate_text
+from rookery.sessions.records import SessionMessage, ToolRun
+
+# The approximate size of a message or part without its texts.
+OVERHEAD_BYTES = 600
+
+
+@dataclass(slots=True)
+class TranscriptPart:
+    """The text of a part, or the tool that it ran.
+
+    `appended` is text that was appended since `text` was last joined.
+    """
+
+    text: str = ""
+    run: ToolRun | None = None
+    is_complete: bool = False
+    size: int = 0
+    appended: list[str] = field(default_factory=list[str])
+
+    @property
+    def full_text(self) -> str:
+        """The whole text of the part."""
+        if self.appended:
+            self.text = "".join([self.text, *self.appended])
+            self.appended.clear()
+        return self.text
+
+
+@dataclass(slots=True)
+class TranscriptMessage:
+    """One message. `version` is the version of the transcript at its last change.
+
+    `cached_record` caches its record, with the turn's state and the version for which the record was made.
+    """
+
+    info: MessageInfo
+    parts: dict[str, TranscriptPart] = field(default_factory=dict[str, TranscriptPart])
+    version: int = 0
+    cached_record: tuple[bool, int, SessionMessage] | None = None
+
+    @property
+    def order(self) -> tuple[float, str]:
+        return self.info.time.created, self.info.id
+
+    @property
+    def size(self) -> int:
+        return OVERHEAD_BYTES + sum(piece.size for piece in self.parts.values())
+
 
 _read_part = msgspec.json.Decoder(Part)
 
 
-class Book:
-    """Holds at most `limit` bytes, about: the oldest messages go first, and `left_out` counts them."""
+class Transcript:
+    """The messages of one session, limited to about `limit` bytes.
+
+    The oldest messages are dropped first, and `left_out` counts them.
+    """
 
     def __init__(self, session: str, limit: int, *, owner: str | None = None, origin: str | None = None) -> None:
         self.session, self.limit = session, limit
-        # Whose the tools are that ran in it, and where they come from.
+        # The session that the tool runs are attributed to, and their origin.
         self._owner, self._origin = owner or session, origin
         self.size = self.left_out = self.version = 0
         # Whether all messages were read.
-        self.whole = True
-        # Kept while somebody waits for something of it.
+        self.is_complete = True
+        # While this is above 0, a caller uses the transcript and the cache keeps it.
         self.pins = 0
-        self._entries: dict[str, Entry] = {}
-        # The same, in the order in which they changed last.
-        self._touched: dict[str, Entry] = {}
+        self._entries: dict[str, TranscriptMessage] = {}
+        # The same messages, in the order in which they last changed.
+        self._by_change: dict[str, TranscriptMessage] = {}
 
     def fill(self, messages: Sequence[Message]) -> None:
-        """All that there is, in its order."""
+        """Add all messages that were read, in their order."""
         for message in messages:
             entry = self._entry(message.info)
             for part in message.parts:
@@ -40,128 +96,144 @@ class Book:
         self._sort()
         self._trim()
 
-    def hear(self, event: OfMessages) -> None:
-        """Events about messages that are not held say nothing here."""
+    def apply(self, event: AgentMessageEvent) -> None:
+        """Apply an event. Events about messages that are not held are ignored."""
         match event:
-            case MessageSeen(_, info):
-                last = next(reversed(self._entries.values()), None) if info.id not in self._entries else None
+            case MessageUpdated(_, info):
+                newest = next(reversed(self._entries.values()), None) if info.id not in self._entries else None
                 entry = self._entry(info)
                 self._touch(entry)
-                if last is not None and last.order > entry.order:
+                if newest is not None and newest.order > entry.order:
                     self._sort()
-            case MessageGone(_, id_):
+            case MessageRemoved(_, id_):
                 if id_ in self._entries:
                     self._drop(id_)
                     self.version += 1
-            case PartSeen(_, raw):
+            case PartUpdated(_, raw):
                 part = _read_part.decode(raw)
                 if (entry := self._entries.get(part.message)) is not None:
                     self._put(entry, part)
                     self._touch(entry)
-            case PartGrew(_, id_, part_id, name, text):
+            case PartDelta(_, id_, part_id, name, text):
                 if (entry := self._entries.get(id_)) is not None and name == "text":
-                    self._grow(entry, part_id, text)
-            case PartGone(_, id_, part_id):
+                    self._append_text(entry, part_id, text)
+            case PartRemoved(_, id_, part_id):
                 if (entry := self._entries.get(id_)) is not None:
-                    self.size -= entry.pieces[part_id].size if part_id in entry.pieces else 0
-                    entry.pieces.pop(part_id, None)
+                    self.size -= entry.parts[part_id].size if part_id in entry.parts else 0
+                    entry.parts.pop(part_id, None)
                     self._touch(entry)
         self._trim()
 
-    # ---- what is read
+    # Queries
 
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._entries
+
     def messages(
-        self, *, running: bool, limit: int | None = None, since: float | None = None
-    ) -> tuple[MessageShown, ...]:
-        """The newest, in the order in which they were made. While the session is `running` its last is not whole."""
-        found = [one for one in self._entries.values() if since is None or one.info.time.created > since]
+        self, *, running: bool, limit: int | None = None, since: float | None = None, before: str | None = None
+    ) -> tuple[SessionMessage, ...]:
+        """Return the newest messages, in the order in which they were created.
+
+        In a `running` session the last message is incomplete. With `before`, the id of a message that is held, return
+        the newest messages before that one.
+        """
+        entries = [entry for entry in self._entries.values() if since is None or entry.info.time.created > since]
+        if before is not None:
+            order = self._entries[before].order
+            entries = [entry for entry in entries if entry.order < order]
         if limit is not None:
-            found = found[max(len(found) - limit, 0) :]
-        return tuple(self._shown(one, running) for one in found)
+            entries = entries[max(len(entries) - limit, 0) :]
+        return tuple(self._make_record(entry, running) for entry in entries)
 
-    def note(self, shown: int, limit: int | None) -> str | None:
-        """What is to be told where so many were shown, though there were more."""
-        if shown < len(self) or (limit is not None and shown >= limit) or (self.whole and not self.left_out):
-            return None
-        return f"older messages are left out: only the newest {self.limit // 2**20} MB of a session are kept"
+    def has_all_since(self, since: float | None) -> bool:
+        """Return whether no message created after a moment is missing here. None means the start of the session."""
+        oldest = next(iter(self._entries.values()), None)
+        if self.is_complete and not self.left_out:
+            return True
+        return since is not None and oldest is not None and oldest.info.time.created <= since
 
-    def changed(self, version: int, *, running: bool) -> Iterator[MessageShown]:
-        """Those that have changed since this version, the newest first."""
-        newer = takewhile(lambda entry: entry.version > version, reversed(self._touched.values()))
+    def changed_since(self, version: int, *, running: bool) -> Iterator[SessionMessage]:
+        """Yield the messages that changed after this version, the newest first."""
+        newer = takewhile(lambda entry: entry.version > version, reversed(self._by_change.values()))
         for entry in sorted(newer, key=lambda entry: entry.order, reverse=True):
-            yield self._shown(entry, running)
+            yield self._make_record(entry, running)
 
-    def after(self, id_: str, *, running: bool) -> tuple[MessageShown, ...]:
-        """Those that were made after a message, which need not be here."""
-        return tuple(self._shown(one, running) for one in self._entries.values() if one.info.id > id_)
+    def after(self, id_: str, *, running: bool) -> tuple[SessionMessage, ...]:
+        """Return the messages created after a message, which need not be held."""
+        return tuple(self._make_record(entry, running) for entry in self._entries.values() if entry.info.id > id_)
 
     def infos(self) -> Iterable[MessageInfo]:
-        return (one.info for one in self._entries.values())
+        return (entry.info for entry in self._entries.values())
 
     def info(self, id_: str) -> MessageInfo | None:
         return self._entries[id_].info if id_ in self._entries else None
 
-    # ---- how it is kept
+    # Storage
 
-    def _entry(self, info: MessageInfo) -> Entry:
+    def _entry(self, info: MessageInfo) -> TranscriptMessage:
+        """Return the entry of a message, created if it is new, with this info."""
         entry = self._entries.get(info.id)
         if entry is None:
-            entry = self._entries[info.id] = self._touched[info.id] = Entry(info)
+            entry = self._entries[info.id] = self._by_change[info.id] = TranscriptMessage(info)
             self.size += entry.size
         entry.info = info
         return entry
 
-    def _put(self, entry: Entry, part: Part) -> None:
-        before = entry.pieces.get(part.id, Piece())
-        piece = Piece(whole=part.time.end is not None)
+    def _put(self, entry: TranscriptMessage, part: Part) -> None:
+        """Add or replace a part of a message. Parts that are neither text nor tools are ignored."""
+        previous = entry.parts.get(part.id, TranscriptPart())
+        piece = TranscriptPart(is_complete=part.time.end is not None)
         if part.type == "text":
-            piece.text = cut(part.text or "")
-            piece.size = OVERHEAD + len(piece.text)
+            piece.text = truncate_text(part.text or "")
+            piece.size = OVERHEAD_BYTES + len(piece.text)
         elif part.type == "tool" and part.state is not None:
-            piece.run = tool_run(part, self._owner, self._origin)
-            piece.size = OVERHEAD + len(piece.run.output or "") + len(msgspec.json.encode(piece.run.input))
+            piece.run = convert_tool_run(part, self._owner, self._origin)
+            piece.size = OVERHEAD_BYTES + len(piece.run.output or "") + len(msgspec.json.encode(piece.run.input))
         else:
             return
-        entry.pieces[part.id] = piece
-        self.size += piece.size - before.size
+        entry.parts[part.id] = piece
+        self.size += piece.size - previous.size
 
-    def _grow(self, entry: Entry, part_id: str, text: str) -> None:
-        piece = entry.pieces.get(part_id)
-        # One that is whole has it already: it was read after this was said.
-        if piece is not None and piece.run is None and not piece.whole:
-            piece.grown.append(text)
+    def _append_text(self, entry: TranscriptMessage, part_id: str, text: str) -> None:
+        """Append text to a part."""
+        piece = entry.parts.get(part_id)
+        # A complete part has this text already: it was read after the event was sent.
+        if piece is not None and piece.run is None and not piece.is_complete:
+            piece.appended.append(text)
             piece.size += len(text)
             self.size += len(text)
             self._touch(entry)
 
-    def _touch(self, entry: Entry) -> None:
+    def _touch(self, entry: TranscriptMessage) -> None:
         self.version += 1
         entry.version = self.version
-        self._touched[entry.info.id] = self._touched.pop(entry.info.id)
+        self._by_change[entry.info.id] = self._by_change.pop(entry.info.id)
 
     def _drop(self, id_: str) -> None:
         self.size -= self._entries.pop(id_).size
-        del self._touched[id_]
+        del self._by_change[id_]
 
     def _sort(self) -> None:
-        self._entries = dict(sorted(self._entries.items(), key=lambda one: one[1].order))
+        self._entries = dict(sorted(self._entries.items(), key=lambda item: item[1].order))
 
     def _trim(self) -> None:
         while self.size > self.limit and len(self._entries) > 1:
             self._drop(next(iter(self._entries)))
             self.left_out += 1
 
-    def _shown(self, entry: Entry, running: bool) -> MessageShown:
-        info, pieces = entry.info, entry.pieces.values()
-        over = not running or info.role == "user" or info.error is not None or info.time.completed is not None
-        if entry.shown is not None and entry.shown[:2] == (over, entry.version):
-            return entry.shown[2]
-        runs = [piece.run for piece in pieces if piece.run is not None]
-        shown = message_shown(
-            info, self.session, (piece.words for piece in pieces), map(cut_short, runs) if over else runs
+    def _make_record(self, entry: TranscriptMessage, running: bool) -> SessionMessage:
+        """Return a message as a record. The last message of a running session is still incomplete."""
+        info, pieces = entry.info, entry.parts.values()
+        is_over = not running or info.role == "user" or info.error is not None or info.time.completed is not None
+        if entry.cached_record is not None and entry.cached_record[:2] == (is_over, entry.version):
+            return entry.cached_record[2]
+        parts = (
+            piece.full_text if piece.run is None else mark_aborted(piece.run) if is_over else piece.run
+            for piece in pieces
         )
-        entry.shown = over, entry.version, shown
-        return shown
+        message = convert_message(info, self.session, parts)
+        entry.cached_record = is_over, entry.version, message
+        return message

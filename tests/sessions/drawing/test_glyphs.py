@@ -5,15 +5,14 @@ import unicodedata
 
 import pytest
 
-from rookery.sessions.glyphs import missing, shapes
-from rookery.sessions.strokes import Box, Stroke
+from rookery.sessions.drawing.glyphs import Box, Stroke, make_missing_box, make_shapes
 
 SIZES = [(9, 18), (18, 36), (27, 54)]
 Pixels = set[tuple[int, int]]
 
 
 def pixels(char: str, width: int, height: int) -> Pixels:
-    drawn = shapes(char, width, height)
+    drawn = make_shapes(char, width, height)
     assert drawn is not None
     boxes = [one for one in drawn if isinstance(one, Box)]
     return {(x, y) for one in boxes for x in range(one.left, one.right) for y in range(one.top, one.bottom)}
@@ -81,7 +80,7 @@ def test_halves_and_quadrants_leave_no_seam_and_do_not_overlap(width: int, heigh
 
 def test_every_drawn_character_stays_in_its_cell_and_has_something_in_it() -> None:
     for number in (*range(0x2500, 0x25A0), *range(0x2801, 0x2900)):
-        drawn = shapes(chr(number), 9, 18)
+        drawn = make_shapes(chr(number), 9, 18)
         assert drawn, hex(number)
         for one in drawn:
             if isinstance(one, Box):
@@ -93,7 +92,7 @@ def test_every_drawn_character_stays_in_its_cell_and_has_something_in_it() -> No
 
 
 def test_rounded_corners_end_where_straight_lines_begin() -> None:
-    drawn = shapes("╭", 9, 18)
+    drawn = make_shapes("╭", 9, 18)
     assert drawn is not None
     stroke = drawn[0]
     assert isinstance(stroke, Stroke)
@@ -102,8 +101,8 @@ def test_rounded_corners_end_where_straight_lines_begin() -> None:
 
 
 def test_letters_are_left_to_the_font_and_what_it_lacks_is_a_hollow_box() -> None:
-    assert shapes("a", 9, 18) is None
-    assert shapes("e\u0301", 9, 18) is None
-    assert shapes("\u2800", 9, 18) == ()
-    box = missing(18, 18)
+    assert make_shapes("a", 9, 18) is None
+    assert make_shapes("e\u0301", 9, 18) is None
+    assert make_shapes("\u2800", 9, 18) == ()
+    box = make_missing_box(18, 18)
     assert len(box) == 4

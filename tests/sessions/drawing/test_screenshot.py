@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from rookery.sessions.shots import format_of, size_of
+from rookery.sessions.drawing.screenshot import choose_format, choose_size
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
@@ -23,21 +23,21 @@ from tests.support.requirements import requirement
     ],
 )
 def test_the_format_is_what_is_said_or_what_the_file_ends_in(format: str | None, path: str | None, meant: str) -> None:
-    assert format_of(format, path) == meant
+    assert choose_format(format, path) == meant
 
 
 @pytest.mark.parametrize(("format", "path"), [("gif", None), ("svg", "a.png"), ("png", "a.svg"), ("svg", "notes.md")])
 def test_a_format_that_does_not_fit_is_refused(format: str, path: str | None) -> None:
     with pytest.raises(RookeryError) as caught:
-        format_of(format, path)
+        choose_format(format, path)
     assert caught.value.code == "invalid-input"
     assert caught.value.remedy
 
 
 def test_a_size_that_is_half_given_is_filled_up() -> None:
-    assert size_of(None, None) is None
-    assert size_of(100, None) == (100, 40)
-    assert size_of(None, 20.0) == (120, 20)
+    assert choose_size(None, None) is None
+    assert choose_size(100, None) == (100, 40)
+    assert choose_size(None, 20.0) == (120, 20)
 
 
 def test_the_fonts_come_with_their_licence() -> None:

@@ -5,8 +5,8 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rookery.sessions.emulator import Emulator
-from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Style
+from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, DEFAULT_FOREGROUND, Cell, Style
+from rookery.sessions.terminal.emulator import Emulator
 from tests.support.requirements import requirement
 
 
@@ -28,7 +28,7 @@ def test_text_cursor_and_title_are_those_of_the_terminal() -> None:
 def test_colours_are_as_they_are_seen() -> None:
     row = drawn("\x1b[38;2;1;2;3;48;5;196;1;3mA\x1b[0;7mB\x1b[0;2;4:3;9mC\x1b[0mD\x1b[31mE").screen().cells[0]
     assert row[0] == Cell("A", Style("#010203", "#ff0000", bold=True, italic=True))
-    assert row[1] == Cell("B", Style(BACKGROUND, FOREGROUND))
+    assert row[1] == Cell("B", Style(DEFAULT_BACKGROUND, DEFAULT_FOREGROUND))
     assert row[2] == Cell("C", Style(dim=True, underline=True, strike=True))
     assert row[3] == Cell("D")
     assert row[4].style.foreground is not None and row[5] == Cell()
@@ -60,9 +60,9 @@ def test_the_terminal_answers_with_its_dark_colours_and_shows_no_pictures() -> N
 
 def test_a_frame_is_whole_when_the_program_says_so() -> None:
     made = drawn("\x1b[?2026hha")
-    assert made.drawing and not made.pastes
+    assert made.is_drawing and not made.accepts_paste
     made.feed(b"lf\x1b[?2026l\x1b[?2004h")
-    assert not made.drawing and made.pastes and made.text.strip() == "half"
+    assert not made.is_drawing and made.accepts_paste and made.text.strip() == "half"
 
 
 def test_another_size_is_taken_at_once() -> None:
@@ -72,9 +72,9 @@ def test_another_size_is_taken_at_once() -> None:
     assert (screen.columns, screen.rows, len(screen.cells), len(screen.cells[0])) == (30, 3, 3, 30)
     assert made.size == (30, 3) and (screen.cursor.row, screen.cursor.column) == (1, 1)
     # What stood there is seen again when the program has drawn it.
-    assert screen.text.strip() == "" and not made.painted
+    assert screen.text.strip() == "" and not made.is_painted
     made.feed(b"two\x1b[1;1H" + b" " * 30 + b"\x1b[3;1H" + b" " * 30)
-    assert made.painted and made.screen().lines == ["", " two", ""]
+    assert made.is_painted and made.screen().lines == ["", " two", ""]
     assert made.screen().cells[1][1].style.foreground is not None
     made.close()
 

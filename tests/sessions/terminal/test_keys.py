@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.sessions.keys import LONGEST, NAMES, pasted, pressed, typed
+from rookery.sessions.terminal.keys import KEY_NAMES, MAX_TEXT_CHARS, encode_keys, encode_paste, encode_text
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
@@ -41,40 +41,40 @@ from tests.support.requirements import requirement
 )
 @requirement("term.real.tui")
 def test_a_key_is_pressed_by_its_name(keys: str, bytes_: bytes) -> None:
-    assert pressed([keys]) == bytes_
+    assert encode_keys([keys]) == bytes_
 
 
 def test_keys_are_pressed_one_after_another() -> None:
-    assert pressed(["ctrl+x", "n", "enter"]) == b"\x18n\r"
-    assert all(pressed([name]) for name in NAMES)
+    assert encode_keys(["ctrl+x", "n", "enter"]) == b"\x18n\r"
+    assert all(encode_keys([name]) for name in KEY_NAMES)
 
 
 @pytest.mark.parametrize("key", ["", "entre", "hyper+x", "ctrl+", "ctrl+up+x", "\x1b", "ab", "f13"])
 def test_a_key_that_does_not_exist_is_refused_with_those_that_do(key: str) -> None:
     with pytest.raises(RookeryError) as caught:
-        pressed([key])
+        encode_keys([key])
     assert caught.value.code == "invalid-input" and "pageup" in caught.value.remedy
 
 
 def test_a_paste_cannot_end_itself_and_go_on_as_keys() -> None:
-    assert pasted("one\n\ttwo", marked=True) == b"\x1b[200~one\n\ttwo\x1b[201~"
-    assert pasted("one\ntwo", marked=False) == b"one\rtwo"
+    assert encode_paste("one\n\ttwo", marked=True) == b"\x1b[200~one\n\ttwo\x1b[201~"
+    assert encode_paste("one\ntwo", marked=False) == b"one\rtwo"
     for text in ("\x1b[201~\r", "a\x00", "\x9b201~", "a\r", "\x7f"):
         with pytest.raises(RookeryError):
-            pasted(text, marked=True)
+            encode_paste(text, marked=True)
 
 
-@pytest.mark.parametrize("text", ["a\n", "\x1b[A", "\t", "\ud800", "x" * (LONGEST + 1)])
+@pytest.mark.parametrize("text", ["a\n", "\x1b[A", "\t", "\ud800", "x" * (MAX_TEXT_CHARS + 1)])
 def test_only_what_can_be_typed_is_typed(text: str) -> None:
     with pytest.raises(RookeryError) as caught:
-        typed(text)
+        encode_text(text)
     assert caught.value.code == "invalid-input" and caught.value.remedy
-    assert typed("Grüße, 漢字 👋") == "Grüße, 漢字 👋".encode()
+    assert encode_text("Grüße, 漢字 👋") == "Grüße, 漢字 👋".encode()
 
 
 @given(st.text())
 def test_whatever_is_asked_for_is_pressed_or_refused(text: str) -> None:
-    for make in (lambda: pressed([text]), lambda: typed(text), lambda: pasted(text, marked=True)):
+    for make in (lambda: encode_keys([text]), lambda: encode_text(text), lambda: encode_paste(text, marked=True)):
         try:
             assert isinstance(make(), bytes)
         except RookeryError as error:

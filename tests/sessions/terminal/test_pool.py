@@ -13,23 +13,22 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from rookery.agents.events import Ended, SessionGone, SessionSeen
-from rookery.agents.life import Life
-from rookery.agents.records import Session
-from rookery.sessions.interface import Interface
-from rookery.sessions.terminal import Terminal
-from rookery.sessions.terminals import Seat, Terminals
-from rookery.system import processes
+from rookery.agents.opencode.events import ProcessEnded, SessionDeleted, SessionUpdated
+from rookery.agents.opencode.records import Session
+from rookery.agents.run import AgentRun
+from rookery.sessions.terminal.pool import PooledTerminal, TerminalPool
+from rookery.sessions.terminal.terminal import InterfaceLaunch, Terminal
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process import table
+from rookery.system.process.spawn import Spawner
 from tests.support.clock import SetClock
 from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-TREE = Path(__file__).parents[1] / "programs" / "tree.py"
+TREE = Path(__file__).parents[2] / "programs" / "tree.py"
 SECONDS = 20
 
 
@@ -39,11 +38,12 @@ class Pool:
         program.write_text(f'#!/bin/sh\necho "$@"\nexec {sys.executable} {TREE} {words}\n')
         program.chmod(0o755)
         self.clock, self.spawner = SetClock(), Spawner(new_id())
-        self.terminals = Terminals(self.spawner, self._user, clock=self.clock, **more)
+        self.terminals = TerminalPool(self.spawner, self._user, clock=self.clock, **more)
         # What is used of the life of an agent.
-        process = SimpleNamespace(url="http://127.0.0.1:1", password="a password", alive=True)
-        installed = SimpleNamespace(installed=SimpleNamespace(opencode=program))
-        self.life = cast(Life, SimpleNamespace(started=installed, process=process, listeners=[]))
+        process = SimpleNamespace(url="http://127.0.0.1:1", password="a password", is_alive=True)
+        installed = SimpleNamespace(installation=SimpleNamespace(opencode=program))
+        client = SimpleNamespace(directory=str(program.parent))
+        self.life = cast(AgentRun, SimpleNamespace(started=installed, process=process, client=client, listeners=[]))
 
     async def _user(self) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "TMUX": "outside"}
@@ -51,12 +51,12 @@ class Pool:
     async def pid(self, session: str, *, at: float = 0.0) -> int:
         """That of a session's terminal, used once and looked at until it is whole."""
         self.clock.now = at
-        async with self.terminals.used(self.life, session) as seat:
-            assert await seat.terminal.until(lambda: "ready" in seat.terminal.text or None, SECONDS)
+        async with self.terminals.use(self.life, session) as seat:
+            assert await seat.terminal.wait_until(lambda: "ready" in seat.terminal.text or None, SECONDS)
         return self.terminals.pids()[session]
 
     def left(self) -> list[int]:
-        return [one.pid for one in processes.carriers(processes.of_instance(self.spawner.instance))]
+        return [one.pid for one in table.find_marked(table.match_instance(self.spawner.instance))]
 
 
 @asynccontextmanager
@@ -72,7 +72,7 @@ async def a_pool(folder: Path, words: str = "", **more: Any) -> AsyncGenerator[P
 
 def test_f01_the_password_stands_in_the_environment_and_nothing_of_the_daemons_own_terminal_does() -> None:
     user = {"HOME": "/home/you", "TMUX": "x", "TERM": "dumb", "TERM_PROGRAM": "y", "NO_COLOR": "1", "KITTY_PID": "1"}
-    made = Interface(Path("/bin/opencode"), "http://127.0.0.1:1", "a password", user).environment
+    made = InterfaceLaunch(Path("/bin/opencode"), "http://127.0.0.1:1", "a password", user).environment
     assert made.keys() & {"TMUX", "TERM_PROGRAM", "NO_COLOR", "KITTY_PID"} == set()
     assert made["HOME"] == "/home/you" and made["TERM"] == "xterm-256color" and made["LANG"] == "C.UTF-8"
     assert made["OPENCODE_SERVER_PASSWORD"] == "a password" and made["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
@@ -90,7 +90,7 @@ async def test_it_is_started_on_demand_and_once_however_many_want_it(tmp_path: P
 
 
 async def test_the_one_that_was_idle_longest_is_ended_for_another(tmp_path: Path) -> None:
-    async with a_pool(tmp_path, most=2) as pool:
+    async with a_pool(tmp_path, max_terminals=2) as pool:
         first, second = await pool.pid("ses_1", at=1), await pool.pid("ses_2", at=2)
         await pool.pid("ses_1", at=3)
         await pool.pid("ses_3", at=4)
@@ -98,23 +98,23 @@ async def test_the_one_that_was_idle_longest_is_ended_for_another(tmp_path: Path
 
 
 async def test_if_all_are_in_use_the_error_says_so(tmp_path: Path) -> None:
-    async with a_pool(tmp_path, most=1) as pool:
-        async with pool.terminals.used(pool.life, "ses_1"):
+    async with a_pool(tmp_path, max_terminals=1) as pool:
+        async with pool.terminals.use(pool.life, "ses_1"):
             with pytest.raises(RookeryError) as caught:
                 await pool.pid("ses_2")
             assert caught.value.code == "limit-reached" and "sessions.terminals" in caught.value.remedy
         assert alive(await pool.pid("ses_2"))
-    async with a_pool(tmp_path, most=0) as none:
+    async with a_pool(tmp_path, max_terminals=0) as none:
         with pytest.raises(RookeryError) as caught:
             await none.pid("ses_1")
         assert caught.value.code == "agent-unavailable"
 
 
 def test_it_may_stand_idle_for_so_long_and_not_while_it_is_used() -> None:
-    seat = Seat(cast(Terminal, None), lambda: None, 100.0)
-    assert seat.left(130.0, 300.0) == 270.0 and seat.left(500.0, 300.0) == -100.0
+    seat = PooledTerminal(cast(Terminal, None), lambda: None, 100.0)
+    assert seat.remaining_seconds(130.0, 300.0) == 270.0 and seat.remaining_seconds(500.0, 300.0) == -100.0
     seat.users = 1
-    assert seat.left(500.0, 300.0) == 300.0
+    assert seat.remaining_seconds(500.0, 300.0) == 300.0
 
 
 @requirement("term.close.killed")
@@ -125,7 +125,7 @@ async def test_d05_one_that_nobody_looks_at_is_ended_with_all_that_it_started(tm
         assert len(mine) == 3
         # The time that it may stand idle is up.
         pool.clock.now = 61.0
-        seat = pool.terminals._seats["ses_1"]
+        seat = pool.terminals._terminals["ses_1"]
         async with asyncio.timeout(SECONDS):
             await pool.terminals._watch("ses_1", seat)
         assert pool.terminals.pids() == {} and not alive(pid) and not any(map(alive, mine))
@@ -138,9 +138,9 @@ async def test_it_ends_with_its_agent_and_with_its_session(tmp_path: Path, why: 
         pid, other = await pool.pid("ses_1"), await pool.pid("ses_2")
         session = {"id": "ses_1", "directory": "/", "title": "", "time": {"created": 1, "updated": 1, "archived": 2}}
         event = {
-            "agent": Ended(),
-            "deleted": SessionGone("ses_1"),
-            "archived": SessionSeen(msgspec.convert(session, Session)),
+            "agent": ProcessEnded(),
+            "deleted": SessionDeleted("ses_1"),
+            "archived": SessionUpdated(msgspec.convert(session, Session)),
         }[why]
         for listener in list(pool.life.listeners):
             listener(event)
@@ -154,19 +154,19 @@ async def test_it_ends_with_its_agent_and_with_its_session(tmp_path: Path, why: 
 async def test_one_that_ends_by_itself_is_started_again_by_the_next_who_wants_it(tmp_path: Path) -> None:
     async with a_pool(tmp_path) as pool:
         first = await pool.pid("ses_1")
-        async with pool.terminals.used(pool.life, "ses_1") as seat:
+        async with pool.terminals.use(pool.life, "ses_1") as seat:
             os.kill(first, 9)
-            assert await seat.terminal.until(lambda: None, SECONDS) is None and not seat.terminal.alive
+            assert await seat.terminal.wait_until(lambda: None, SECONDS) is None and not seat.terminal.is_alive
         assert await pool.pid("ses_1") != first
 
 
 async def test_one_that_was_ended_tells_so_whatever_is_asked_of_it(tmp_path: Path) -> None:
-    async with a_pool(tmp_path) as pool, pool.terminals.used(pool.life, "ses_1") as seat:
+    async with a_pool(tmp_path) as pool, pool.terminals.use(pool.life, "ses_1") as seat:
         terminal = seat.terminal
-        waiting = asyncio.ensure_future(terminal.until(lambda: None, SECONDS))
+        waiting = asyncio.ensure_future(terminal.wait_until(lambda: None, SECONDS))
         await pool.terminals.end("ses_1")
-        assert await waiting is None and not terminal.alive
-        for ask in (lambda: terminal.text, lambda: terminal.title, terminal.now, lambda: terminal.write(b"x")):
+        assert await waiting is None and not terminal.is_alive
+        for ask in (lambda: terminal.text, lambda: terminal.title, terminal.capture, lambda: terminal.write(b"x")):
             with pytest.raises(RookeryError, match="has ended"):
                 ask()
         for wait in (terminal.screen(), terminal.resize((80, 20), 1)):
@@ -179,10 +179,10 @@ async def test_one_that_was_ended_tells_so_whatever_is_asked_of_it(tmp_path: Pat
 async def test_d18_whoever_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     """At any await of a start, of a use and of an end."""
     chance = random.Random(18)
-    async with a_pool(tmp_path, "setsid", most=2) as pool:
+    async with a_pool(tmp_path, "setsid", max_terminals=2) as pool:
 
         async def work(session: str) -> None:
-            async with pool.terminals.used(pool.life, session):
+            async with pool.terminals.use(pool.life, session):
                 await asyncio.sleep(0)
             await pool.terminals.end(session)
 

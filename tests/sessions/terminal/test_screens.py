@@ -2,25 +2,46 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rookery.sessions import terminals
-from rookery.sessions.interface import Interface
-from rookery.sessions.terminals import Terminals
+from rookery.agents.opencode.api import ApiConnection
+from rookery.sessions.terminal import pool, screens
+from rookery.sessions.terminal.cells import Cell, Screen
+from rookery.sessions.terminal.pool import TerminalPool
+from rookery.sessions.terminal.readiness import ConversationEnd
+from rookery.sessions.terminal.terminal import InterfaceLaunch
 from rookery.system.errors import RookeryError
 from tests.support.agency import LIMIT
 from tests.support.driving import Driving, driving, refusal
 from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
+from tests.support.screens import recorded
 from tests.support.sessions import SCRIPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rookery.sessions.terminal.terminal import Terminal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
 @requirement("term.state.get", "term.real.tui", "term.close.killed")
-async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and_what_it_asks_waits() -> None:
+async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and_what_it_asks_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    send = ApiConnection._send
+
+    async def noted(self: ApiConnection, method: str, path: str, *more: Any) -> Any:
+        asked.append(f"{method} {path}")
+        return await send(self, method, path, *more)
+
+    monkeypatch.setattr(ApiConnection, "_send", noted)
     async with driving(SCRIPT) as stage:
         # The user's own config, so that commands ask first.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
@@ -33,6 +54,8 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         await _is_driven(stage, session)
         await _is_waited_for(stage, session)
         await _asks(stage, session, workspace.path)
+        # Of the calls that reach every terminal of the agent, those of the user too, only that for toasts was made.
+        assert {one for one in asked if "/tui/" in one} == {"POST /tui/show-toast"}
         # Led elsewhere, that is said to the owner, and whoever sees one workspace alone sees the conversation.
         await stage.sessions.press(session, keys=["ctrl+x", "n"])
         assert (await stage.sessions.wait_for_screen(session, "Ask anything", LIMIT)).found
@@ -41,17 +64,18 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         assert (await stage.sessions.screen(session, workspace.path)).source == "rendering"
         # Whoever waits for it when it is closed is told, and its process is gone by the answer.
         waiting = asyncio.ensure_future(stage.sessions.wait_for_screen(session, "never", LIMIT))
-        terminal = stage.sessions.terminals._seats[session].terminal
+        terminal = stage.sessions.terminals._terminals[session].terminal
         async with asyncio.timeout(LIMIT):
-            while not terminal.listeners:  # noqa: ASYNC110 - nothing tells when somebody begins to listen
+            # Toasts are read from every frame anyway.
+            while len(terminal.listeners) < 2:  # noqa: ASYNC110 - nothing tells when somebody begins to listen
                 await asyncio.sleep(0)
-        found = await stage.sessions._finding.find(session, None)
+        found = await stage.sessions._index.find(session, None)
         await stage.sessions.close(session)
         assert not alive(pid) and stage.sessions.terminals.pids() == {}
         told = await asyncio.wait_for(waiting, LIMIT)
         assert not told.found and (told.closed or told.note == "the terminal has ended")
         # Who has found it before that, and comes only now, starts none that would stay.
-        async with refusal("session-not-found"), stage.sessions._terminal(found, None):
+        async with refusal("session-not-found"), stage.sessions._use_terminal(found, None):
             pass
         assert stage.sessions.terminals.pids() == {}
         async with refusal("session-not-found"):
@@ -71,19 +95,19 @@ async def _is_rendered(stage: Driving, session: str) -> None:
     assert "Good morning." in rendered.text and "rendering" in rendered.lines[0]
     with_terminals = stage.sessions.terminals
     launcher = stage.agency.agents.launcher
-    stage.sessions.terminals = Terminals(launcher.spawner, launcher.user, most=0)
+    stage.sessions.terminals = TerminalPool(launcher.spawner, launcher.user_environment, max_terminals=0)
     rendered = await stage.sessions.screen(session, size=(80, 20))
     assert rendered.source == "rendering" and rendered.note is not None and "no terminal" in rendered.note
     assert (rendered.columns, rendered.rows) == (80, 20) and "Good morning." in rendered.text
     stage.sessions.terminals = with_terminals
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(terminals, "Interface", _ends_at_once)
+        patch.setattr(pool, "InterfaceLaunch", _ends_at_once)
         rendered = await stage.sessions.screen(session)
     assert rendered.source == "rendering" and rendered.note is not None and "does not show" in rendered.note
 
 
-def _ends_at_once(opencode: Path, url: str, password: str, user: dict[str, str]) -> Interface:
-    return Interface(Path("/bin/false"), url, password, user)
+def _ends_at_once(opencode: Path, *more: Any) -> InterfaceLaunch:
+    return InterfaceLaunch(Path("/bin/false"), *more)
 
 
 async def _is_seen(stage: Driving, session: str) -> int:
@@ -113,7 +137,7 @@ async def _is_seen(stage: Driving, session: str) -> int:
 
 async def _life(stage: Driving):
     (workspace,) = stage.agency.agents.workspaces()
-    return await stage.agency.agents.up(workspace)
+    return await stage.agency.agents.ensure_running(workspace)
 
 
 async def _is_driven(stage: Driving, session: str) -> None:
@@ -161,7 +185,7 @@ async def _asks(stage: Driving, session: str, scope: Path) -> None:
     """F03: a permission that nobody answers is seen by whoever may see the session, and waits."""
     await stage.sessions.send(session, "ask", wait=False)
     assert (await stage.sessions.wait_for_screen(session, "Permission required", LIMIT)).found
-    await stage.until(lambda: stage.sessions._asking.all())
+    await stage.until(lambda: stage.sessions._pending_asks.all())
     seen = await stage.sessions.screen(session, scope)
     assert seen.regions.dialog is not None and "echo asked > asked.txt" in seen.regions.dialog.text
     assert seen.regions.prompt is None and len(await stage.sessions.asks(session)) == 1
@@ -173,3 +197,82 @@ async def _asks(stage: Driving, session: str, scope: Path) -> None:
     assert (scope / "asked.txt").read_text() == "asked\n" and await stage.sessions.asks(session) == []
     async with refusal("session-not-found"):
         await stage.sessions.screen(session, Path("/somewhere"))
+
+
+class Played:
+    """A terminal that shows what a test has it draw."""
+
+    def __init__(self) -> None:
+        self.is_alive, self.is_drawing = True, False
+        self.listeners: list[Callable[[], None]] = []
+        self.shown = recorded("home")
+
+    def capture(self) -> Screen:
+        return self.shown
+
+    def draw(self, screen: Screen, *, whole: bool = True) -> None:
+        self.shown, self.is_drawing = screen, not whole
+        if whole:
+            for listener in list(self.listeners):
+                listener()
+
+
+DRAWN = ConversationEnd(("def", "f", "x", "return", "x"), ("hello",), is_answer=True)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time limits for tests."""
+    for name, seconds in {"_QUIET": 0.05, "_STUCK": 0.1, "_WORKING": 0.3, "_SETTLE": 1.0}.items():
+        monkeypatch.setattr(screens, f"{name}_SECONDS", seconds)
+
+
+def settling(terminal: Played, expected: ConversationEnd = DRAWN, *, running: bool = False) -> "asyncio.Task[bool]":
+    task = asyncio.ensure_future(screens._wait_until_settled(cast("Terminal", terminal), expected, running=running))
+    assert isinstance(task, asyncio.Task)
+    return task
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_screen_has_settled_when_the_conversation_is_drawn_and_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screens, "_SETTLE_SECONDS", 3600.0)
+    terminal = Played()
+    task = settling(terminal)
+    await asyncio.sleep(0)
+    # A frame that is not whole does not count, whatever stands on it.
+    terminal.draw(recorded("toast"), whole=False)
+    assert not (await asyncio.wait([task], timeout=0.2))[0]
+    terminal.draw(recorded("toast"))
+    assert await task and not terminal.listeners
+
+
+@pytest.mark.usefixtures("soon")
+async def test_what_is_not_drawn_in_time_or_not_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only the prompt, until the time is up.
+    assert not await settling(Played())
+    # Something else than what is expected: nobody waits that long then.
+    monkeypatch.setattr(screens, "_SETTLE_SECONDS", 3600.0)
+    stuck = Played()
+    stuck.shown = recorded("permission")
+    assert not await settling(stuck, ConversationEnd(("never", "drawn")))
+    # A terminal that has ended.
+    ended = Played()
+    ended.is_alive = False
+    assert not await settling(ended)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_the_screen_of_a_session_that_works_need_not_rest() -> None:
+    terminal = Played()
+    terminal.shown = recorded("toast")
+    task = settling(terminal, running=True)
+    for number in range(1_000_000):
+        cells = [list(row) for row in recorded("toast").cells]
+        cells[0][0] = Cell(str(number % 10))
+        terminal.draw(replace(recorded("toast"), cells=cells))
+        await asyncio.sleep(0)
+        if task.done():
+            break
+    assert await task

@@ -1,5 +1,10 @@
-"""Characters that are made of lines, which have to meet from cell to cell; and what all drawn characters consist of."""
+"""Shapes of the characters that are drawn and not taken from a font.
 
+These are box-drawing lines, blocks and Braille dots, which have to fill their cells exactly. A font's own lines leave
+gaps wherever a cell is not exactly as high as the font expects.
+"""
+
+import functools
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -24,17 +29,19 @@ Arm = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """From its left and upper edge up to before its right and lower one. `cover` is how much of the ground it hides."""
+    """A filled rectangle; `right` and `bottom` are exclusive. `opacity` is its opacity."""
 
     left: int
     top: int
     right: int
     bottom: int
-    cover: float = 1.0
+    opacity: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
+    """A line through points, in pixels from the upper left corner of the cell."""
+
     points: tuple[tuple[float, float], ...]
     width: int
 
@@ -42,20 +49,22 @@ class Stroke:
 Shapes = Sequence[Box | Stroke]
 
 
-def thickness(height: int) -> int:
-    """Of a light line in a cell of this height."""
+def line_thickness(height: int) -> int:
+    """Return the thickness of a light line in a cell of this height, in pixels."""
     return max(1, round(height / 18))
 
 
-def lines(char: str, width: int, height: int) -> Iterator[Box | Stroke]:
-    """A character from U+2500 to U+257F; its Unicode name says all of it."""
+def make_lines(char: str, width: int, height: int) -> Iterator[Box | Stroke]:
+    """Yield the shapes of a character from U+2500 to U+257F, derived from its Unicode name."""
     name = unicodedata.name(char).removeprefix("BOX DRAWINGS ")
-    light = thickness(height)
+    light = line_thickness(height)
     if "DIAGONAL" in name:
         falling = Stroke(((0, 0), (width, height)), light)
         rising = Stroke(((0, height), (width, 0)), light)
         yield from [
-            one for one, word in ((rising, "UPPER RIGHT"), (falling, "UPPER LEFT")) if word in name or "CROSS" in name
+            stroke
+            for stroke, word in ((rising, "UPPER RIGHT"), (falling, "UPPER LEFT"))
+            if word in name or "CROSS" in name
         ]
         return
     if "ARC" in name:
@@ -72,55 +81,57 @@ def lines(char: str, width: int, height: int) -> Iterator[Box | Stroke]:
 
 
 def _arms(name: str) -> dict[Arm, str]:
-    """Which of the four arms there are, and how heavy. A weight holds for what comes after it, too."""
-    found: dict[Arm, str] = {}
+    """Return the arms of a character with their weights. A weight also applies to the arms named after it."""
+    arms: dict[Arm, str] = {}
     weight = _LIGHT
     for part in name.split(" AND "):
         words = part.split(" ")
         weight = next((_WEIGHTS[word] for word in words if word in _WEIGHTS), weight)
-        found |= {arm: weight for word in words for arm in _ARMS.get(word, ())}
-    return found
+        arms |= {arm: weight for word in words for arm in _ARMS.get(word, ())}
+    return arms
 
 
 def _arm(arm: Arm, arms: dict[Arm, str], width: int, height: int) -> Iterator[Box]:
-    """The boxes of one arm, from where it meets the others in the middle out to the edge of the cell."""
-    light = thickness(height)
-    apart = max(light, width // 5)
+    """Yield the boxes of one arm, from the crossing in the middle to the edge of the cell."""
+    light = line_thickness(height)
+    gap = max(light, width // 5)
     weight = arms[arm]
-    thick = _thick(weight, light)
+    thickness = _thickness(weight, light)
     across = (abs(arm[1]), abs(arm[0]))
     for side in (-1, 1) if weight == _DOUBLE else (0,):
-        # The arms that cross this one: on this line's own side, and on the other.
-        near, far = (arms.get((across[0] * way, across[1] * way)) for way in (side or -1, -(side or -1)))
-        begin = _begin(weight, side, near, far, arm, arms, apart, light)
-        yield _bar(arm, side * apart, begin, thick, light, width, height)
+        # The weights of the crossing arms: on this line's own side, and on the other side.
+        near, far = (
+            arms.get((across[0] * direction, across[1] * direction)) for direction in (side or -1, -(side or -1))
+        )
+        start = _line_start(weight, side, near, far, arm, arms, gap, light)
+        yield _bar(arm, side * gap, start, thickness, light, width, height)
 
 
-def _begin(
-    weight: str, side: int, near: str | None, far: str | None, arm: Arm, arms: dict[Arm, str], apart: int, light: int
+def _line_start(
+    weight: str, side: int, near: str | None, far: str | None, arm: Arm, arms: dict[Arm, str], gap: int, light: int
 ) -> int:
-    """How far from the middle a line begins, towards its arm; below 0 it begins beyond the middle."""
-    through = (-arm[0], -arm[1]) in arms
+    """Return how far from the middle a line starts, towards its arm. A negative value is beyond the middle."""
+    continues = (-arm[0], -arm[1]) in arms
     if weight == _DOUBLE:
         if near == _DOUBLE:
-            return apart - light
-        return -apart - light if far == _DOUBLE and not through else -light
+            return gap - light
+        return -gap - light if far == _DOUBLE and not continues else -light
     if _DOUBLE in (near, far):
-        return apart - light if near == far and not through else -apart - light
-    heaviest = max((_thick(one, light) for one in (near, far) if one is not None), default=light)
+        return gap - light if near == far and not continues else -gap - light
+    heaviest = max((_thickness(crossing, light) for crossing in (near, far) if crossing is not None), default=light)
     return -light - (heaviest - light) // 2
 
 
 def _bar(arm: Arm, shift: int, begin: int, thick: int, light: int, width: int, height: int) -> Box:
-    """A line along `arm`, `shift` away from the middle. Lines of all weights have their middle in the same place."""
+    """Return a line along `arm`, `shift` away from the middle. Lines of all weights are centred in the same place."""
     horizontal = arm[0] != 0
     length, breadth = (width, height) if horizontal else (height, width)
-    ahead = arm[0] + arm[1] > 0
+    forward = arm[0] + arm[1] > 0
     middle = (length - light) // 2
-    # A weight that is wider than a light line reaches as far beyond it on both sides.
-    beyond = (thick - light) // 2
-    edge = (breadth - light) // 2 + shift - beyond
-    if ahead:
+    # A line that is wider than a light one extends equally on both sides.
+    overhang = (thick - light) // 2
+    edge = (breadth - light) // 2 + shift - overhang
+    if forward:
         start, end = middle + light + begin, length
     else:
         start, end = 0, middle - begin
@@ -128,31 +139,105 @@ def _bar(arm: Arm, shift: int, begin: int, thick: int, light: int, width: int, h
     return Box(start, edge, end, edge + thick) if horizontal else Box(edge, start, edge + thick, end)
 
 
-def _thick(weight: str, light: int) -> int:
+def _thickness(weight: str, light: int) -> int:
+    """Return the thickness of a line of this weight."""
     return 3 * light if weight == _HEAVY else light
 
 
 def _dashed(arms: dict[Arm, str], dashes: int, width: int, height: int) -> Iterator[Box]:
+    """Yield the dashes of a dashed line."""
     horizontal = _LEFT in arms
     length, breadth = (width, height) if horizontal else (height, width)
-    light = thickness(height)
-    thick = _thick(next(iter(arms.values())), light)
-    edge = (breadth - light) // 2 - (thick - light) // 2
+    light = line_thickness(height)
+    thickness = _thickness(next(iter(arms.values())), light)
+    edge = (breadth - light) // 2 - (thickness - light) // 2
     for dash in range(dashes):
         start = round(dash * length / dashes)
         end = max(start + 1, round((dash + 1) * length / dashes) - max(1, length // (dashes * 3)))
-        yield Box(start, edge, end, edge + thick) if horizontal else Box(edge, start, edge + thick, end)
+        yield Box(start, edge, end, edge + thickness) if horizontal else Box(edge, start, edge + thickness, end)
 
 
 def _arc(arms: dict[Arm, str], width: int, height: int, light: int) -> tuple[tuple[float, float], ...]:
-    """From the edge of the cell to the middle, and round the corner to another edge."""
-    across, along = (next(arm for arm in arms if arm[which]) for which in (0, 1))
+    """Return the points of a rounded corner: from one edge of the cell around the middle to another edge."""
+    across, along = (next(arm for arm in arms if arm[axis]) for axis in (0, 1))
     x, y = (width - light) // 2 + light / 2, (height - light) // 2 + light / 2
     radius = min(width, height) / 2
     middle = (x + across[0] * radius, y + along[1] * radius)
-    turn = [step * math.pi / 2 / _SMOOTH for step in range(_SMOOTH + 1)]
-    round_ = [
+    angles = [step * math.pi / 2 / _SMOOTH for step in range(_SMOOTH + 1)]
+    arc = [
         (middle[0] - across[0] * radius * math.cos(angle), middle[1] - along[1] * radius * math.sin(angle))
-        for angle in turn
+        for angle in angles
     ]
-    return ((x, height if along[1] > 0 else 0), *round_, (width if across[0] > 0 else 0, y))
+    return ((x, height if along[1] > 0 else 0), *arc, (width if across[0] > 0 else 0, y))
+
+
+_QUADRANTS = {"UPPER LEFT": (0, 0), "UPPER RIGHT": (1, 0), "LOWER LEFT": (0, 1), "LOWER RIGHT": (1, 1)}
+# Part of OpenCode's progress indicator; the font does not have this character.
+_SMALL_SQUARE = "⬝"
+_SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
+_DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
+
+
+@functools.lru_cache(maxsize=1024)
+def make_shapes(char: str, width: int, height: int) -> Shapes | None:
+    """Return the shapes to draw in a cell of this size, or None if the font draws the character."""
+    if len(char) != 1:
+        return None
+    number = ord(char)
+    if char == _SMALL_SQUARE:
+        size = max(2, round(width / 3))
+        left, top = (width - size) // 2, (height - size) // 2
+        return (Box(left, top, left + size, top + size),)
+    if 0x2500 <= number < 0x2580:
+        return tuple(make_lines(char, width, height))
+    if 0x2580 <= number < 0x25A0:
+        return tuple(_blocks(char, width, height))
+    if 0x2800 <= number < 0x2900:
+        return tuple(_braille(number - 0x2800, width, height))
+    return None
+
+
+def make_missing_box(width: int, height: int) -> Shapes:
+    """Return a hollow box, for a character that the font does not have."""
+    line = line_thickness(height)
+    left, right = max(line, width // 6), width - max(line, width // 6)
+    top, bottom = height // 5, height - height // 5
+    sides = [(left, top, right, top + line), (left, bottom - line, right, bottom)]
+    sides += [(left, top, left + line, bottom), (right - line, top, right, bottom)]
+    return [Box(*side) for side in sides]
+
+
+def _blocks(char: str, width: int, height: int) -> Iterator[Box]:
+    """Yield the boxes of a block element (U+2580 to U+259F)."""
+    number = ord(char)
+    if char in _SHADES:
+        yield Box(0, 0, width, height, _SHADES[char])
+    elif char == "▀":
+        yield Box(0, 0, width, round(height / 2))
+    elif char == "▐":
+        yield Box(round(width / 2), 0, width, height)
+    elif char == "▔":
+        yield Box(0, 0, width, max(1, round(height / 8)))
+    elif char == "▕":
+        yield Box(width - max(1, round(width / 8)), 0, width, height)
+    elif number <= 0x2588:
+        yield Box(0, height - round(height * (number - 0x2580) / 8), width, height)
+    elif number <= 0x258F:
+        yield Box(0, 0, round(width * (0x2590 - number) / 8), height)
+    else:
+        name = unicodedata.name(char)
+        half = (round(width / 2), round(height / 2))
+        for words, (column, row) in _QUADRANTS.items():
+            if words in name:
+                right, bottom = (width if column else half[0]), (height if row else half[1])
+                yield Box(half[0] * column, half[1] * row, right, bottom)
+
+
+def _braille(dots: int, width: int, height: int) -> Iterator[Box]:
+    """Yield the dots of a Braille pattern."""
+    size = max(1, round(width / 5))
+    for bit, (column, row) in enumerate(_DOTS):
+        if dots >> bit & 1:
+            left = round(width * (2 * column + 1) / 4 - size / 2)
+            top = round(height * (2 * row + 1) / 8 - size / 2)
+            yield Box(left, top, left + size, top + size)

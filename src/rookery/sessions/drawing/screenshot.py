@@ -1,79 +1,85 @@
-"""Pictures of sessions: what stands on the screen of one, drawn."""
+"""Take a screenshot of a session, in the format and size that the caller requests."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from rookery.sessions.drawing import Format, Picture, check_size, drawn
-from rookery.sessions.interface import COLUMNS, ROWS, Size
-from rookery.sessions.records import Progress
-from rookery.sessions.seen import Seen
+from rookery.sessions.drawing.picture import Picture, PictureFormat, check_picture_size, draw_in_thread
+from rookery.sessions.records import Progress, Screenshot, ScreenshotData
 from rookery.sessions.service import Sessions
-from rookery.sessions.shot_records import Screenshot, ScreenshotData
+from rookery.sessions.terminal.screens import ScreenCapture
+from rookery.sessions.terminal.terminal import DEFAULT_COLUMNS, DEFAULT_ROWS, TerminalSize
 from rookery.system.errors import RookeryError
 
 
 @dataclass(frozen=True)
-class Shot:
-    seen: Seen
+class SessionPicture:
+    """The picture of a session, and the screen that it was drawn from."""
+
+    capture: ScreenCapture
     picture: Picture
 
-    def told(self, *, saved_to: Path | None = None) -> Screenshot:
-        seen, picture = self.seen, self.picture
+    def make_record(self, *, saved_to: Path | None = None) -> Screenshot:
+        """Return the screenshot as a record, without the picture itself."""
+        capture, picture = self.capture, self.picture
         return Screenshot(
-            session_id=seen.found.id,
-            source=seen.source,
+            session_id=capture.ref.id,
+            source=capture.source,
             format=picture.format,
             media_type=picture.media_type,
             width=picture.width,
             height=picture.height,
-            columns=seen.screen.columns,
-            rows=seen.screen.rows,
+            columns=capture.screen.columns,
+            rows=capture.screen.rows,
             size=len(picture.data),
             saved_to=str(saved_to) if saved_to is not None else None,
-            note=seen.note,
+            note=capture.note,
         )
 
-    def whole(self) -> ScreenshotData:
-        return ScreenshotData(**msgspec.structs.asdict(self.told()), data=self.picture.data)
+    def make_data(self) -> ScreenshotData:
+        """Return the screenshot as a record with the picture."""
+        return ScreenshotData(**msgspec.structs.asdict(self.make_record()), data=self.picture.data)
 
 
-async def shoot(
+async def take_screenshot(
     sessions: Sessions,
     id_: str | None = None,
     scope: Path | None = None,
     *,
-    format: Format = "png",
-    size: Size | None = None,
+    format: PictureFormat = "png",
+    size: TerminalSize | None = None,
     scale: int = 1,
     terminal: bool = True,
     progress: Progress | None = None,
-) -> Shot:
-    """A picture of a session's screen; without an id of the session that was active last."""
+) -> SessionPicture:
+    """Draw the screen of a session; without an id that of the session that was used most recently."""
     if size is not None:
-        check_size(*size, scale)
-    seen = await sessions.see(id_, scope, size=size, terminal=terminal, progress=progress)
-    return Shot(seen, await drawn(seen.screen, format, scale))
+        check_picture_size(*size, scale)
+    capture = await sessions.capture(id_, scope, size=size, terminal=terminal, progress=progress)
+    return SessionPicture(capture, await draw_in_thread(capture.screen, format, scale))
 
 
-def size_of(columns: float | None, rows: float | None) -> Size | None:
-    """What is not given is as it always is; with neither, the screen stays as it is."""
+def choose_size(columns: float | None, rows: float | None) -> TerminalSize | None:
+    """Return a terminal size with defaults for a missing number; None, for the current size, if both are missing."""
     if columns is None and rows is None:
         return None
-    return int(columns if columns is not None else COLUMNS), int(rows if rows is not None else ROWS)
+    return int(columns if columns is not None else DEFAULT_COLUMNS), int(rows if rows is not None else DEFAULT_ROWS)
 
 
-def format_of(format: str | None, path: str | None) -> Format:
-    """The format that is wanted, or else the one that a file's ending says, or else PNG."""
-    ending = path.rpartition(".")[2].lower() if path else ""
+def choose_format(format: str | None, path: str | None) -> PictureFormat:
+    """Return the requested format, else that of the file's suffix, else PNG.
+
+    Raise an error if format and suffix conflict.
+    """
+    suffix = path.rpartition(".")[2].lower() if path else ""
     if format is None:
-        return "svg" if ending == "svg" else "png"
+        return "svg" if suffix == "svg" else "png"
     if format not in ("png", "svg"):
         raise RookeryError("invalid-input", f"there is no format {format[:40]!r}", "write png or svg")
-    found: Format = format
-    if ending in ("png", "svg") and ending != found:
-        raise RookeryError("invalid-input", f"a file that ends in .{ending} is not {found}", "change one of them")
-    if found == "svg" and path and ending != "svg":
+    chosen: PictureFormat = format
+    if suffix in ("png", "svg") and suffix != chosen:
+        raise RookeryError("invalid-input", f"a file that ends in .{suffix} is not {chosen}", "change one of them")
+    if chosen == "svg" and path and suffix != "svg":
         raise RookeryError("invalid-input", "a file with an SVG ends in .svg", "change savePath")
-    return found
+    return chosen

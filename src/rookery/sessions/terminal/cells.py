@@ -1,15 +1,15 @@
-"""What stands on the screen of a terminal, as cells: whoever draws or compares it needs no terminal."""
+"""The screen of a terminal as cells, independent of any terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# The colours of cells that have none of their own: light on dark, as OpenCode's interface takes a terminal to be.
-FOREGROUND, BACKGROUND = "#d8dee9", "#0a0a0a"
+# The colours of cells without their own: light on dark, which OpenCode's interface expects of a terminal.
+DEFAULT_FOREGROUND, DEFAULT_BACKGROUND = "#d8dee9", "#0a0a0a"
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colours are `#rrggbb`, None where the cell has none of its own; swapped ones stand here as they are seen."""
+    """The style of a cell. Colours are `#rrggbb`, None for the default; those of inverse text are already swapped."""
 
     foreground: str | None = None
     background: str | None = None
@@ -20,15 +20,15 @@ class Style:
     strike: bool = False
 
 
-PLAIN = Style()
+PLAIN_STYLE = Style()
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A character with all that combines with it. One of width 2 takes the next place too, which is then no cell."""
+    """A character with its combining characters. One of width 2 also takes the next column, which then has no cell."""
 
     text: str = " "
-    style: Style = PLAIN
+    style: Style = PLAIN_STYLE
     width: int = 1
 
 
@@ -41,7 +41,10 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Screen:
-    """Rows and columns count from 0, from the top and the left. The widths of a row's cells add up to `columns`."""
+    """A screen. Rows and columns count from 0, from the top and the left.
+
+    The widths of a row's cells add up to `columns`.
+    """
 
     columns: int
     rows: int
@@ -51,7 +54,7 @@ class Screen:
 
     @property
     def lines(self) -> list[str]:
-        """The text of each row, without what is blank at its end."""
+        """The text of each row, without trailing blanks."""
         return ["".join(cell.text for cell in row).rstrip() for row in self.cells]
 
     @property

@@ -1,53 +1,64 @@
-"""Reads the cells of the emulator. They are thousands, so only rows that have changed are read again."""
+"""Emulate a terminal without a window (docs/decisions/0016-emulator.md).
 
+A screen has thousands of cells, so only rows that have changed are read again.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rookery.sessions.screen import BACKGROUND, FOREGROUND, Cell, Style
+from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, DEFAULT_FOREGROUND, Cell, Cursor, Screen, Style
 from rookery.system.errors import RookeryError
 
-# A place that nothing was drawn at.
-BLANK = Cell()
+# A cell in which nothing was drawn.
+BLANK_CELL = Cell()
 _WIDE, _TAIL = 1, 2
-_CLUSTER, _BACK_OF_PALETTE, _BACK_OF_RGB = 1, 2, 3
+_CLUSTER, _PALETTE_BACKGROUND, _RGB_BACKGROUND = 1, 2, 3
 _PALETTE, _RGB = 1, 2
 
 
 @dataclass(frozen=True)
-class Ghostty:
-    """The library's own names; it has no types."""
+class GhosttyLibrary:
+    """The modules of the Ghostty library, which has no types."""
 
     ffi: Any
     lib: Any
     core: Any
 
     def check(self, result: int) -> None:
+        """Raise an error if the library returned one."""
         if result:
             raise RookeryError("internal-error", f"the terminal emulator refuses with {result}", "see the daemon's log")
 
 
-class Cells:
-    """Of one terminal of the library's."""
+class CellReader:
+    """Reads the cells of one terminal of the library."""
 
-    def __init__(self, ghostty: Ghostty, terminal: Any) -> None:
+    def __init__(self, ghostty: GhosttyLibrary, terminal: Any) -> None:
         self._lib, self._ffi, self._check, self._terminal = ghostty.lib, ghostty.ffi, ghostty.check, terminal
-        self._state: Any = self._made("GhosttyRenderState", self._lib.ghostty_render_state_new)
-        self._rows: Any = self._made("GhosttyRenderStateRowIterator", self._lib.ghostty_render_state_row_iterator_new)
-        self._cells: Any = self._made("GhosttyRenderStateRowCells", self._lib.ghostty_render_state_row_cells_new)
-        # Where the library puts its answers: making these takes longer than asking.
+        self._state: Any = self._create("GhosttyRenderState", self._lib.ghostty_render_state_new)
+        self._rows: Any = self._create("GhosttyRenderStateRowIterator", self._lib.ghostty_render_state_row_iterator_new)
+        self._cells: Any = self._create("GhosttyRenderStateRowCells", self._lib.ghostty_render_state_row_cells_new)
+        # Buffers for results of the library: creating them takes longer than the calls.
         new, sized = self._ffi.new, ghostty.core.init_sized
         self._colours, self._style = sized("GhosttyRenderStateColors"), sized("GhosttyStyle")
-        self._whole, self._dirty, self._view = new("GhosttyRenderStateDirty*"), new("bool*"), new("GhosttyCellsView*")
+        self._dirty_state, self._dirty, self._view = (
+            new("GhosttyRenderStateDirty*"),
+            new("bool*"),
+            new("GhosttyCellsView*"),
+        )
         self._wide, self._tag, self._point = new("GhosttyCellWide*"), new("GhosttyCellContentTag*"), new("uint32_t*")
         self._index, self._rgb = new("GhosttyColorPaletteIndex*"), new("GhosttyColorRgb*")
-        self._kept: list[tuple[Cell, ...]] = []
+        self._last_rows: list[tuple[Cell, ...]] = []
 
-    def forget(self) -> None:
-        """All rows are to be read again."""
-        self._kept = []
+    def invalidate(self) -> None:
+        """Read all rows again the next time."""
+        self._last_rows = []
 
     def close(self) -> None:
-        """Whoever reads afterwards fails, and does not read what is no longer there."""
+        """Free the library's objects. A later read fails instead of reading freed memory."""
         if self._state is None:
             return
         self._lib.ghostty_render_state_row_cells_free(self._cells[0])
@@ -56,92 +67,207 @@ class Cells:
         self._state = self._rows = self._cells = None
 
     def read(self, count: int) -> list[tuple[Cell, ...]]:
-        """All rows, from the top."""
+        """Return all rows, from the top."""
         lib, check, state = self._lib, self._check, self._state[0]
         check(lib.ghostty_render_state_update(state, self._terminal))
         check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_COLORS, self._colours))
-        check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_DIRTY, self._whole))
+        check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_DIRTY, self._dirty_state))
         check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_ROW_ITERATOR, self._rows))
-        anew = len(self._kept) != count or self._whole[0] == lib.GHOSTTY_RENDER_STATE_DIRTY_FULL
-        found: list[tuple[Cell, ...]] = []
-        while len(found) < count and lib.ghostty_render_state_row_iterator_next(self._rows[0]):
+        read_all = len(self._last_rows) != count or self._dirty_state[0] == lib.GHOSTTY_RENDER_STATE_DIRTY_FULL
+        rows: list[tuple[Cell, ...]] = []
+        while len(rows) < count and lib.ghostty_render_state_row_iterator_next(self._rows[0]):
             check(lib.ghostty_render_state_row_get(self._rows[0], lib.GHOSTTY_RENDER_STATE_ROW_DATA_DIRTY, self._dirty))
-            found.append(self._row() if anew or self._dirty[0] else self._kept[len(found)])
+            rows.append(self._row() if read_all or self._dirty[0] else self._last_rows[len(rows)])
         check(lib.ghostty_render_state_clean(state))
-        self._kept = found
-        return list(found)
+        self._last_rows = rows
+        return list(rows)
 
     def _row(self) -> tuple[Cell, ...]:
+        """Read the current row."""
         lib, row = self._lib, self._rows[0]
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, self._view))
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS, self._cells))
-        # Equal values are equal cells in one row, but for those with characters that combine.
-        known: dict[int, Cell | None] = {0: BLANK}
+        # Within a row, equal raw values are equal cells, except for those with combining characters.
+        cache: dict[int, Cell | None] = {0: BLANK_CELL}
         cells: list[Cell] = []
         for column, raw in enumerate(self._ffi.unpack(self._view.ptr, self._view.len)):
-            if raw in known:
-                cell = known[raw]
+            if raw in cache:
+                cell = cache[raw]
             else:
                 cell = self._cell(raw, column)
                 if self._tag[0] != _CLUSTER:
-                    known[raw] = cell
+                    cache[raw] = cell
             if cell is not None:
                 cells.append(cell)
         return tuple(cells)
 
     def _cell(self, raw: int, column: int) -> Cell | None:
-        """None for the second place of a wide one."""
+        """Return a cell, or None for the second column of a wide character."""
         lib, get = self._lib, self._lib.ghostty_cell_get
         get(raw, lib.GHOSTTY_CELL_DATA_CONTENT_TAG, self._tag)
         get(raw, lib.GHOSTTY_CELL_DATA_WIDE, self._wide)
         if self._wide[0] == _TAIL:
             return None
         tag = self._tag[0]
-        if tag in (_BACK_OF_PALETTE, _BACK_OF_RGB):
-            return Cell(" ", Style(background=self._only_background(raw, tag)))
+        if tag in (_PALETTE_BACKGROUND, _RGB_BACKGROUND):
+            return Cell(" ", Style(background=self._read_background(raw, tag)))
         self._check(lib.ghostty_render_state_row_cells_select(self._cells[0], column))
         kind = lib.GHOSTTY_RENDER_STATE_ROW_CELLS_DATA_STYLE
         self._check(lib.ghostty_render_state_row_cells_get(self._cells[0], kind, self._style))
         get(raw, lib.GHOSTTY_CELL_DATA_CODEPOINT, self._point)
         text = self._cluster() if tag == _CLUSTER else chr(self._point[0] or 0x20)
         width = 2 if self._wide[0] == _WIDE else 1
-        # What is not to be seen still takes its place.
-        return Cell(" " * width if self._style.invisible else text, self._seen(), width)
+        # Invisible text still takes its columns.
+        return Cell(" " * width if self._style.invisible else text, self._read_style(), width)
 
-    def _seen(self) -> Style:
-        found = self._style
-        front, back = self._colour(found.fg_color), self._colour(found.bg_color)
-        if found.inverse:
-            front, back = back or BACKGROUND, front or FOREGROUND
-        marks = found.bold, found.faint, found.italic, found.underline != 0, found.strikethrough
-        return Style(front, back, *marks)
+    def _read_style(self) -> Style:
+        """Return the style of the current cell, with the colours of inverse text swapped."""
+        style = self._style
+        foreground, background = self._colour(style.fg_color), self._colour(style.bg_color)
+        if style.inverse:
+            foreground, background = background or DEFAULT_BACKGROUND, foreground or DEFAULT_FOREGROUND
+        marks = style.bold, style.faint, style.italic, style.underline != 0, style.strikethrough
+        return Style(foreground, background, *marks)
 
-    def _colour(self, found: Any) -> str | None:
-        if found.tag == _PALETTE:
-            return _hex(self._colours.palette[found.value.palette])
-        return _hex(found.value.rgb) if found.tag == _RGB else None
+    def _colour(self, colour: Any) -> str | None:
+        if colour.tag == _PALETTE:
+            return _hex(self._colours.palette[colour.value.palette])
+        return _hex(colour.value.rgb) if colour.tag == _RGB else None
 
-    def _only_background(self, raw: int, tag: int) -> str:
-        """Of a cell that was erased in a colour, and has no style."""
-        if tag == _BACK_OF_PALETTE:
+    def _read_background(self, raw: int, tag: int) -> str:
+        """Return the background of a cell that was erased with a colour and has no style."""
+        if tag == _PALETTE_BACKGROUND:
             self._lib.ghostty_cell_get(raw, self._lib.GHOSTTY_CELL_DATA_COLOR_PALETTE, self._index)
             return _hex(self._colours.palette[self._index[0]])
         self._lib.ghostty_cell_get(raw, self._lib.GHOSTTY_CELL_DATA_COLOR_RGB, self._rgb)
         return _hex(self._rgb[0])
 
     def _cluster(self) -> str:
-        """A character with all that combines with it."""
+        """Return a character with its combining characters."""
         lib, get = self._lib, self._lib.ghostty_render_state_row_cells_get
         self._check(get(self._cells[0], lib.GHOSTTY_RENDER_STATE_ROW_CELLS_DATA_GRAPHEMES_LEN, self._point))
         points = self._ffi.new("uint32_t[]", max(self._point[0], 1))
         self._check(get(self._cells[0], lib.GHOSTTY_RENDER_STATE_ROW_CELLS_DATA_GRAPHEMES_BUF, points))
         return "".join(map(chr, points[0 : self._point[0]])) or " "
 
-    def _made(self, kind: str, make: Any) -> Any:
-        place = self._ffi.new(f"{kind}*")
-        self._check(make(self._ffi.NULL, place))
-        return place
+    def _create(self, kind: str, make: Any) -> Any:
+        """Create an object of the library and return the pointer to it."""
+        pointer = self._ffi.new(f"{kind}*")
+        self._check(make(self._ffi.NULL, pointer))
+        return pointer
 
 
 def _hex(rgb: Any) -> str:
     return f"#{rgb.r:02x}{rgb.g:02x}{rgb.b:02x}"
+
+
+# Erases the screen, and keeps the cursor and the colours.
+_ERASE = b"\x1b7\x1b[0m\x1b[2J\x1b8"
+# Modes that the program may set: bracketed paste, and synchronized output, which marks complete frames.
+_PASTE_MODE, _FRAME_MODE = 2004, 2026
+_CELL_PIXELS = 8, 16
+
+
+@functools.cache
+def load_ghostty() -> GhosttyLibrary:
+    """Import the library. Raise an error if it is not available for this machine."""
+    try:
+        bindings, core = importlib.import_module("pyghostty._ffi"), importlib.import_module("pyghostty.core")
+    except (ImportError, OSError) as error:
+        raise RookeryError(
+            "agent-unavailable", f"there is no terminal emulator for this machine: {error}", "pip install pyghostty"
+        ) from None
+    return GhosttyLibrary(bindings.ffi, bindings.lib, core)
+
+
+@functools.cache
+def warm_up_emulator() -> None:
+    """Use the whole library once. To be called in a thread: its first use loads it, which takes a while."""
+    emulator = Emulator(10, 2, lambda _: None)
+    emulator.feed("\x1b]0;x\x07\x1b[31;44me\u0301\x1b[0m\x1b[41m\x1b[K\x1b[c".encode())
+    emulator.resize(12, 3)
+    assert not (emulator.is_drawing or emulator.accepts_paste or emulator.is_painted)
+    emulator.feed(b"x")
+    assert "x" in emulator.text and emulator.screen().columns == 12
+    emulator.close()
+
+
+class Emulator:
+    """A terminal emulator. `on_reply` is called with the terminal's replies to the program, such as its colours."""
+
+    def __init__(self, columns: int, rows: int, on_reply: Callable[[bytes], object]) -> None:
+        ghostty = load_ghostty()
+        self._ffi = ghostty.ffi
+        self._terminal = ghostty.core.Terminal(
+            columns, rows, scrollback=0, fg=_parse_rgb(DEFAULT_FOREGROUND), bg=_parse_rgb(DEFAULT_BACKGROUND)
+        )
+        # Images are disabled, and above all reading an image from a file by its name.
+        ghostty.check(
+            ghostty.lib.ghostty_terminal_set(
+                self._terminal._t[0],
+                ghostty.lib.GHOSTTY_TERMINAL_OPT_KITTY_IMAGE_STORAGE_LIMIT,
+                self._ffi.new("uint64_t*", 0),
+            )
+        )
+
+        def reply(data: bytes) -> None:
+            on_reply(data)
+
+        self._terminal.on_reply(reply)
+        self._cells = CellReader(ghostty, self._terminal._t[0])
+
+    def feed(self, data: bytes) -> None:
+        self._terminal.feed(data)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size and erase the screen, so that `is_painted` shows when the program has redrawn it."""
+        self._terminal.resize(columns, rows, *_CELL_PIXELS)
+        self._cells.invalidate()
+        if self._terminal.get("vt_ground", "bool"):
+            self._terminal.feed(_ERASE)
+
+    @property
+    def is_painted(self) -> bool:
+        """Whether something, even blanks, was drawn in every corner."""
+        cells = self._cells.read(self.size[1])
+        return all(cell is not BLANK_CELL for row in (cells[0], cells[-1]) for cell in (row[0], row[-1]))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The size in columns and rows."""
+        return self._terminal.size
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether a frame was started that is not complete yet."""
+        return self._terminal.mode(_FRAME_MODE)
+
+    @property
+    def accepts_paste(self) -> bool:
+        """Whether the program supports bracketed paste."""
+        return self._terminal.mode(_PASTE_MODE)
+
+    @property
+    def text(self) -> str:
+        """The text of all rows. Much faster than reading the cells."""
+        return self._terminal.text()
+
+    @property
+    def title(self) -> str:
+        title = self._terminal.get("title", "GhosttyString")
+        return self._ffi.buffer(title.ptr, title.len)[:].decode("utf-8", "replace") if title.len else ""
+
+    def screen(self) -> Screen:
+        columns, rows = self.size
+        column, row = self._terminal.cursor
+        cursor = Cursor(row, column, bool(self._terminal.get("cursor_visible", "bool")))
+        return Screen(columns, rows, self._cells.read(rows), cursor, self.title)
+
+    def close(self) -> None:
+        """Free the memory. The emulator must not be used again."""
+        self._cells.close()
+        self._terminal.close()
+
+
+def _parse_rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
