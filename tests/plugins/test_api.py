@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from rookery.plugins import House, Plugin, RookeryError, SessionEvent
-from rookery.plugins.events import HOOKS
+from rookery.plugins.api import HOOKS
 from tests.support.requirements import requirement
 
 
@@ -37,8 +37,8 @@ def test_a_plugin_holds_what_was_given_to_it_and_leaves_the_functions_as_they_ar
 
     assert [(one.name, one.run) for one in plugin.hooks] == [("session.error", told), ("session.idle", told)]
     assert plugin.actions["reset"].run is reset
-    assert plugin.telling is state
-    assert plugin.starting is plugin.stopping is None
+    assert plugin.state_function is state
+    assert plugin.start_function is plugin.stop_function is None
 
 
 @pytest.mark.parametrize("name", ["", "Notify", "9lives", "a b", "state_files", "a/b", "-a", "a" * 65])

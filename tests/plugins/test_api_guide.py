@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rookery.plugins.events import HOOKS
-from rookery.plugins.loading import from_text, loaded
-from rookery.plugins.registry import Key, Origin
+from rookery.plugins.api import HOOKS
+from rookery.plugins.load import from_text, load_plugin
+from rookery.plugins.registry import PluginKey, PluginOrigin
 from tests.support.plugins import a_call, a_registry, idle
 from tests.support.requirements import requirement
 
@@ -19,15 +19,15 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "plugins.md").read_text(
 @requirement("plugin.hook.registry")
 async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    origin = Origin(".rookery/plugins/turns.py", "app-1")
+    origin = PluginOrigin(".rookery/plugins/turns.py", "app-1")
     async with a_registry(tmp_path, settings={"turns": {"every": 2}}) as registry:
-        key = await registry.add(await loaded(from_text("turns", example, origin)), origin)
-        running = registry.seen(None)[key]
+        key = await registry.add(await load_plugin(from_text("turns", example, origin)), origin)
+        running = registry.visible_to(None)[key]
         for session in ("ses_1", "ses_2", "ses_1"):
-            registry.tell(idle(session))
-        registry.tell(idle("ses_1", found=True))
-        registry.tell(idle("ses_3", parent="ses_1"))
-        await running.settled()
+            registry.publish(idle(session))
+        registry.publish(idle("ses_1", found=True))
+        registry.publish(idle("ses_3", parent="ses_1"))
+        await running.wait_until_drained()
         assert await running.state(None) == {"turns": {"ses_1": 2, "ses_2": 1}, "all": 3}
         noted = (tmp_path / "projects" / "app-1" / "plugins" / "turns" / "audit.log").read_text()
         assert noted.endswith("Z ses_1 has finished 2 turns\n")
@@ -37,9 +37,9 @@ async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tm
             ("read", {}, {}),
         ):
             call = a_call(tool=tool, arguments=given, project="app-1")
-            assert (await registry.passed(call)).arguments == wanted
+            assert (await registry.apply_call_hooks(call)).arguments == wanted
         assert await running.trigger(running.plugin.actions["reset"], {}, None) == {"forgotten": 3}
-        shown = await registry.shown(Key("app-1", "turns"), None)
+        shown = await registry.describe(PluginKey("app-1", "turns"), None)
         assert shown is not None and (shown.failures, shown.state) == (0, ("turns", "all"))
 
 

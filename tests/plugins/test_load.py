@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from rookery.plugins import RookeryError
-from rookery.plugins.loading import Found, from_text, installed, loaded
-from rookery.plugins.registry import Origin
+from rookery.plugins.load import PluginCandidate, find_installed, from_text, load_plugin
+from rookery.plugins.registry import PluginOrigin
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-ORIGIN = Origin("/work/app/.rookery/plugins/notify.py", "app-1")
+ORIGIN = PluginOrigin("/work/app/.rookery/plugins/notify.py", "app-1")
 NOTIFY = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Seen:
 
 
 async def test_a_plugin_is_made_of_the_text_alone() -> None:
-    plugin = await loaded(from_text("notify", NOTIFY, ORIGIN))
+    plugin = await load_plugin(from_text("notify", NOTIFY, ORIGIN))
     assert (plugin.name, plugin.version) == ("notify", "1.0")
 
 
@@ -51,7 +51,7 @@ async def test_a_plugin_is_made_of_the_text_alone() -> None:
 )
 async def test_one_that_cannot_be_loaded_tells_why(text: str, said: str) -> None:
     with pytest.raises(RookeryError) as caught:
-        await loaded(from_text("notify", text, ORIGIN))
+        await load_plugin(from_text("notify", text, ORIGIN))
     assert caught.value.code == "plugin-failed"
     assert said in caught.value.message
 
@@ -59,13 +59,13 @@ async def test_one_that_cannot_be_loaded_tells_why(text: str, said: str) -> None
 async def test_a_line_that_names_another_encoding_means_nothing() -> None:
     """In UTF-7 this would be code that nobody has seen."""
     hidden = "# -*- coding: utf-7 -*-\n# +AAo-raise SystemExit+ACgAKQ-\n" + NOTIFY.replace("from __future__", "#")
-    assert (await loaded(from_text("notify", hidden, ORIGIN))).name == "notify"
+    assert (await load_plugin(from_text("notify", hidden, ORIGIN))).name == "notify"
 
 
 async def test_one_that_never_ends_to_load_is_given_up() -> None:
     release = threading.Event()
     with pytest.raises(RookeryError, match=r"longer than 0\.1 s"):
-        await loaded(Found("stuck", ORIGIN, release.wait), seconds=0.1)
+        await load_plugin(PluginCandidate("stuck", ORIGIN, release.wait), seconds=0.1)
     release.set()
 
 
@@ -79,12 +79,12 @@ async def test_packages_name_their_plugins_as_entry_points(tmp_path: Path, monke
         "[rookery.plugins]\nbroken = not_there_at_all:plugin\nnotify = notify_for_rookery:plugin\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    broken, notify = [one for one in installed() if "notify-for-rookery" in one.origin.text]
+    broken, notify = [one for one in find_installed() if "notify-for-rookery" in one.origin.text]
     assert (notify.name, notify.origin.text, notify.origin.version) == (
         "notify",
         "package notify-for-rookery 2.1",
         "2.1",
     )
-    assert (await loaded(notify)).name == "notify"
+    assert (await load_plugin(notify)).name == "notify"
     with pytest.raises(RookeryError, match="not_there_at_all"):
-        await loaded(broken)
+        await load_plugin(broken)

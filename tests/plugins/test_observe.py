@@ -5,10 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from rookery.agents.events import Answered, Asked, DoingChanged, SessionGone, SessionSeen, TurnFailed
-from rookery.agents.message_events import ToastShown
-from rookery.agents.records import Doing, Fault, Session
-from rookery.plugins.events import AskEvent, SessionEvent, ToastEvent
+from rookery.agents.opencode.events import (
+    AskAnswered,
+    AskOpened,
+    SessionDeleted,
+    SessionStatusChanged,
+    SessionUpdated,
+    ToastShown,
+    TurnFailed,
+)
+from rookery.agents.opencode.records import Session, SessionStatus, TurnError
+from rookery.plugins.api import AskEvent, SessionEvent, ToastEvent
 from tests.support.happenings import BUSY, CHILD, HIDDEN, IDLE, ONE, PERMISSION, Agent, names
 
 
@@ -16,15 +23,15 @@ def test_a_session_is_told_from_its_making_to_its_end_with_its_place() -> None:
     agent = Agent()
     assert agent.renews() == []
     told = agent.says(
-        SessionSeen(ONE),
-        SessionSeen(msgspec.structs.replace(ONE, title="Another title")),
-        DoingChanged("ses_1", BUSY),
-        DoingChanged("ses_1", Doing("retry", 1)),
+        SessionUpdated(ONE),
+        SessionUpdated(msgspec.structs.replace(ONE, title="Another title")),
+        SessionStatusChanged("ses_1", BUSY),
+        SessionStatusChanged("ses_1", SessionStatus("retry", 1)),
         # OpenCode says twice that one is idle.
-        DoingChanged("ses_1", IDLE),
-        DoingChanged("ses_1", IDLE),
-        SessionGone("ses_1"),
-        SessionGone("ses_1"),
+        SessionStatusChanged("ses_1", IDLE),
+        SessionStatusChanged("ses_1", IDLE),
+        SessionDeleted("ses_1"),
+        SessionDeleted("ses_1"),
     )
     hooks = ["session.created", "session.busy", "session.idle", "session.closed"]
     assert names(told) == [(hook, "ses_1") for hook in hooks]
@@ -36,8 +43,8 @@ def test_one_that_is_put_away_is_closed_and_one_for_tools_is_nobodys_business() 
     agent = Agent()
     agent.renews(ONE)
     away = msgspec.structs.replace(ONE, time=msgspec.structs.replace(ONE.time, archived=5.0))
-    assert names(agent.says(SessionSeen(away))) == [("session.closed", "ses_1")]
-    assert agent.says(SessionSeen(HIDDEN), DoingChanged("ses_3", BUSY), SessionGone("ses_3")) == []
+    assert names(agent.says(SessionUpdated(away))) == [("session.closed", "ses_1")]
+    assert agent.says(SessionUpdated(HIDDEN), SessionStatusChanged("ses_3", BUSY), SessionDeleted("ses_3")) == []
 
 
 def test_what_was_there_before_is_told_as_found_and_what_was_missed_as_it_is_now() -> None:
@@ -55,20 +62,22 @@ def test_what_was_there_before_is_told_as_found_and_what_was_missed_as_it_is_now
     assert not any(getattr(one, "found", False) for one in again)
     assert agent.renews(ONE, two) == []
     assert names(agent.renews(two)) == [("session.closed", "ses_1")]
-    late = agent.happenings.as_they_are(2000.0)
+    late = agent.happenings.current_events(2000.0)
     assert [(one.hook, one.at, getattr(one, "found", False)) for one in late] == [("session.idle", 2000.0, True)]
 
 
 def test_an_ask_of_a_child_is_its_parents_and_is_over_when_it_is_answered_or_the_turn_ends() -> None:
     agent = Agent()
     agent.renews(ONE, CHILD, busy=("ses_1", "ses_2"))
-    (asked,) = agent.says(Asked(PERMISSION))
+    (asked,) = agent.says(AskOpened(PERMISSION))
     assert isinstance(asked, AskEvent)
     assert (asked.session_id, asked.ask.asked_by, asked.ask.text) == ("ses_1", "ses_2", "bash: rm")
-    assert agent.happenings.as_they_are(0.0)[-1].hook == "ask.opened"
-    assert names(agent.says(Answered("ses_2", "per_1"), Answered("ses_2", "per_1"))) == [("ask.answered", "ses_1")]
-    agent.says(Asked(PERMISSION))
-    told = agent.says(DoingChanged("ses_2", IDLE))
+    assert agent.happenings.current_events(0.0)[-1].hook == "ask.opened"
+    assert names(agent.says(AskAnswered("ses_2", "per_1"), AskAnswered("ses_2", "per_1"))) == [
+        ("ask.answered", "ses_1")
+    ]
+    agent.says(AskOpened(PERMISSION))
+    told = agent.says(SessionStatusChanged("ses_2", IDLE))
     assert ("ask.answered", "ses_1") in names(told)
 
 
@@ -76,14 +85,14 @@ def test_an_ask_of_a_child_is_its_parents_and_is_over_when_it_is_answered_or_the
 def test_a_turn_that_failed_is_told_with_whether_somebody_ended_it(name: str, aborted: bool) -> None:
     agent = Agent()
     agent.renews(ONE)
-    (told,) = agent.says(TurnFailed("ses_1", Fault(name, {"message": "no more"})))
+    (told,) = agent.says(TurnFailed("ses_1", TurnError(name, {"message": "no more"})))
     assert isinstance(told, SessionEvent) and (told.hook, told.error, told.aborted) == (
         "session.error",
         "no more",
         aborted,
     )
     # OpenCode does not always say whose it was.
-    assert agent.says(TurnFailed("", Fault(name))) == []
+    assert agent.says(TurnFailed("", TurnError(name))) == []
 
 
 def test_a_toast_belongs_to_its_workspace() -> None:

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from rookery.agents.events import SessionSeen
-from rookery.agents.message_events import MessageSeen, PartSeen
-from rookery.agents.records import MessageInfo, MessageTimes
-from rookery.plugins.events import MessageEvent, ToolEvent
+from rookery.agents.opencode.events import MessageUpdated, PartUpdated, SessionUpdated
+from rookery.agents.opencode.records import MessageInfo, MessageTimes
+from rookery.plugins.api import MessageEvent, ToolEvent
 from tests.support.happenings import HIDDEN, ONE, Agent, names, part
 
 
@@ -15,14 +14,14 @@ def test_a_message_is_told_once_when_it_is_whole() -> None:
     agent = Agent()
     agent.renews(ONE)
     user = MessageInfo("msg_1", "user", "ses_1")
-    (asked,) = agent.says(MessageSeen("ses_1", user), part(type="text", text="hello"), MessageSeen("ses_1", user))
+    (asked,) = agent.says(MessageUpdated("ses_1", user), part(type="text", text="hello"), MessageUpdated("ses_1", user))
     assert isinstance(asked, MessageEvent) and (asked.role, asked.content) == ("user", "hello")
     reply = MessageInfo("msg_2", "assistant", "ses_1", MessageTimes(1.0))
     text = {"type": "text", "messageID": "msg_2"}
-    assert agent.says(MessageSeen("ses_1", reply), part(**text, id="prt_2", text="go")) == []
+    assert agent.says(MessageUpdated("ses_1", reply), part(**text, id="prt_2", text="go")) == []
     assert agent.says(part(**text, id="prt_2", text="good"), part(**text, id="prt_3", text="bye")) == []
     whole = msgspec.structs.replace(reply, time=MessageTimes(1.0, 2.0))
-    (said,) = agent.says(MessageSeen("ses_1", whole), MessageSeen("ses_1", whole))
+    (said,) = agent.says(MessageUpdated("ses_1", whole), MessageUpdated("ses_1", whole))
     assert isinstance(said, MessageEvent) and (said.role, said.content) == ("assistant", "good\nbye")
 
 
@@ -30,7 +29,7 @@ def test_a_tool_is_told_when_it_starts_and_when_it_ends_and_not_while_it_runs() 
     agent = Agent()
     agent.renews(ONE)
 
-    def tool(status: str, **more: Any) -> PartSeen:
+    def tool(status: str, **more: Any) -> PartUpdated:
         return part(type="tool", tool="bash", state={"status": status, "input": {"command": "ls"}, **more})
 
     told = agent.says(
@@ -43,7 +42,7 @@ def test_a_tool_is_told_when_it_starts_and_when_it_ends_and_not_while_it_runs() 
     # One that was over before anybody heard of it has still begun.
     at_once = part(id="prt_9", type="tool", tool="read", state={"status": "error", "error": "no such file"})
     assert [one.hook for one in agent.says(at_once, at_once)] == ["tool.started", "tool.finished"]
-    assert agent.says(PartSeen("ses_1", msgspec.Raw(b'{"id": 1}'))) == []
+    assert agent.says(PartUpdated("ses_1", msgspec.Raw(b'{"id": 1}'))) == []
 
 
 def test_a_tool_that_was_run_by_its_name_is_its_sessions_and_what_is_said_around_it_is_not_told() -> None:
@@ -51,7 +50,7 @@ def test_a_tool_that_was_run_by_its_name_is_its_sessions_and_what_is_said_around
     agent.renews(ONE)
     said = MessageInfo("msg_1", "assistant", "ses_3", MessageTimes(1.0, 2.0))
     tool = part("ses_3", type="tool", tool="read", callID="call_1", state={"status": "completed", "output": "a"})
-    told = agent.says(SessionSeen(HIDDEN), MessageSeen("ses_3", said), part("ses_3", type="text", text="x"), tool)
+    told = agent.says(SessionUpdated(HIDDEN), MessageUpdated("ses_3", said), part("ses_3", type="text", text="x"), tool)
     assert names(told) == [("tool.started", "ses_1"), ("tool.finished", "ses_1")]
     assert {(one.run.origin, one.run.session_id) for one in told if isinstance(one, ToolEvent)} == {
         ("execute_tool", "ses_1")
@@ -61,4 +60,4 @@ def test_a_tool_that_was_run_by_its_name_is_its_sessions_and_what_is_said_around
 def test_what_nobody_wants_to_know_of_messages_is_not_even_read() -> None:
     agent = Agent(wanted=set())
     agent.renews(ONE)
-    assert agent.says(PartSeen("ses_1", msgspec.Raw(b"no JSON at all"))) == []
+    assert agent.says(PartUpdated("ses_1", msgspec.Raw(b"no JSON at all"))) == []

@@ -1,6 +1,12 @@
 """OpenCode's own plugins, as its config and its log tell of them."""
 
-from rookery.plugins.foreign import asleep, kept_off, load_errors, named, shown
+from rookery.plugins.opencode import (
+    describe_running,
+    describe_sleeping,
+    describe_unapproved,
+    list_named,
+    read_load_errors,
+)
 from tests.support.requirements import requirement
 
 FILE = "file:///work/app/.opencode/plugin/broken.js"
@@ -19,7 +25,7 @@ LOG = [
 @requirement("plugin.list.all")
 def test_a_config_names_files_and_packages_some_with_options() -> None:
     config = {"plugin": [FILE, "oh-my-opencode@4.19.4", ["@scope/own@1.0", {"a": 1}], "bare", 7, []], "theme": "x"}
-    found = [shown(one, "/work/app", {}) for one in named(config)]
+    found = [describe_running(one, "/work/app", {}) for one in list_named(config)]
     assert [(one.name, one.version) for one in found] == [
         ("broken", None),
         ("oh-my-opencode", "4.19.4"),
@@ -30,26 +36,26 @@ def test_a_config_names_files_and_packages_some_with_options() -> None:
     assert {(one.status, one.error, one.kind, one.workspace) for one in found} == {
         ("unknown", None, "opencode", "/work/app")
     }
-    assert named({}) == named({"plugin": "text"}) == []
+    assert list_named({}) == list_named({"plugin": "text"}) == []
 
 
 @requirement("plugin.list.all")
 def test_one_that_failed_by_opencodes_own_word_is_told_with_that() -> None:
-    errors = load_errors(LOG, "/work/app")
+    errors = read_load_errors(LOG, "/work/app")
     assert errors == {FILE: 'no "luck"', "file:///a b.js": "why"}
-    told = shown(FILE, "/work/app", errors)
+    told = describe_running(FILE, "/work/app", errors)
     assert (told.name, told.status, told.error) == ("broken", "failed", 'no "luck"')
 
 
 def test_what_failed_before_the_folder_was_loaded_anew_does_not_count_and_other_folders_do_not_matter() -> None:
     again = LOG[1]
-    assert load_errors([*LOG, again], "/work/app") == {}
+    assert read_load_errors([*LOG, again], "/work/app") == {}
     elsewhere = again.replace("/work/app", "/work/other")
-    assert load_errors([*LOG, elsewhere], "/work/app").keys() == {FILE, "file:///a b.js"}
+    assert read_load_errors([*LOG, elsewhere], "/work/app").keys() == {FILE, "file:///a b.js"}
 
 
 def test_files_of_a_workspace_are_told_though_no_agent_names_them() -> None:
-    waits, sleeps = kept_off(FILE, "/work/app"), asleep(FILE, "/work/app")
+    waits, sleeps = describe_unapproved(FILE, "/work/app"), describe_sleeping(FILE, "/work/app")
     assert (waits.status, waits.name) == ("needs_approval", "broken")
     assert "rookery guard approve opencode-config" in (waits.note or "")
     assert (sleeps.status, sleeps.note) == ("unknown", "the agent does not run")

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from rookery.plugins import House, Plugin, RookeryError, SessionEvent
-from rookery.plugins.records import PluginShown, StateShown
-from rookery.plugins.registry import Key, Origin, Registry
+from rookery.plugins.records import PluginShown, PluginState
+from rookery.plugins.registry import PluginKey, PluginOrigin, PluginRegistry
 from rookery.plugins.service import Plugins
 from rookery.sessions.service import Sessions
 from tests.support.plugins import BUILT_IN, Heard, a_registry, idle
@@ -57,20 +57,20 @@ def a_plugin(name: str = "notify") -> Plugin:
 class Nowhere:
     """All workspaces are of the project `app-1`, and nothing else is there."""
 
-    kept: tuple[StateShown, ...] = ()
+    kept: tuple[PluginState, ...] = ()
 
-    async def ready(self) -> None: ...
+    async def wait_until_ready(self) -> None: ...
 
     async def project_of(self, scope: Path) -> str | None:
         return "app-1"
 
-    async def notes(self) -> Mapping[Key, str]:
+    async def notes(self) -> Mapping[PluginKey, str]:
         return {}
 
-    async def others(self, scope: Path | None) -> list[PluginShown]:
+    async def list_not_running(self, scope: Path | None) -> list[PluginShown]:
         return []
 
-    async def files(self, scope: Path | None) -> tuple[StateShown, ...]:
+    async def list_state_files(self, scope: Path | None) -> tuple[PluginState, ...]:
         return self.kept
 
 
@@ -83,17 +83,10 @@ class OneSession:
         return id_
 
 
-def service(registry: Registry, *kept: StateShown) -> Plugins:
+def service(registry: PluginRegistry, *kept: PluginState) -> Plugins:
     nowhere = Nowhere()
     nowhere.kept = kept
     return Plugins(registry, nowhere, cast(Sessions, OneSession()))
-
-
-async def anybody() -> None: ...
-
-
-async def nobody() -> None:
-    raise RookeryError("forbidden", "not for you")
 
 
 @requirement("plugin.hook.registry")
@@ -106,10 +99,10 @@ async def test_a_plugin_of_a_project_hears_of_that_project_and_one_of_everybodys
             heard.take((house.plugin, event.project))
 
     async with a_registry(tmp_path, everybodys) as registry:
-        await registry.add(theirs, Origin("a file", "app-1"))
+        await registry.add(theirs, PluginOrigin("a file", "app-1"))
         assert registry.wants("session.idle") and not registry.wants("toast.shown", "tool.execute.before")
-        registry.tell(idle(project="app-1"))
-        registry.tell(idle(project="app-2"))
+        registry.publish(idle(project="app-1"))
+        registry.publish(idle(project="app-2"))
         await heard.has(3)
     assert sorted(heard) == [("everybodys", "app-1"), ("everybodys", "app-2"), ("theirs", "app-1")]
 
@@ -125,7 +118,7 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
 
     async with a_registry(tmp_path, settings={"notify": {"loud": True}}) as registry:
         await registry.add(plugins[0], BUILT_IN)
-        await registry.add(plugins[1], Origin("a file", "app-1"))
+        await registry.add(plugins[1], PluginOrigin("a file", "app-1"))
         assert houses["notify"].state_folder == tmp_path / "plugins" / "notify"
         assert houses["other"].state_folder == tmp_path / "projects" / "app-1" / "plugins" / "other"
         assert all(one.state_folder.stat().st_mode & 0o777 == 0o700 for one in houses.values())
@@ -136,17 +129,17 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
         assert log.stat().st_mode & 0o777 == 0o600
         (tmp_path / "projects" / "app-2").write_text("no folder")
         with pytest.raises(RookeryError) as caught:
-            await registry.add(Plugin("notify-2"), Origin("a file", "app-2"))
+            await registry.add(Plugin("notify-2"), PluginOrigin("a file", "app-2"))
         assert caught.value.code == "state-unusable" and "app-2" in caught.value.message
 
 
 async def test_a_name_is_had_once_by_everybodys_and_once_by_each_project(tmp_path: Path) -> None:
     async with a_registry(tmp_path, a_plugin()) as registry:
-        for origin in (BUILT_IN, Origin("a file", "app-1")):
+        for origin in (BUILT_IN, PluginOrigin("a file", "app-1")):
             with pytest.raises(RookeryError, match="another plugin is called notify"):
                 await registry.add(a_plugin(), origin)
         for project in ("app-1", "app-2"):
-            await registry.add(a_plugin("own"), Origin("a file", project))
+            await registry.add(a_plugin("own"), PluginOrigin("a file", project))
         asked = service(registry)
         with pytest.raises(RookeryError, match="which own is meant") as caught:
             await asked.state("own", None, None)
@@ -165,8 +158,8 @@ async def test_the_state_of_one_or_of_all_whole_or_one_key_of_it(tmp_path: Path)
     def _(house: House) -> Any:
         return ["no", "mapping"]
 
-    kept = StateShown(plugin="omo", workspace=str(APP), state={"iteration": 3})
-    broken = StateShown(plugin="nexus", workspace=str(APP), error="no JSON")
+    kept = PluginState(plugin="omo", workspace=str(APP), state={"iteration": 3})
+    broken = PluginState(plugin="nexus", workspace=str(APP), error="no JSON")
     async with a_registry(tmp_path, a_plugin(), silent, wrong) as registry:
         asked = service(registry, kept, broken)
         assert await asked.state("notify", None, APP) == {"said": [], "scope": str(APP), "loud": False}
@@ -183,14 +176,14 @@ async def test_the_state_of_one_or_of_all_whole_or_one_key_of_it(tmp_path: Path)
         ]
         (only,) = await asked.states("iteration", None)
         assert (only.plugin, only.state) == ("omo", 3)
-        for name, key, said in (
-            ("notify", "volume", "there are: said; scope; loud"),
-            ("omo", "volume", "there are: iteration"),
-            ("none", None, "there are: notify; silent; wrong; omo; nexus"),
+        for name, key, code, said in (
+            ("notify", "volume", "invalid-input", "there are: said; scope; loud"),
+            ("omo", "volume", "invalid-input", "there are: iteration"),
+            ("none", None, "plugin-not-found", "there are: notify; silent; wrong; omo; nexus"),
         ):
             with pytest.raises(RookeryError) as caught:
                 await asked.state(name, key, None)
-            assert (caught.value.code, caught.value.remedy) == ("invalid-input", said)
+            assert (caught.value.code, caught.value.remedy) == (code, said)
         with pytest.raises(RookeryError, match="no plugin has 'volume'"):
             await asked.states("volume", None)
         for name in ("wrong", "nexus"):
@@ -200,7 +193,7 @@ async def test_the_state_of_one_or_of_all_whole_or_one_key_of_it(tmp_path: Path)
 
 
 async def test_a_state_that_several_workspaces_have_is_that_of_the_one_that_is_named(tmp_path: Path) -> None:
-    kept = [StateShown(plugin="omo", workspace=path, state={"at": path}) for path in ("/a", "/b")]
+    kept = [PluginState(plugin="omo", workspace=path, state={"at": path}) for path in ("/a", "/b")]
     async with a_registry(tmp_path) as registry:
         asked = service(registry, *kept)
         with pytest.raises(RookeryError, match="several workspaces") as caught:
@@ -215,12 +208,12 @@ async def test_a_state_that_several_workspaces_have_is_that_of_the_one_that_is_n
 async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(tmp_path: Path) -> None:
     async with a_registry(tmp_path, a_plugin(), Plugin("idle")) as registry:
         asked = service(registry)
-        assert await asked.trigger("notify", "say", {"text": "hello", "times": 2}, None, anybody) == {"said": 2}
-        assert await asked.trigger("notify", "whisper", {"a": 1}, None, nobody) == ["None", {"a": 1}]
+        assert await asked.trigger("notify", "say", {"text": "hello", "times": 2}, None) == {"said": 2}
+        assert await asked.trigger("notify", "whisper", {"a": 1}, None) == ["None", {"a": 1}]
         offers = "there are: notify: say, whisper, refuse, fail; idle: no actions"
         for name, action, args, code, remedy in (
             (None, None, {}, "invalid-input", offers),
-            ("none", "say", {}, "invalid-input", offers),
+            ("none", "say", {}, "plugin-not-found", offers),
             ("notify", None, {}, "invalid-input", "there are: notify: say, whisper, refuse, fail"),
             ("idle", "say", {}, "invalid-input", "there are: idle: no actions"),
             ("notify", "say", {"txt": "hello"}, "invalid-input", "it takes: text, times"),
@@ -228,7 +221,7 @@ async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(t
             ("notify", "fail", {}, "plugin-failed", ""),
         ):
             with pytest.raises(RookeryError) as caught:
-                await asked.trigger(name, action, args, None, anybody)
+                await asked.trigger(name, action, args, None)
             assert (caught.value.code, caught.value.remedy) == (code, remedy)
         (found, _) = await asked.list()
         # To refuse is no failure.
@@ -241,17 +234,15 @@ async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(t
 async def test_whoever_sees_one_workspace_has_the_actions_that_heed_that_on_its_own_sessions(tmp_path: Path) -> None:
     async with a_registry(tmp_path, a_plugin()) as registry:
         asked = service(registry)
-        assert await asked.trigger("notify", "whisper", {"sessionId": "ses_mine"}, APP, nobody) == [
+        assert await asked.trigger("notify", "whisper", {"sessionId": "ses_mine"}, APP) == [
             str(APP),
             {"sessionId": "ses_mine"},
         ]
         for action, args, scope, code in (
             ("say", {"text": "hello"}, APP, "forbidden"),
             ("whisper", {"sessionId": "ses_other"}, APP, "session-not-found"),
-            # What Rookery has started is not the owner, though it comes over the owner's socket.
-            ("say", {"text": "hello"}, None, "forbidden"),
         ):
             with pytest.raises(RookeryError) as caught:
-                await asked.trigger("notify", action, args, scope, nobody)
+                await asked.trigger("notify", action, args, scope)
             assert caught.value.code == code
         assert await asked.state("notify", "said", None) == []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rookery.plugins import CallEvent, House, Plugin, SessionEvent
-from rookery.plugins.records import Limits
-from rookery.plugins.registry import Registry
+from rookery.plugins.records import PluginLimits
+from rookery.plugins.registry import PluginRegistry
 from rookery.system.errors import RookeryError
 from tests.support.plugins import Heard, a_call, a_registry, idle, shown
 from tests.support.requirements import requirement
@@ -18,10 +18,10 @@ from tests.support.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 
-async def told(registry: Registry, event: SessionEvent, heard: Heard) -> None:
+async def told(registry: PluginRegistry, event: SessionEvent, heard: Heard) -> None:
     """Tell an event, and wait until some hook has heard it."""
     count = len(heard)
-    registry.tell(event)
+    registry.publish(event)
     await heard.has(count + 1)
 
 
@@ -42,7 +42,7 @@ async def test_hooks_are_told_one_after_the_other_be_they_async_or_run_in_a_thre
 
     async with a_registry(tmp_path, plugin) as registry:
         for session in ("ses_1", "ses_2"):
-            registry.tell(idle(session))
+            registry.publish(idle(session))
         await heard.has(4)
         hooks = (await shown(registry, "both")).hooks
     assert heard == [("async", "ses_1"), ("plain", "ses_1"), ("async", "ses_2"), ("plain", "ses_2")]
@@ -73,7 +73,7 @@ async def test_a_hook_that_fails_again_and_again_is_switched_off_and_says_so(tmp
         hook = (await shown(registry, "flaky")).hooks[0]
         assert (hook.calls, hook.failures) == (6, 5)
         assert hook.off is not None and "3 times in a row" in hook.off and "not today" in hook.off
-        registry.tell(idle())
+        registry.publish(idle())
         assert len(heard) == 6
 
 
@@ -85,10 +85,10 @@ async def test_events_that_are_too_many_are_dropped_and_counted(tmp_path: Path) 
         heard.take(event.session_id)
         await go_on.wait()
 
-    async with a_registry(tmp_path, plugin, limits=Limits(queue=2)) as registry:
+    async with a_registry(tmp_path, plugin, limits=PluginLimits(queue=2)) as registry:
         await told(registry, idle("ses_0"), heard)
         for number in range(1, 6):
-            registry.tell(idle(f"ses_{number}"))
+            registry.publish(idle(f"ses_{number}"))
         go_on.set()
         await heard.has(3)
         assert heard == ["ses_0", "ses_1", "ses_2"]
@@ -115,9 +115,9 @@ async def test_around_a_tool_each_hook_sees_what_the_one_before_has_made_of_it(t
         return {**event.result, "seen": event.arguments["path"]}
 
     async with a_registry(tmp_path, one, two) as registry:
-        before = await registry.passed(a_call())
+        before = await registry.apply_call_hooks(a_call())
         assert before.arguments == {"path": "a", "by": ["one", "two"]}
-        after = await registry.passed(a_call("tool.execute.after", result={"content": []}))
+        after = await registry.apply_call_hooks(a_call("tool.execute.after", result={"content": []}))
         assert after.result == {"content": [], "seen": "a"}
 
 
@@ -132,7 +132,7 @@ async def test_what_a_hook_gives_that_is_no_object_is_its_failure_and_the_call_g
         return answer
 
     async with a_registry(tmp_path, plugin) as registry:
-        assert (await registry.passed(a_call())).arguments == {"path": "a"}
+        assert (await registry.apply_call_hooks(a_call())).arguments == {"path": "a"}
         found = await shown(registry, "wrong")
         assert found.hooks[0].failures == 1 and "what tool.execute.before answers" in (found.error or "")
 
@@ -147,7 +147,7 @@ async def test_a_hook_hears_only_what_comes_while_it_is_wanted(tmp_path: Path) -
 
     async with a_registry(tmp_path, plugin) as registry:
         assert not registry.wants("session.idle")
-        registry.tell(idle("ses_1"))
+        registry.publish(idle("ses_1"))
         open_[0] = True
         assert registry.wants("session.idle")
         await told(registry, idle("ses_2"), heard)
@@ -163,7 +163,7 @@ async def test_a_hook_whose_condition_fails_is_switched_off_and_says_so(tmp_path
         raise AssertionError("nobody knows whether it is wanted")
 
     async with a_registry(tmp_path, plugin) as registry:
-        registry.tell(idle())
+        registry.publish(idle())
         (hook,) = (await shown(registry, "undecided")).hooks
     assert hook.calls == 0
     assert hook.off == "whether it is wanted could not be told: ZeroDivisionError: integer division or modulo by zero"

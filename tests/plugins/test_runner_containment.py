@@ -86,7 +86,7 @@ async def test_a_hook_that_fails_however_it_does_is_shown_and_breaks_nothing_els
         heard.take("another plugin")
 
     async with a_registry(tmp_path, wrong, right, limits=IMPATIENT) as registry:
-        registry.tell(idle())
+        registry.publish(idle())
         await heard.has(2)
         found = await shown(registry, "wrong")
         assert sorted(heard) == ["another plugin", "the same plugin"]
@@ -111,7 +111,7 @@ async def test_a_plain_function_that_never_returns_holds_up_neither_the_loop_nor
     async with a_registry(tmp_path, stuck, other, limits=IMPATIENT) as registry:
         registry.on_change = lambda: off.take("off")
         for number in range(1, 6):
-            registry.tell(idle())
+            registry.publish(idle())
             await heard.has(number)
         await off.has(1)
         assert "failed 3 times in a row" in ((await shown(registry, "stuck")).hooks[0].off or "")
@@ -127,10 +127,10 @@ async def test_a_tool_does_not_wait_for_a_hook_that_hangs_and_goes_on_with_what_
         return {**event.arguments, "by": "right"}
 
     async with a_registry(tmp_path, stuck, right, limits=IMPATIENT) as registry:
-        assert (await registry.passed(a_call())).arguments == {"path": "a", "by": "right"}
+        assert (await registry.apply_call_hooks(a_call())).arguments == {"path": "a", "by": "right"}
         assert "it took longer than" in ((await shown(registry, "stuck")).error or "")
         for _again in range(IMPATIENT.failures - 1):
-            await registry.passed(a_call())
+            await registry.apply_call_hooks(a_call())
         # From now on nobody waits for it at all.
         assert not [one for one in (await shown(registry, "stuck")).hooks if one.off is None]
 
@@ -147,7 +147,7 @@ async def test_whoever_stops_waiting_for_an_action_ends_it(tmp_path: Path) -> No
             heard.take("ended")
 
     async with a_registry(tmp_path, plugin) as registry:
-        (running,) = registry.seen(None).values()
+        (running,) = registry.visible_to(None).values()
         asking = asyncio.ensure_future(running.trigger(plugin.actions["work"], {}, None))
         await heard.has(1)
         asking.cancel()
@@ -185,4 +185,4 @@ async def test_a_plugin_that_cannot_start_does_not_run_and_one_that_cannot_stop_
     async with a_registry(tmp_path, stubborn) as registry:
         with pytest.raises(RookeryError, match="plugin wrong failed: ZeroDivisionError"):
             await registry.add(wrong, BUILT_IN)
-        assert [key.name for key in registry.seen(None)] == ["stubborn"]
+        assert [key.name for key in registry.visible_to(None)] == ["stubborn"]

@@ -1,16 +1,16 @@
-"""Hooks for third parties; what is built in is a plugin too. What an author needs can be imported from here."""
+"""Hooks for third parties; built-in features are plugins too. Plugin authors import everything they need from here."""
 
-from rookery.plugins.events import (
+from rookery.plugins.api import (
     AskEvent,
     CallEvent,
     Event,
+    House,
     MessageEvent,
+    Plugin,
     SessionEvent,
     ToastEvent,
     ToolEvent,
 )
-from rookery.plugins.house import House
-from rookery.plugins.plugin import Plugin
 from rookery.system.errors import RookeryError
 
 __all__ = [

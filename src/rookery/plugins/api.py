@@ -1,77 +1,171 @@
-"""What a plugin is: a name, and functions for what happens, what can be asked of it and what it tells of itself.
+"""The plugin API: `Plugin` with its hooks, actions and state, the events it receives, and `House`, its services.
 
-    plugin = Plugin("notify", version="1.0", description="Says when a session is done.")
-
-    @plugin.on("session.idle")
-    async def idle(event: SessionEvent, house: House) -> None:
-        await house.sessions.show_toast(event.session_id, "done")
-
-Functions may be `async`, and then run in the loop, which they must not hold; plain ones run in a thread.
+Times in events are in milliseconds since the epoch.
 """
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from rookery.plugins.events import AFTER, BEFORE, HOOKS
+from rookery.sessions.records import SessionAsk, SessionInfo, Toast, ToolRun
+from rookery.sessions.service import Sessions
+from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
+from rookery.system.tasks import TaskSet
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event. `hook` is its name, `path` the folder of the workspace where it happened, `workspace` its name.
+
+    `project` is the project's id. If a tool was called without a workspace, all three are empty.
+    """
+
+    hook: str
+    at: float = 0
+    project: str = ""
+    workspace: str = ""
+    path: str = ""
+
+
+class SessionEvent(Event, frozen=True, kw_only=True):
+    """`session.*`. `parent` is the session that this one works for; the session that a person talks to has none.
+
+    `found` is true if nothing has changed: the session was idle or busy already when its agent began to be watched, as
+    after a restart. For `session.error`, `error` is what failed, and `aborted` is whether somebody ended the turn.
+    """
+
+    session_id: str
+    title: str = ""
+    parent: str | None = None
+    found: bool = False
+    error: str | None = None
+    aborted: bool = False
+
+
+class MessageEvent(Event, frozen=True, kw_only=True):
+    """`message.added`: a message is complete. `role` is `user` or `assistant`."""
+
+    session_id: str
+    message_id: str
+    role: str
+    content: str
+    error: str | None = None
+
+
+class ToolEvent(Event, frozen=True, kw_only=True):
+    """`tool.started` and `tool.finished`: a tool of OpenCode ran in a session; `run.status` is how it ended."""
+
+    session_id: str
+    run: ToolRun
+
+
+class AskEvent(Event, frozen=True, kw_only=True):
+    """`ask.opened` and `ask.answered`: a session waits for a person, or no longer. `found` is as in `SessionEvent`."""
+
+    session_id: str
+    ask: SessionAsk
+    found: bool = False
+
+
+class ToastEvent(Event, frozen=True, kw_only=True):
+    """`toast.shown`. OpenCode does not name the session of a toast, so it belongs to a workspace."""
+
+    toast: Toast
+
+
+class CallEvent(Event, frozen=True, kw_only=True):
+    """`tool.execute.*`: a tool call through the gateway. `name` is the tool's public name, `server` its server.
+
+    `result` is set after the call.
+    """
+
+    server: str
+    tool: str
+    name: str
+    arguments: Mapping[str, Any]
+    result: Mapping[str, Any] | None = None
+
+
+BEFORE: Final = "tool.execute.before"
+AFTER: Final = "tool.execute.after"
+
+HOOKS: Final[Mapping[str, type[Event]]] = {
+    "session.created": SessionEvent,
+    "session.idle": SessionEvent,
+    "session.busy": SessionEvent,
+    "session.error": SessionEvent,
+    "session.closed": SessionEvent,
+    "message.added": MessageEvent,
+    "tool.started": ToolEvent,
+    "tool.finished": ToolEvent,
+    "ask.opened": AskEvent,
+    "ask.answered": AskEvent,
+    "toast.shown": ToastEvent,
+    BEFORE: CallEvent,
+    AFTER: CallEvent,
+}
+
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
-Function = Callable[..., Any]
-F = TypeVar("F", bound=Function)
+PluginFunction = Callable[..., Any]
+F = TypeVar("F", bound=PluginFunction)
 
 
 @dataclass(frozen=True)
 class Hook:
-    """`run(event, house)`. Of `tool.execute.*` it may answer a mapping: the arguments, or the result, to go on with.
+    """A function `run(event, house)`. For `tool.execute.*` it may return a mapping with new arguments or a new result.
 
-    With `when`, only events that come while that is true are told.
+    With `when`, only events that occur while `when()` is true are delivered.
     """
 
     name: str
-    run: Function
+    run: PluginFunction
     when: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True)
 class Action:
-    """`run(args, house)`: `args` is a mapping, or of the type `takes` if there is one; answers plain data.
+    """A function `run(args, house)` that returns plain data. `args` is a mapping, or of the type `takes` if given.
 
-    Only a `scoped` one, which heeds `house.scope`, is for whoever holds the token of a workspace.
+    The holder of a workspace's token may use only `scoped` actions, which respect `house.scope`.
     """
 
     name: str
     description: str
-    run: Function
+    run: PluginFunction
     takes: type[msgspec.Struct] | None = None
     scoped: bool = False
-    # The JSON Schema of what it takes.
+    # The JSON Schema of `takes`.
     schema: Mapping[str, Any] | None = None
 
 
 class Plugin:
+    """A plugin. Its decorators `on`, `action`, `state`, `start` and `stop` register functions."""
+
     def __init__(self, name: str, *, version: str = "", description: str = "") -> None:
         _require_name(name, "a plugin")
-        given: list[Any] = [version, description]
-        if not all(isinstance(one, str) for one in given):
+        texts: list[Any] = [version, description]
+        if not all(isinstance(text, str) for text in texts):
             raise RookeryError("invalid-input", f"plugin {name}: its version and description are texts", "quote them")
         self.name, self.version, self.description = name, version, description
         self.hooks: list[Hook] = []
         self.actions: dict[str, Action] = {}
-        # `telling(house)` answers its state, a mapping; `starting(house)` and `stopping(house)` answer nothing.
-        self.telling: Function | None = None
-        self.starting: Function | None = None
-        self.stopping: Function | None = None
+        # `telling(house)` returns the state, a mapping; `starting(house)` and `stopping(house)` return nothing.
+        self.state_function: PluginFunction | None = None
+        self.start_function: PluginFunction | None = None
+        self.stop_function: PluginFunction | None = None
 
     def on(self, hook: str, *, when: Callable[[], bool] | None = None) -> Callable[[F], F]:
-        """Call the function for every event of this name; several functions in the order in which they stand.
+        """Register a function for every event of this name; several functions are called in the order of registration.
 
-        `when` is asked often. Messages and tools, of which there are many, are not even looked at while nobody wants
+        `when` is called often. Messages and tools, of which there are many, are not even examined while no hook wants
         them.
         """
         if hook not in HOOKS:
@@ -87,49 +181,49 @@ class Plugin:
             message = f"plugin {self.name}: {hook} has no `when`: calls take another way only while nobody has it"
             raise RookeryError("invalid-input", message, "leave `when` out, and answer nothing")
 
-        def added(run: F) -> F:
+        def register(run: F) -> F:
             self.hooks.append(Hook(hook, run, when))
             return run
 
-        return added
+        return register
 
     def action(
         self, name: str, *, description: str = "", takes: type[msgspec.Struct] | None = None, scoped: bool = False
     ) -> Callable[[F], F]:
-        """What `trigger_plugin_action` can ask for. Arguments that do not fit `takes` never reach the function.
+        """Register an action for `trigger_plugin_action`. Arguments that do not fit `takes` never reach the function.
 
-        It is for the owner only, unless it is `scoped`: then it must touch nothing outside of `house.scope`.
+        An action is for the owner only, unless it is `scoped`: then it must touch nothing outside of `house.scope`.
         """
         _require_name(name, f"an action of {self.name}")
         if name in self.actions:
             raise RookeryError("invalid-input", f"plugin {self.name} has two actions {name!r}", "name one otherwise")
 
-        # Made now, so that what cannot be told of it is an error of whoever wrote it.
+        # Created now, so that a type without a schema is reported to the author of the plugin.
         schema = msgspec.json.schema(takes) if takes is not None else None
 
-        def added(run: F) -> F:
+        def register(run: F) -> F:
             self.actions[name] = Action(name, description, run, takes, scoped, schema)
             return run
 
-        return added
+        return register
 
     def state(self, run: F) -> F:
-        """What `get_plugin_state` answers, of what `house.scope` may see: a mapping of plain data."""
-        self.telling = self._only(self.telling, run, "state")
+        """Register the function for `get_plugin_state`: it returns plain data, by key, that `house.scope` may see."""
+        self.state_function = self._require_first(self.state_function, run, "state")
         return run
 
     def start(self, run: F) -> F:
-        """Called before the first event."""
-        self.starting = self._only(self.starting, run, "start")
+        """Register a function that is called before the first event."""
+        self.start_function = self._require_first(self.start_function, run, "start")
         return run
 
     def stop(self, run: F) -> F:
-        """Called after the last one, before its tasks end."""
-        self.stopping = self._only(self.stopping, run, "stop")
+        """Register a function that is called after the last event, before the plugin's tasks end."""
+        self.stop_function = self._require_first(self.stop_function, run, "stop")
         return run
 
-    def _only(self, there: Function | None, run: F, what: str) -> F:
-        if there is not None:
+    def _require_first(self, existing: PluginFunction | None, run: F, what: str) -> F:
+        if existing is not None:
             raise RookeryError("invalid-input", f"plugin {self.name} has two functions for {what}", "keep one of them")
         return run
 
@@ -141,3 +235,32 @@ def _require_name(name: str, of: str) -> None:
             f"{name!r} is no name for {of}",
             "use small letters, digits and hyphens, with a letter first",
         )
+
+
+LOG = logging.getLogger("rookery.plugins")
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    """The services for one plugin. What it starts with `tasks` ends with the plugin.
+
+    `settings` is its table `[plugins.<name>]`, `state_folder` an existing folder of its own, `log` its logger, and
+    `audit` writes a line of text for the user, with the time, to `audit.log` in that folder.
+
+    `scope` is the folder of the one workspace that the caller of an action, or of the state, may see. None is for the
+    owner, who sees all, and for hooks. Pass it on to `sessions`, which refuses access outside of it.
+    """
+
+    plugin: str
+    sessions: Sessions
+    clock: Clock
+    tasks: TaskSet
+    state_folder: Path
+    audit: Callable[[str], None]
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    log: logging.Logger = LOG
+    scope: Path | None = None
+
+    async def session(self, id_: str) -> SessionInfo:
+        """Return a session that the caller may see; raise RookeryError `session-not-found` for any other."""
+        return await self.sessions.get(id_, self.scope)

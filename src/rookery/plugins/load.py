@@ -1,4 +1,4 @@
-"""Brings plugins in: installed packages that name one, and the text of a file that was approved."""
+"""Load plugins: installed packages that name one, and the text of an approved file."""
 
 import asyncio
 import importlib.metadata
@@ -10,63 +10,68 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
-from rookery.plugins.containment import in_words
-from rookery.plugins.plugin import Plugin
+from rookery.plugins.api import Plugin
 from rookery.plugins.records import PluginShown
-from rookery.plugins.registry import Origin
-from rookery.system.aside import Aside
+from rookery.plugins.registry import PluginOrigin
+from rookery.plugins.runner import describe_error
 from rookery.system.errors import RookeryError
+from rookery.system.threads import SerialThread
 
-GROUP = "rookery.plugins"
-SECONDS = 30.0
+ENTRY_POINT_GROUP = "rookery.plugins"
+LOAD_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Found:
-    """A plugin that may be loaded: `load` runs its code, in whichever thread."""
+class PluginCandidate:
+    """A plugin that can be loaded: `load` runs its code, in any thread."""
 
     name: str
-    origin: Origin
+    origin: PluginOrigin
     load: Callable[[], Any]
 
 
-async def loaded(found: Found, seconds: float = SECONDS) -> Plugin:
-    """Run the code of a plugin, apart from everything else; raises RookeryError `plugin-failed` with why it failed."""
-    aside = Aside(f"plugin {found.name}")
+async def load_plugin(candidate: PluginCandidate, seconds: float = LOAD_SECONDS) -> Plugin:
+    """Run the code of a plugin in a thread of its own; raise RookeryError `plugin-failed` if it fails."""
+    thread = SerialThread(f"plugin {candidate.name}")
     try:
         async with asyncio.timeout(seconds):
-            made = await aside.run(found.load)
+            plugin = await thread.run(candidate.load)
     except TimeoutError:
-        raise _failed(found, f"loading it took longer than {seconds:g} s") from None
+        raise _load_error(candidate, f"loading it took longer than {seconds:g} s") from None
     except RookeryError as error:
-        raise _failed(found, "; ".join(filter(None, (error.message, *error.details)))) from error
+        raise _load_error(candidate, "; ".join(filter(None, (error.message, *error.details)))) from error
     except Exception as error:
-        raise _failed(found, in_words(error)) from error
+        raise _load_error(candidate, describe_error(error)) from error
     finally:
-        aside.close()
-    if not isinstance(made, Plugin):
-        raise _failed(found, "it has no `plugin` that is a rookery.plugins.Plugin")
-    return made
+        thread.close()
+    if not isinstance(plugin, Plugin):
+        raise _load_error(candidate, "it has no `plugin` that is a rookery.plugins.Plugin")
+    return plugin
 
 
-def installed() -> Iterator[Found]:
-    """What the packages of this environment have in the entry point group `rookery.plugins`; runs nothing of them."""
-    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+def find_installed() -> Iterator[PluginCandidate]:
+    """Yield the plugins of installed packages, by the entry point group `rookery.plugins`, without running them."""
+    for entry in sorted(
+        importlib.metadata.entry_points(group=ENTRY_POINT_GROUP),
+        key=lambda entry_point: (entry_point.name, entry_point.value),
+    ):
         dist = entry.dist
         text = f"package {dist.name} {dist.version}" if dist is not None else f"package {entry.module}"
-        yield Found(entry.name, Origin(text, version=dist.version if dist is not None else None), entry.load)
+        yield PluginCandidate(
+            entry.name, PluginOrigin(text, version=dist.version if dist is not None else None), entry.load
+        )
 
 
-def from_text(name: str, text: str, origin: Origin) -> Found:
-    """A file's plugin, from the text that was approved: the file itself is not read again."""
-    return Found(name, origin, lambda: _run(text, origin).__dict__.get("plugin"))
+def from_text(name: str, text: str, origin: PluginOrigin) -> PluginCandidate:
+    """Return the plugin of a file, from the approved text: the file itself is not read again."""
+    return PluginCandidate(name, origin, lambda: _run(text, origin).__dict__.get("plugin"))
 
 
-def not_loaded(found: Found, error: RookeryError, at: float) -> PluginShown:
-    """What is told of one that could not be; `at` is in milliseconds."""
-    origin = found.origin
+def describe_unloaded(candidate: PluginCandidate, error: RookeryError, at: float) -> PluginShown:
+    """Describe a plugin that could not be loaded; `at` is in milliseconds."""
+    origin = candidate.origin
     return PluginShown(
-        name=found.name,
+        name=candidate.name,
         kind="rookery",
         origin=origin.text,
         status="failed",
@@ -78,12 +83,12 @@ def not_loaded(found: Found, error: RookeryError, at: float) -> PluginShown:
     )
 
 
-def _run(text: str, origin: Origin) -> ModuleType:
-    # Of a text, a line that names another encoding means nothing: what runs is what a person has read.
+def _run(text: str, origin: PluginOrigin) -> ModuleType:
+    # A declaration of another encoding has no effect in a text: the code that runs is the text that a person has read.
     code = compile(text, origin.text, "exec", dont_inherit=True)
     module = ModuleType(f"rookery_plugin_{sha256(origin.text.encode()).hexdigest()[:16]}")
     module.__file__ = origin.text
-    # Dataclasses and the like look their module up; tracebacks look up its lines.
+    # Dataclasses look up their module, and tracebacks look up its lines.
     sys.modules[module.__name__] = module
     linecache.cache[origin.text] = (len(text), None, text.splitlines(keepends=True), origin.text)
     try:
@@ -94,5 +99,7 @@ def _run(text: str, origin: Origin) -> ModuleType:
     return module
 
 
-def _failed(found: Found, why: str) -> RookeryError:
-    return RookeryError("plugin-failed", f"plugin {found.name} could not be loaded: {why}", "mend it, or take it away")
+def _load_error(candidate: PluginCandidate, why: str) -> RookeryError:
+    return RookeryError(
+        "plugin-failed", f"plugin {candidate.name} could not be loaded: {why}", "mend it, or take it away"
+    )

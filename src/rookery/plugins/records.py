@@ -1,17 +1,17 @@
-"""What every face answers of plugins."""
+"""Plugins as every interface shows them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import msgspec
 
-from rookery.sessions.records import Answer
+from rookery.sessions.records import ResponseModel
 
-Status = Literal["loaded", "needs_approval", "failed", "unknown"]
+PluginStatus = Literal["loaded", "needs_approval", "failed", "unknown"]
 
 
-class HookShown(Answer, frozen=True, kw_only=True):
-    """`off` tells why it is called no longer. `dropped` events came while too many others waited."""
+class HookShown(ResponseModel, frozen=True, kw_only=True):
+    """A hook. `off` is why it is no longer called. `dropped` counts events that arrived while the queue was full."""
 
     name: str
     calls: int = 0
@@ -20,8 +20,8 @@ class HookShown(Answer, frozen=True, kw_only=True):
     off: str | None = None
 
 
-class ActionShown(Answer, frozen=True, kw_only=True):
-    """`args` is the JSON Schema of what it takes, where it says so; `owner_only` ones are for the owner."""
+class ActionShown(ResponseModel, frozen=True, kw_only=True):
+    """An action. `args` is the JSON Schema of its arguments, if declared. Only the owner may use `owner_only` ones."""
 
     name: str
     description: str = ""
@@ -29,18 +29,19 @@ class ActionShown(Answer, frozen=True, kw_only=True):
     args: Mapping[str, Any] | None = None
 
 
-class PluginShown(Answer, frozen=True, kw_only=True):
-    """`kind` tells whose it is; `origin` where it comes from: built in, a package, or a file.
+class PluginShown(ResponseModel, frozen=True, kw_only=True):
+    """A plugin. `kind` says whose it is; `origin` is where it comes from: built in, a package, or a file.
 
-    Of OpenCode's, `unknown` means that OpenCode names it and does not tell whether it could be loaded. `workspace` is
-    the folder of the workspace that it was found in, `project` the id of the only project that it is told of; null is
-    everywhere. `state` are the keys that `get_plugin_state` can answer. `error` is the last one, at `error_at`.
+    For OpenCode's plugins, `unknown` means that OpenCode names the plugin and does not report whether it was loaded.
+    `workspace` is the folder of the workspace that contains it, `project` the id of the only project whose events it
+    receives; null means all. `state` has the keys that `get_plugin_state` accepts. `error` is the last error, at
+    `error_at`.
     """
 
     name: str
     kind: Literal["rookery", "opencode"]
     origin: str
-    status: Status
+    status: PluginStatus
     version: str | None = None
     description: str = ""
     project: str | None = None
@@ -54,8 +55,8 @@ class PluginShown(Answer, frozen=True, kw_only=True):
     note: str | None = None
 
 
-class StateShown(Answer, frozen=True, kw_only=True):
-    """What one plugin tells of itself. `workspace` is the folder that the file with it lies in, where it is one."""
+class PluginState(ResponseModel, frozen=True, kw_only=True):
+    """The state of one plugin. `workspace` is the folder of the workspace with the state file, if it is from a file."""
 
     plugin: str
     state: Any = None
@@ -64,15 +65,15 @@ class StateShown(Answer, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def table(state: object) -> dict[str, Any]:
-    """A state by its keys; a file may hold something else, which has none."""
+def as_table(state: object) -> dict[str, Any]:
+    """Return a state as a table; other values, which a file may hold, become an empty table."""
     return cast("dict[str, Any]", state) if isinstance(state, dict) else {}
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """`seconds` is for what somebody waits for, `event_seconds` for what nobody does.
+class PluginLimits(msgspec.Struct, frozen=True):
+    """Limits for plugins. `seconds` is the time limit of calls, and `event_seconds` that of events and actions.
 
-    After so many `failures` in a row a hook is switched off; `queue` events may wait for a plugin.
+    After `failures` in a row a hook is switched off; `queue` events may wait for a plugin.
     """
 
     seconds: float = 5.0

@@ -1,4 +1,4 @@
-"""The plugins that run: who is told what, and who is asked."""
+"""The running plugins: start and stop them, deliver events to them, and query them."""
 
 import asyncio
 import logging
@@ -7,22 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rookery.plugins.containment import Containment
-from rookery.plugins.events import CallEvent, Event
-from rookery.plugins.house import House
-from rookery.plugins.plugin import Plugin
-from rookery.plugins.records import Limits, PluginShown
-from rookery.plugins.running import Hooked, RunningPlugin
+from rookery.plugins.api import CallEvent, Event, House, Plugin
+from rookery.plugins.records import PluginLimits, PluginShown
+from rookery.plugins.runner import HookState, PluginCalls, RunningPlugin
 from rookery.sessions.service import Sessions
 from rookery.system.clock import SYSTEM_CLOCK, Clock, iso
 from rookery.system.errors import RookeryError
-from rookery.system.files import append_line
-from rookery.system.places import ensure_private_folder
+from rookery.system.fs.atomic import append_line
+from rookery.system.fs.paths import ensure_private_folder
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a plugin comes from: `text` says so. `project` is the id of the only project that it is told of."""
+class PluginOrigin:
+    """The origin of a plugin, as `text`. `project` is the id of the only project whose events the plugin receives."""
 
     text: str
     project: str | None = None
@@ -30,24 +27,25 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Key:
-    """Each project may have a plugin of a name; one of everybody's has no project."""
+class PluginKey:
+    """Identifies a plugin. Each project may have one of the same name; a plugin for all projects has no project."""
 
     project: str | None
     name: str
 
 
 @dataclass
-class Ground:
-    """What all plugins live on. `settings` are their tables by name."""
+class PluginContext:
+    """The services that all plugins share. `settings` has their tables by name."""
 
     sessions: Sessions
     state: Path
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    limits: Limits = Limits()  # noqa: RUF009 - frozen
+    limits: PluginLimits = PluginLimits()  # noqa: RUF009 - frozen
     clock: Clock = SYSTEM_CLOCK
 
-    def house(self, key: Key, contained: Containment) -> House:
+    def create_house(self, key: PluginKey, caller: PluginCalls) -> House:
+        """Return the services for one plugin, and create its state folder."""
         above = self.state / "projects" / key.project if key.project is not None else self.state
         try:
             above.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +57,7 @@ class Ground:
             plugin=key.name,
             sessions=self.sessions,
             clock=self.clock,
-            tasks=contained.tasks,
+            tasks=caller.tasks,
             state_folder=folder,
             audit=lambda line: append_line(folder / "audit.log", f"{iso(self.clock.wall())} {' '.join(line.split())}"),
             settings=self.settings.get(key.name, {}),
@@ -67,27 +65,27 @@ class Ground:
         )
 
 
-class Registry:
-    """`on_change` is called when which hooks are wanted may have changed."""
+class PluginRegistry:
+    """The running plugins. `on_change` is called when the set of wanted hooks may have changed."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, context: PluginContext) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        self._ground = ground
-        self._running: dict[Key, tuple[RunningPlugin, Origin]] = {}
-        self._hooks: dict[str, list[Hooked]] = {}
-        self._changing = asyncio.Lock()
+        self._context = context
+        self._running: dict[PluginKey, tuple[RunningPlugin, PluginOrigin]] = {}
+        self._hooks: dict[str, list[HookState]] = {}
+        self._lock = asyncio.Lock()
 
-    # ---- coming and going
+    # Lifecycle
 
-    async def add(self, plugin: Plugin, origin: Origin) -> Key:
-        """Start it; raises RookeryError if its name is taken, or it fails to start."""
-        key = Key(origin.project, plugin.name)
-        async with self._changing:
-            if key in self._running or Key(None, plugin.name) in self._running:
+    async def add(self, plugin: Plugin, origin: PluginOrigin) -> PluginKey:
+        """Start a plugin; raise RookeryError if its name is taken, or if it fails to start."""
+        key = PluginKey(origin.project, plugin.name)
+        async with self._lock:
+            if key in self._running or PluginKey(None, plugin.name) in self._running:
                 raise RookeryError("invalid-input", f"another plugin is called {plugin.name}", "rename one of them")
-            contained = Containment(plugin.name, self._ground.clock)
-            house = self._ground.house(key, contained)
-            running = RunningPlugin(plugin, house, contained, self._ground.limits, self._changed)
+            contained = PluginCalls(plugin.name, self._context.clock)
+            house = self._context.create_house(key, contained)
+            running = RunningPlugin(plugin, house, contained, self._context.limits, self._changed)
             try:
                 await running.start()
             except BaseException:
@@ -97,66 +95,67 @@ class Registry:
         self._changed()
         return key
 
-    async def remove(self, key: Key) -> None:
-        async with self._changing:
+    async def remove(self, key: PluginKey) -> None:
+        async with self._lock:
             running, _ = self._running.pop(key)
             self._changed()
             await running.stop()
 
     async def close(self) -> None:
-        """What came last goes first."""
+        """Stop all plugins, the newest first."""
         for key in reversed(list(self._running)):
             await self.remove(key)
 
     def _changed(self) -> None:
         self._hooks = {}
         for running, _ in self._running.values():
-            for one in running.hooks:
-                self._hooks.setdefault(one.hook.name, []).append(one)
+            for hook_state in running.hooks:
+                self._hooks.setdefault(hook_state.hook.name, []).append(hook_state)
         self.on_change()
 
-    # ---- what is told
+    # Events
 
     def wants(self, *hooks: str) -> bool:
+        """Return whether any plugin wants events of one of these hooks."""
         for hook in hooks:
-            for one in self._hooks.get(hook, ()):
-                if one.wants(hook):
+            for hook_state in self._hooks.get(hook, ()):
+                if hook_state.wants(hook):
                     return True
         return False
 
-    def tell(self, event: Event, only: Key | None = None) -> None:
-        """Tell everybody whom it concerns, or one of them."""
+    def publish(self, event: Event, only: PluginKey | None = None) -> None:
+        """Deliver an event to all plugins that it concerns, or to one of them."""
         for key, (running, _) in self._running.items():
             if only in (None, key) and _concerns(key, event):
-                running.tell(event)
+                running.enqueue(event)
 
-    async def passed(self, event: CallEvent) -> CallEvent:
-        """The call as all of them leave it, one after the other."""
+    async def apply_call_hooks(self, event: CallEvent) -> CallEvent:
+        """Pass a call through the hooks of all plugins, one after the other, and return the result."""
         for key, (running, _) in list(self._running.items()):
             if _concerns(key, event):
-                event = await running.passed(event)
+                event = await running.apply_call_hooks(event)
         return event
 
-    # ---- what is asked
+    # Queries
 
-    def seen(self, project: str | None) -> dict[Key, RunningPlugin]:
-        """Those that a project is told of; of the owner's, who has none, all."""
+    def visible_to(self, project: str | None) -> dict[PluginKey, RunningPlugin]:
+        """Return the plugins that a project may see; None is for the owner, who sees all."""
         return {
             key: running
             for key, (running, _) in self._running.items()
             if project is None or key.project in (None, project)
         }
 
-    async def shown(self, key: Key, scope: Path | None) -> PluginShown | None:
-        """None where it has just ended."""
+    async def describe(self, key: PluginKey, scope: Path | None) -> PluginShown | None:
+        """Describe a plugin; None if it has just been stopped."""
         if key not in self._running:
             return None
         running, origin = self._running[key]
-        last = running.contained.last
+        last = running.caller.last
         try:
             keys = tuple(await running.state(scope))
         except RookeryError:
-            keys, last = (), running.contained.last
+            keys, last = (), running.caller.last
         return PluginShown(
             name=key.name,
             kind="rookery",
@@ -165,14 +164,14 @@ class Registry:
             version=running.plugin.version or origin.version,
             description=running.plugin.description,
             project=key.project,
-            hooks=tuple(one.shown() for one in running.hooks),
-            actions=running.actions_shown(),
+            hooks=tuple(hook_state.describe() for hook_state in running.hooks),
+            actions=running.describe_actions(),
             state=keys,
             error=f"{last.where}: {last.message}" if last is not None else None,
             error_at=last.at if last is not None else None,
-            failures=running.contained.failures,
+            failures=running.caller.failures,
         )
 
 
-def _concerns(key: Key, event: Event) -> bool:
+def _concerns(key: PluginKey, event: Event) -> bool:
     return key.project in (None, event.project)

@@ -1,105 +1,109 @@
-"""The one service behind every face: plugins are listed, asked for their state, and told what to do through it.
+"""The service behind every interface: list plugins, read their state and trigger their actions.
 
 `scope` is the folder of the one workspace that the caller may see, None for the owner, who sees all.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from rookery.plugins.plugin import Action
-from rookery.plugins.records import PluginShown, StateShown, table
-from rookery.plugins.registry import Key, Registry
-from rookery.plugins.running import RunningPlugin
+from rookery.plugins.api import Action
+from rookery.plugins.records import PluginShown, PluginState, as_table
+from rookery.plugins.registry import PluginKey, PluginRegistry
+from rookery.plugins.runner import RunningPlugin
 from rookery.sessions.service import Sessions
 from rookery.system.errors import RookeryError
 
-# So many are asked for their state at a time.
-_AT_ONCE = 8
+# The state of this many plugins is read at a time.
+_MAX_CONCURRENT = 8
 
 
-class Sources(Protocol):
-    """Where plugins come from, and what they leave in workspaces."""
+class PluginSources(Protocol):
+    """The sources of plugins, and the state that they keep in workspaces."""
 
-    async def ready(self) -> None:
-        """Once all that is to be loaded with the daemon has been, or has failed."""
+    async def wait_until_ready(self) -> None:
+        """Wait until all plugins that are loaded with the daemon are loaded or have failed."""
         ...
 
     async def project_of(self, scope: Path) -> str | None: ...
 
-    async def notes(self) -> Mapping[Key, str]:
-        """What is to be said of some that run."""
+    async def notes(self) -> Mapping[PluginKey, str]:
+        """Return notes about some of the running plugins."""
         ...
 
-    async def others(self, scope: Path | None) -> Sequence[PluginShown]:
-        """Those that do not run here: that failed, that wait, and OpenCode's own."""
+    async def list_not_running(self, scope: Path | None) -> Sequence[PluginShown]:
+        """Return the plugins that do not run here: failed ones, unapproved ones, and OpenCode's own."""
         ...
 
-    async def files(self, scope: Path | None) -> Sequence[StateShown]:
-        """The states that OpenCode's plugins keep in files."""
+    async def list_state_files(self, scope: Path | None) -> Sequence[PluginState]:
+        """Return the states that OpenCode's plugins keep in files."""
         ...
 
 
 class Plugins:
-    def __init__(self, registry: Registry, sources: Sources, sessions: Sessions) -> None:
+    """Lists plugins, reads their state and triggers their actions."""
+
+    def __init__(self, registry: PluginRegistry, sources: PluginSources, sessions: Sessions) -> None:
         self._registry, self._sources, self._sessions = registry, sources, sessions
 
     async def list(self, scope: Path | None = None) -> Sequence[PluginShown]:
-        """All there are: ours in the order in which they came, then those that do not run, then OpenCode's."""
-        others = await self._sources.others(scope)
-        notes, seen = await self._sources.notes(), await self._seen(scope)
-        turn = asyncio.Semaphore(_AT_ONCE)
+        """Return all plugins: Rookery's in the order of their start, then those that do not run, then OpenCode's."""
+        others = await self._sources.list_not_running(scope)
+        notes, visible = await self._sources.notes(), await self._visible(scope)
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-        async def told(key: Key) -> PluginShown | None:
-            async with turn:
-                found = await self._registry.shown(key, scope)
-                return msgspec.structs.replace(found, note=notes.get(key)) if found is not None else None
+        async def describe(key: PluginKey) -> PluginShown | None:
+            async with slots:
+                plugin = await self._registry.describe(key, scope)
+                return msgspec.structs.replace(plugin, note=notes.get(key)) if plugin is not None else None
 
-        return [*filter(None, await asyncio.gather(*map(told, seen))), *others]
+        return [*filter(None, await asyncio.gather(*map(describe, visible))), *others]
 
-    # ---- state
+    # State
 
     async def state(self, name: str, key: str | None, scope: Path | None, workspace: str | None = None) -> Any:
-        """What one plugin tells of itself, or one key of it; of a state in files that of one workspace."""
-        found = _named(await self._seen(scope), name)
-        if len(found) > 1:
-            raise _several(name, [f"{one.project}/{one.name}" for one in found])
-        if found:
-            (running,) = found.values()
-            return _part(name, await running.state(scope), key)
-        files = [one for one in await self._sources.files(scope) if one.plugin == name]
-        chosen = [one for one in files if workspace in (None, one.workspace)]
+        """Return the state of one plugin, or one key of it; for a state in files, that of one workspace."""
+        matches = _find_by_name(await self._visible(scope), name)
+        if len(matches) > 1:
+            raise _ambiguous_error(name, [f"{plugin_key.project}/{plugin_key.name}" for plugin_key in matches])
+        if matches:
+            (running,) = matches.values()
+            return _select_key(name, await running.state(scope), key)
+        files = [state for state in await self._sources.list_state_files(scope) if state.plugin == name]
+        chosen = [state for state in files if workspace in (None, state.workspace)]
         if len(chosen) > 1:
-            raise _several(name, [one.workspace or "" for one in chosen], "its state lies in several workspaces")
+            raise _ambiguous_error(
+                name, [state.workspace or "" for state in chosen], "its state lies in several workspaces"
+            )
         if not chosen:
-            raise await self._unknown(name, scope, files)
+            raise await self._no_state_error(name, scope, files)
         if chosen[0].error is not None:
             raise RookeryError("plugin-failed", f"the state of {name} cannot be told: {chosen[0].error}")
-        return _part(name, chosen[0].state, key)
+        return _select_key(name, chosen[0].state, key)
 
-    async def states(self, key: str | None, scope: Path | None) -> Sequence[StateShown]:
-        """What all of them tell; with a key, of those that have it."""
-        found: list[StateShown] = []
-        for one, running in (await self._seen(scope)).items():
-            if running.plugin.telling is None:
+    async def states(self, key: str | None, scope: Path | None) -> Sequence[PluginState]:
+        """Return the states of all plugins; with a key, its values in the states that have it."""
+        states: list[PluginState] = []
+        for plugin_key, running in (await self._visible(scope)).items():
+            if running.plugin.state_function is None:
                 continue
             try:
-                told, error = await running.state(scope), None
+                state, error = await running.state(scope), None
             except RookeryError as failed:
-                told, error = None, failed.message
-            found.append(StateShown(plugin=one.name, project=one.project, state=told, error=error))
-        found += await self._sources.files(scope)
+                state, error = None, failed.message
+            states.append(PluginState(plugin=plugin_key.name, project=plugin_key.project, state=state, error=error))
+        states += await self._sources.list_state_files(scope)
         if key is None:
-            return found
-        having = [one for one in found if key in table(one.state)]
-        if not having:
-            raise _wrong(f"no plugin has {key!r} in its state", _keys(found))
-        return [msgspec.structs.replace(one, state=table(one.state)[key]) for one in having]
+            return states
+        matches = [entry for entry in states if key in as_table(entry.state)]
+        if not matches:
+            raise _invalid_error(f"no plugin has {key!r} in its state", _list_keys(states))
+        return [msgspec.structs.replace(entry, state=as_table(entry.state)[key]) for entry in matches]
 
-    # ---- actions
+    # Actions
 
     async def trigger(
         self,
@@ -107,34 +111,29 @@ class Plugins:
         action: str | None,
         args: Mapping[str, Any],
         scope: Path | None,
-        outsider: Callable[[], Awaitable[None]],
     ) -> Any:
-        """What the action answers. `outsider` raises where the caller was started by Rookery, be it the owner's.
+        """Run an action and return its result.
 
-        Whoever sees one workspace may use the actions that heed that, and on no session outside of it.
+        A caller with a scope may use only scoped actions, and none on a session outside of the scope.
         """
-        seen = await self._seen(scope)
+        visible = await self._visible(scope)
         if not name:
-            raise _wrong("pluginName is missing", _offers(seen.items()))
-        found = _named(seen, name)
-        if not found:
-            raise _wrong(f"there is no plugin {name!r}", _offers(seen.items()))
-        if len(found) > 1:
-            raise _several(name, [f"{one.project}/{one.name}" for one in found])
-        (running,) = found.values()
-        wanted = running.plugin.actions.get(action or "")
-        if wanted is None:
-            told = f"{name} has no action {action!r}" if action else "action is missing"
-            raise _wrong(told, _offers(found.items()))
-        await self._require(wanted, args, scope, outsider)
-        return await running.trigger(wanted, args, scope)
+            raise _invalid_error("pluginName is missing", _list_actions(visible.items()))
+        matches = _find_by_name(visible, name)
+        if not matches:
+            raise _not_found_error(f"there is no plugin {name!r}", _list_actions(visible.items()))
+        if len(matches) > 1:
+            raise _ambiguous_error(name, [f"{plugin_key.project}/{plugin_key.name}" for plugin_key in matches])
+        (running,) = matches.values()
+        selected = running.plugin.actions.get(action or "")
+        if selected is None:
+            message = f"{name} has no action {action!r}" if action else "action is missing"
+            raise _invalid_error(message, _list_actions(matches.items()))
+        await self._require_allowed(selected, args, scope)
+        return await running.trigger(selected, args, scope)
 
-    async def _require(
-        self, action: Action, args: Mapping[str, Any], scope: Path | None, outsider: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _require_allowed(self, action: Action, args: Mapping[str, Any], scope: Path | None) -> None:
         if scope is None:
-            if not action.scoped:
-                await outsider()
             return
         if not action.scoped:
             raise RookeryError("forbidden", f"{action.name} is for the owner only", "ask the user to do it")
@@ -142,51 +141,61 @@ class Plugins:
         if isinstance(session, str):
             await self._sessions.get(session, scope)
 
-    # ---- what they share
+    # Helpers
 
-    async def _seen(self, scope: Path | None) -> Mapping[Key, RunningPlugin]:
-        await self._sources.ready()
+    async def _visible(self, scope: Path | None) -> Mapping[PluginKey, RunningPlugin]:
+        await self._sources.wait_until_ready()
         if scope is None:
-            return self._registry.seen(None)
-        return self._registry.seen(await self._sources.project_of(scope) or "")
+            return self._registry.visible_to(None)
+        return self._registry.visible_to(await self._sources.project_of(scope) or "")
 
-    async def _unknown(self, name: str, scope: Path | None, files: Sequence[StateShown]) -> RookeryError:
+    async def _no_state_error(self, name: str, scope: Path | None, files: Sequence[PluginState]) -> RookeryError:
         if files:
-            return _wrong(f"{name} keeps no state in that workspace", [one.workspace or "" for one in files])
-        names = [key.name for key in await self._seen(scope)]
-        names += [one.plugin for one in await self._sources.files(scope)]
-        return _wrong(f"there is no plugin {name!r} with a state", names)
+            return _invalid_error(
+                f"{name} keeps no state in that workspace", [state.workspace or "" for state in files]
+            )
+        names = [key.name for key in await self._visible(scope)]
+        names += [state.plugin for state in await self._sources.list_state_files(scope)]
+        return _not_found_error(f"there is no plugin {name!r} with a state", names)
 
 
-def _named(seen: Mapping[Key, RunningPlugin], name: str) -> dict[Key, RunningPlugin]:
-    """By its name, or as `<project>/<name>`."""
-    project, slash, own = name.rpartition("/")
-    wanted = [key for key in seen if key.name == own and (not slash or key.project == project)]
-    return {key: seen[key] for key in wanted}
+def _find_by_name(visible: Mapping[PluginKey, RunningPlugin], name: str) -> dict[PluginKey, RunningPlugin]:
+    """Return the plugins with this name, which may be given as `<project>/<name>`."""
+    project, slash, short_name = name.rpartition("/")
+    keys = [key for key in visible if key.name == short_name and (not slash or key.project == project)]
+    return {key: visible[key] for key in keys}
 
 
-def _part(name: str, state: Any, key: str | None) -> Any:
+def _select_key(name: str, state: Any, key: str | None) -> Any:
     if key is None:
         return state
-    there = table(state)
-    if key not in there:
-        raise _wrong(f"the state of {name} has no {key!r}", [*there])
-    return there[key]
+    table = as_table(state)
+    if key not in table:
+        raise _invalid_error(f"the state of {name} has no {key!r}", [*table])
+    return table[key]
 
 
-def _several(name: str, which: Sequence[str], why: str = "several projects have one") -> RookeryError:
-    return _wrong(f"which {name} is meant? {why}", which)
+def _ambiguous_error(name: str, which: Sequence[str], why: str = "several projects have one") -> RookeryError:
+    return _invalid_error(f"which {name} is meant? {why}", which)
 
 
-def _wrong(told: str, there: Iterable[str]) -> RookeryError:
-    """What does not exist, with what does."""
-    names = list(dict.fromkeys(there))
-    return RookeryError("invalid-input", told, f"there are: {'; '.join(names)}" if names else "there are none")
+def _not_found_error(message: str, available: Iterable[str]) -> RookeryError:
+    return RookeryError("plugin-not-found", message, _list_available(available))
 
 
-def _keys(found: Iterable[StateShown]) -> list[str]:
-    return [f"{one.plugin}: {', '.join(table(one.state))}" for one in found if table(one.state)]
+def _invalid_error(message: str, available: Iterable[str]) -> RookeryError:
+    """Return the error for a value that does not exist, with the values that do."""
+    return RookeryError("invalid-input", message, _list_available(available))
 
 
-def _offers(found: Iterable[tuple[Key, RunningPlugin]]) -> list[str]:
-    return [f"{key.name}: {', '.join(one.plugin.actions) or 'no actions'}" for key, one in found]
+def _list_available(available: Iterable[str]) -> str:
+    names = list(dict.fromkeys(available))
+    return f"there are: {'; '.join(names)}" if names else "there are none"
+
+
+def _list_keys(states: Iterable[PluginState]) -> list[str]:
+    return [f"{state.plugin}: {', '.join(as_table(state.state))}" for state in states if as_table(state.state)]
+
+
+def _list_actions(plugins: Iterable[tuple[PluginKey, RunningPlugin]]) -> list[str]:
+    return [f"{key.name}: {', '.join(running.plugin.actions) or 'no actions'}" for key, running in plugins]

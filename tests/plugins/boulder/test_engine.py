@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rookery.plugins.boulder.gates import Limits
-from rookery.plugins.boulder.words import MARK
-from rookery.plugins.events import MessageEvent
-from rookery.sessions.records import MessageShown, ToolRun
+from rookery.plugins.api import MessageEvent
+from rookery.plugins.boulder.messages import MARK
+from rookery.plugins.boulder.policy import BoulderLimits
+from rookery.sessions.records import SessionMessage, ToolRun
 from rookery.system.errors import RookeryError
 from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
 from tests.support.requirements import requirement
@@ -100,7 +100,7 @@ async def test_a_message_that_cannot_be_sent_is_not_counted_as_one_and_the_pause
         assert (state["iteration"], state["failureCount"], state["lastEnforcement"]) == (0, 1, None)
         assert await it.gates() == ["cooldown"]
         await it.pass_(60)
-        assert (await it.of())["failureCount"] == 2 and len(it.one.toasts) == 2
+        assert (await it.of())["failureCount"] == 2 and not it.one.toasts
         await it.pass_(10_000)
         assert (await it.of())["failureCount"] == 5 and await it.gates() == ["failures"]
         assert [one["what"] for one in await it.act("log")] == ["on", *(["enforced", "failed"] * 5)]
@@ -108,6 +108,32 @@ async def test_a_message_that_cannot_be_sent_is_not_counted_as_one_and_the_pause
         await it.act("resume", sessionId=ONE)
         await it.pass_(60)
         assert len(it.one.sent) == 1 and (await it.of())["failureCount"] == 0
+
+
+async def test_no_toast_tells_of_a_message_that_is_not_in_the_transcript(store: Path) -> None:
+    async with rolling(store) as it:
+        it.one.reads = False
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        assert len(it.one.sent) == 1 and not it.one.toasts
+        # It was sent, so it stays spent.
+        state = await it.of()
+        assert (state["iteration"], state["failureCount"], state["lastEnforcement"]) == (1, 0, 1_030_000)
+
+
+async def test_a_toast_that_cannot_be_shown_takes_nothing_back(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*given: object, **more: object) -> None:
+        raise RookeryError("agent-unavailable", "the agent does not answer")
+
+    async with rolling(store) as it:
+        monkeypatch.setattr(it.played, "show_toast", refuse)
+        await it.act("on", sessionId=ONE)
+        await it.turn(MORE)
+        await it.pass_(30)
+        await it.pass_(500)
+        assert len(it.one.sent) == 1 and [one["what"] for one in await it.act("log")] == ["on", "enforced"]
+        assert (await it.of())["iteration"] == 1 and (await it.of())["failureCount"] == 0
 
 
 async def test_a_turn_of_its_own_that_fails_counts_as_a_failure(store: Path) -> None:
@@ -173,16 +199,16 @@ async def test_a_tool_that_somebody_runs_by_its_name_keeps_the_session_in_use(st
 
 @requirement("boulder.control.actions")
 async def test_state_switches_and_what_was_spent_outlive_the_daemon(store: Path) -> None:
-    async with rolling(store, limits=Limits(budget=2)) as it:
+    async with rolling(store, limits=BoulderLimits(budget=2)) as it:
         await it.act("on", workspace=WORKSPACE)
         await it.turn(MORE)
         await it.pass_(30)
         await it.turn(MORE, asked=None)
         before, clock = await it.of(), it.clock
-    async with rolling(store, limits=Limits(budget=2), clock=clock) as it:
+    async with rolling(store, limits=BoulderLimits(budget=2), clock=clock) as it:
         assert (await it.state())["iteration"] == 1
         await it.session("idle", found=True)
-        it.played.sessions[ONE].messages.append(MessageShown(id="msg_old", role="assistant", content=MORE, time=0))
+        it.played.sessions[ONE].messages.append(SessionMessage(id="msg_old", role="assistant", content=MORE, time=0))
         after = await it.of()
         wanted = ("iteration", "status", "lastActivity", "lastEnforcement", "failureCount", "stopRequested", "switched")
         assert [after[key] for key in wanted] == [before[key] for key in wanted]
@@ -202,7 +228,7 @@ async def test_a_turn_that_the_daemons_end_has_cut_off_does_not_hold_it_back_for
         await it.session("busy")
         clock = it.clock
     async with rolling(store, clock=clock) as it:
-        it.one.messages.append(MessageShown(id="msg_old", role="assistant", content=MORE, time=0))
+        it.one.messages.append(SessionMessage(id="msg_old", role="assistant", content=MORE, time=0))
         await it.session("idle", found=True)
         await it.pass_(60)
         assert len(it.one.sent) == 1 and (await it.of())["iteration"] == 2
@@ -240,7 +266,7 @@ async def test_a_session_that_is_closed_or_works_for_another_one_is_left_alone(s
         await it.turn(MORE)
         await it.session("closed")
         await it.pass_(1000)
-        assert not it.one.sent and not it.boulder.keeper.live and not len(it.boulder.keeper.alarms)
+        assert not it.one.sent and not it.boulder.engine.sessions and not len(it.boulder.engine.timers)
         assert (await it.state())["sessions"] == {}
         with pytest.raises(RookeryError, match="no session"):
             await it.act("pause", sessionId="ses_child")

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.plugins.boulder import words
+from rookery.plugins.boulder import messages
 from tests.support.requirements import requirement
 
 
@@ -20,7 +20,7 @@ from tests.support.requirements import requirement
     ],
 )
 def test_a_word_of_completion_without_a_word_of_work_ends_it(last: str) -> None:
-    found = words.by_keywords(last)
+    found = messages.check_keywords(last)
     assert found.left is False and found.why
 
 
@@ -42,21 +42,21 @@ def test_a_word_of_completion_without_a_word_of_work_ends_it(last: str) -> None:
     ],
 )
 def test_everything_else_means_that_work_is_left(last: str | None) -> None:
-    found = words.by_keywords(last)
+    found = messages.check_keywords(last)
     assert found.left is True and found.why
 
 
-@given(st.sampled_from(words.COMPLETION), st.sampled_from(words.WORK), st.booleans())
+@given(st.sampled_from(messages.COMPLETION_PHRASES), st.sampled_from(messages.WORK_PHRASES), st.booleans())
 def test_a_word_of_work_always_outweighs_one_of_completion(done: str, work: str, first: bool) -> None:
     said = f"{work}. {done}." if first else f"{done}. {work}."
-    assert words.by_keywords(said).left is True
+    assert messages.check_keywords(said).left is True
 
 
 @requirement("boulder.enforce.words")
 @given(st.integers(1, 1000), st.text(max_size=5000))
 def test_toast_and_message_have_the_mark_and_the_reason_and_are_never_long(number: int, why: str) -> None:
-    toast, message = words.toast(number, 1000, why), words.message(number, 1000, why)
-    assert words.MARK in toast and words.MARK in message
+    toast, message = messages.toast_text(number, 1000, why), messages.message_text(number, 1000, why)
+    assert messages.MARK in toast and messages.MARK in message
     assert len(toast) < 400 and len(message) < 3000
     assert why[:100] in toast and why[:100] in message
-    assert words.is_ours(message) and not words.is_ours(f"What is {words.MARK}?")
+    assert messages.is_boulder_message(message) and not messages.is_boulder_message(f"What is {messages.MARK}?")

@@ -6,21 +6,35 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from rookery.plugins.boulder import kept as moves
-from rookery.plugins.boulder.deciding import Enforce, Held, Look, Wait, decide, status
-from rookery.plugins.boulder.gates import Facts, Limits, Work, gates
-from rookery.plugins.boulder.kept import Kept
+from rookery.plugins.boulder import state as moves
+from rookery.plugins.boulder.policy import (
+    BoulderLimits,
+    Enforce,
+    HeldBack,
+    LookFirst,
+    SessionFacts,
+    WaitUntil,
+    WorkLeft,
+    decide,
+    list_gates,
+    session_status,
+)
+from rookery.plugins.boulder.state import BoulderState
 from tests.support.requirements import requirement
 
-LIMITS = Limits()
-LEFT, DONE, UNKNOWN = Work(True, "3 todos are open"), Work(False, "no todo is open"), Work(None, "no such file")
+LIMITS = BoulderLimits()
+LEFT, DONE, UNKNOWN = (
+    WorkLeft(True, "3 todos are open"),
+    WorkLeft(False, "no todo is open"),
+    WorkLeft(None, "no such file"),
+)
 NOW = 10_000.0
-OPEN = Facts(on=True, idle_since=NOW - 30)
-QUIET = Kept()
+OPEN = SessionFacts(on=True, idle_since=NOW - 30)
+QUIET = BoulderState()
 
 moments = st.floats(0, 20_000)
 facts = st.builds(
-    Facts,
+    SessionFacts,
     on=st.booleans(),
     touched=st.booleans(),
     running=st.booleans(),
@@ -32,7 +46,7 @@ facts = st.builds(
     work=st.sampled_from([None, LEFT, DONE, UNKNOWN]),
 )
 kept = st.builds(
-    Kept,
+    BoulderState,
     iteration=st.integers(0, 7),
     judged=st.integers(0, 7),
     last_activity=moments,
@@ -46,13 +60,15 @@ kept = st.builds(
 )
 
 
-def named(of: Kept, how: Facts, now: float = NOW) -> list[str]:
-    return [one.gate for one in gates(of, now, how, LIMITS)]
+def named(of: BoulderState, how: SessionFacts, now: float = NOW) -> list[str]:
+    return [one.gate for one in list_gates(of, now, how, LIMITS)]
 
 
 @requirement("boulder.gates.hold")
 @given(kept, moments, facts)
-def test_it_enforces_only_where_nothing_at_all_speaks_against_it(of: Kept, now: float, how: Facts) -> None:
+def test_it_enforces_only_where_nothing_at_all_speaks_against_it(
+    of: BoulderState, now: float, how: SessionFacts
+) -> None:
     """The same rules written down once more, in the other direction."""
     free = (
         how.on
@@ -68,26 +84,30 @@ def test_it_enforces_only_where_nothing_at_all_speaks_against_it(of: Kept, now: 
     )
     decision = decide(of, now, how, LIMITS)
     assert isinstance(decision, Enforce) == (free and how.work == LEFT)
-    assert isinstance(decision, Look) == (free and how.work is None)
+    assert isinstance(decision, LookFirst) == (free and how.work is None)
 
 
 @requirement("boulder.gates.hold")
 @given(kept, moments, facts)
-def test_a_wait_ends_at_the_moment_that_it_names_and_not_before(of: Kept, now: float, how: Facts) -> None:
+def test_a_wait_ends_at_the_moment_that_it_names_and_not_before(
+    of: BoulderState, now: float, how: SessionFacts
+) -> None:
     decision = decide(of, now, how, LIMITS)
-    if not isinstance(decision, Wait):
+    if not isinstance(decision, WaitUntil):
         return
     assert now < decision.until < math.inf
-    assert isinstance(decide(of, (now + decision.until) / 2, how, LIMITS), Wait)
-    assert isinstance(decide(of, decision.until, how, LIMITS), Enforce if how.work == LEFT else Look)
+    assert isinstance(decide(of, (now + decision.until) / 2, how, LIMITS), WaitUntil)
+    assert isinstance(decide(of, decision.until, how, LIMITS), Enforce if how.work == LEFT else LookFirst)
 
 
 @requirement("boulder.gates.hold")
 @given(kept, moments, moments, facts)
-def test_what_is_held_is_held_however_much_time_goes_by(of: Kept, now: float, later: float, how: Facts) -> None:
+def test_what_is_held_is_held_however_much_time_goes_by(
+    of: BoulderState, now: float, later: float, how: SessionFacts
+) -> None:
     decision = decide(of, now, how, LIMITS)
-    if isinstance(decision, Held):
-        assert isinstance(decide(of, now + later, how, LIMITS), Held)
+    if isinstance(decision, HeldBack):
+        assert isinstance(decide(of, now + later, how, LIMITS), HeldBack)
         assert all(one.reason for one in decision.gates)
 
 
@@ -97,68 +117,68 @@ def test_what_is_held_is_held_however_much_time_goes_by(of: Kept, now: float, la
     [
         (QUIET, {"on": False}, "off"),
         (QUIET, {"touched": False}, "untouched"),
-        (moves.paused(QUIET), {}, "paused"),
-        (moves.stopped(QUIET), {}, "stopped"),
-        (Kept(enforced=True), {}, "enforced"),
+        (moves.pause(QUIET), {}, "paused"),
+        (moves.stop(QUIET), {}, "stopped"),
+        (BoulderState(enforced=True), {}, "enforced"),
         (QUIET, {"running": True}, "busy"),
         (QUIET, {"idle_since": NOW - 29.9}, "idle"),
         (QUIET, {"tool": "bash"}, "tool"),
         (QUIET, {"asks": 1}, "asks"),
         (QUIET, {"aborted_at": NOW - 2.9}, "aborted"),
-        (Kept(attempted=NOW - 29.9), {}, "cooldown"),
-        (Kept(attempted=NOW - 100, failures=2), {}, "cooldown"),
-        (Kept(failures=5), {}, "failures"),
-        (Kept(iteration=5), {}, "budget"),
-        (Kept(iteration=0, budget=0), {}, "budget"),
+        (BoulderState(attempted=NOW - 29.9), {}, "cooldown"),
+        (BoulderState(attempted=NOW - 100, failures=2), {}, "cooldown"),
+        (BoulderState(failures=5), {}, "failures"),
+        (BoulderState(iteration=5), {}, "budget"),
+        (BoulderState(iteration=0, budget=0), {}, "budget"),
         (QUIET, {"work": UNKNOWN}, "check"),
-        (moves.completed(QUIET, "all is done"), {}, "complete"),
+        (moves.work_completed(QUIET, "all is done"), {}, "complete"),
         (QUIET, {"work": DONE}, "complete"),
     ],
 )
-def test_each_gate_holds_it_back_alone(of: Kept, how: dict[str, object], gate: str) -> None:
-    assert isinstance(decide(QUIET, NOW, Facts(on=True, idle_since=NOW - 30, work=LEFT), LIMITS), Enforce)
+def test_each_gate_holds_it_back_alone(of: BoulderState, how: dict[str, object], gate: str) -> None:
+    assert isinstance(decide(QUIET, NOW, SessionFacts(on=True, idle_since=NOW - 30, work=LEFT), LIMITS), Enforce)
     given_: dict[str, object] = {"on": True, "idle_since": NOW - 30, "work": LEFT, **how}
-    assert named(of, Facts(**given_)) == [gate]  # pyright: ignore[reportArgumentType]
+    assert named(of, SessionFacts(**given_)) == [gate]  # pyright: ignore[reportArgumentType]
 
 
 @requirement("boulder.complete.checks")
 def test_without_a_budget_it_enforces_five_times_and_with_one_as_often_as_that_says() -> None:
     for budget, times in ((None, 5), (2, 2), (9, 9)):
-        of, now, count = Kept(budget=budget), NOW, 0
-        while isinstance(decide(of, now, Facts(on=True, idle_since=now - 30, work=LEFT), LIMITS), Enforce):
-            of = moves.rests(moves.enforced(of, now), now + 1)
+        of, now, count = BoulderState(budget=budget), NOW, 0
+        while isinstance(decide(of, now, SessionFacts(on=True, idle_since=now - 30, work=LEFT), LIMITS), Enforce):
+            of = moves.turn_ended(moves.enforcement_started(of, now), now + 1)
             count, now = count + 1, now + 40
         assert count == of.iteration == times
-        assert status(of, OPEN, LIMITS) == "EXHAUSTED"
+        assert session_status(of, OPEN, LIMITS) == "EXHAUSTED"
 
 
 def test_the_pause_doubles_with_every_failure_until_there_were_too_many() -> None:
     of, now, pauses = QUIET, NOW, list[float]()
-    while isinstance(decide(of, now, Facts(on=True, work=LEFT), LIMITS), Enforce):
-        of = moves.unsent(moves.enforced(of, now), None, now)
-        decision = decide(of, now, Facts(on=True, work=LEFT), LIMITS)
-        if isinstance(decision, Wait):
+    while isinstance(decide(of, now, SessionFacts(on=True, work=LEFT), LIMITS), Enforce):
+        of = moves.enforcement_failed(moves.enforcement_started(of, now), None, now)
+        decision = decide(of, now, SessionFacts(on=True, work=LEFT), LIMITS)
+        if isinstance(decision, WaitUntil):
             pauses.append(decision.until - now)
             now = decision.until
     assert pauses == [60, 120, 240, 480]
     assert named(of, OPEN, now + 100_000) == ["failures"]
     assert of.iteration == 0
-    assert isinstance(decide(moves.resumed(of), now + 100_000, Facts(on=True, work=LEFT), LIMITS), Enforce)
+    assert isinstance(decide(moves.resume(of), now + 100_000, SessionFacts(on=True, work=LEFT), LIMITS), Enforce)
 
 
 def test_a_turn_of_its_own_that_fails_counts_once_and_one_that_works_begins_anew() -> None:
-    of = moves.enforced(QUIET, NOW)
-    failed = moves.judged(moves.judged(of, failed=True), failed=True)
+    of = moves.enforcement_started(QUIET, NOW)
+    failed = moves.turn_judged(moves.turn_judged(of, failed=True), failed=True)
     assert failed.failures == 1
-    assert moves.judged(moves.enforced(failed, NOW), failed=True).failures == 2
-    assert moves.judged(moves.enforced(failed, NOW), failed=False).failures == 0
+    assert moves.turn_judged(moves.enforcement_started(failed, NOW), failed=True).failures == 2
+    assert moves.turn_judged(moves.enforcement_started(failed, NOW), failed=False).failures == 0
     # That of a person is none of its own.
-    assert moves.judged(moves.spoken_to(of, NOW), failed=True).failures == 0
+    assert moves.turn_judged(moves.user_spoke(of, NOW), failed=True).failures == 0
 
 
 @given(kept)
-def test_who_says_something_lets_it_go_on_and_gives_it_no_more_to_spend(of: Kept) -> None:
-    told = moves.spoken_to(of, NOW)
+def test_who_says_something_lets_it_go_on_and_gives_it_no_more_to_spend(of: BoulderState) -> None:
+    told = moves.user_spoke(of, NOW)
     assert told.complete is None and not told.enforced and told.failures == 0
     assert (told.iteration, told.budget, told.paused) == (of.iteration, of.budget, of.paused)
     assert told.stop_requested == of.stop_requested
@@ -166,23 +186,23 @@ def test_who_says_something_lets_it_go_on_and_gives_it_no_more_to_spend(of: Kept
 
 @requirement("boulder.control.actions")
 @given(kept)
-def test_reset_opens_every_gate_that_it_has_closed_itself(of: Kept) -> None:
+def test_reset_opens_every_gate_that_it_has_closed_itself(of: BoulderState) -> None:
     again = moves.reset(replace(of, budget=3))
     assert named(again, OPEN) == []
-    assert again == Kept(last_activity=of.last_activity, budget=3)
+    assert again == BoulderState(last_activity=of.last_activity, budget=3)
 
 
 @pytest.mark.parametrize(
     ("of", "how", "word"),
     [
-        (QUIET, Facts(), "OFF"),
-        (moves.paused(QUIET), OPEN, "PAUSED"),
-        (moves.stopped(moves.paused(QUIET)), OPEN, "STOPPED"),
-        (QUIET, Facts(on=True, enforcing=True), "ENFORCING"),
-        (moves.completed(QUIET, "done"), OPEN, "COMPLETE"),
-        (Kept(failures=5), OPEN, "EXHAUSTED"),
+        (QUIET, SessionFacts(), "OFF"),
+        (moves.pause(QUIET), OPEN, "PAUSED"),
+        (moves.stop(moves.pause(QUIET)), OPEN, "STOPPED"),
+        (QUIET, SessionFacts(on=True, enforcing=True), "ENFORCING"),
+        (moves.work_completed(QUIET, "done"), OPEN, "COMPLETE"),
+        (BoulderState(failures=5), OPEN, "EXHAUSTED"),
         (QUIET, OPEN, "CONTINUOUS"),
     ],
 )
-def test_one_word_tells_how_it_stands(of: Kept, how: Facts, word: str) -> None:
-    assert status(of, how, LIMITS) == word
+def test_one_word_tells_how_it_stands(of: BoulderState, how: SessionFacts, word: str) -> None:
+    assert session_status(of, how, LIMITS) == word

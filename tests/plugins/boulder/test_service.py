@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rookery.plugins.boulder.book import MOST_LINES, Line
-from rookery.plugins.boulder.kept import Kept
+from rookery.plugins.boulder.state import BoulderState
+from rookery.plugins.boulder.store import MAX_LOG_LINES, LogLine
 from rookery.system.errors import RookeryError
 from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
 from tests.support.driving import refusal
@@ -49,7 +49,7 @@ async def test_a_workspace_sees_its_own_sessions_and_gives_no_orders(tmp_path: P
         assert state["sessionId"] == ONE and set(state["sessions"]) == {ONE}
         assert {one["sessionId"] for one in await it.act("log", here)} == {ONE}
         async with refusal("session-not-found"):
-            await it.boulder.of(TWO, here)
+            await it.boulder.session_state(TWO, here)
         for action in ("pause", "resume", "stop", "reset", "budget", "on", "off"):
             async with refusal("forbidden", "costs money"):
                 await it.act(action, here, sessionId=ONE)
@@ -94,15 +94,15 @@ async def test_every_enforcement_and_every_order_is_written_down_with_who_when_a
 
 
 async def test_the_log_keeps_the_newest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.plugins.boulder.book.MOST_LINES", 3)
-    monkeypatch.setattr("rookery.plugins.boulder.book.MOST_SESSIONS", 2)
-    assert MOST_LINES > 1000
+    monkeypatch.setattr("rookery.plugins.boulder.store.MAX_LOG_LINES", 3)
+    monkeypatch.setattr("rookery.plugins.boulder.store.MAX_SESSIONS", 2)
+    assert MAX_LOG_LINES > 1000
     async with rolling(tmp_path / "db") as it:
-        book = it.boulder._book
+        book = it.boulder._store
         for number in range(5):
-            line = Line(number, "stop", "owner", f"ses_{number}", WORKSPACE, 0, "")
-            await book.keep(f"ses_{number}", WORKSPACE, Kept(), number, line)
-        assert [one.session_id for one in await book.lines(10)] == ["ses_2", "ses_3", "ses_4"]
+            line = LogLine(number, "stop", "owner", f"ses_{number}", WORKSPACE, 0, "")
+            await book.save_session(f"ses_{number}", WORKSPACE, BoulderState(), number, line)
+        assert [one.session_id for one in await book.read_log(10)] == ["ses_2", "ses_3", "ses_4"]
         assert set(await book.sessions()) == {"ses_3", "ses_4"}
 
 
@@ -127,7 +127,7 @@ async def test_what_cannot_be_written_down_is_not_done(tmp_path: Path, monkeypat
             raise RookeryError("store-failed", "the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(it.boulder._book, "keep", full)
+            patch.setattr(it.boulder._store, "save_session", full)
             await it.pass_(1000)
         assert not it.one.sent and not it.one.toasts
         assert "the disk is full" in (await it.of())["gates"][-1]["reason"]
@@ -157,13 +157,13 @@ async def test_a_workspace_that_is_gone_is_off_also_if_that_cannot_be_kept(
     async with rolling(tmp_path / "db") as it:
         await it.act("on", workspace=WORKSPACE)
         await it.turn("More.")
-        monkeypatch.setattr(it.boulder._book, "drop", full)
+        monkeypatch.setattr(it.boulder._store, "delete_switch", full)
         await it.boulder._forget("workspace", WORKSPACE)
         await it.pass_(100)
         assert await it.gates() == ["off"] and not it.one.sent
         # The same if its owner does not wait until it is kept, or it cannot be.
         await it.act("on", workspace=WORKSPACE)
-        monkeypatch.setattr(it.boulder._book, "switch", full)
+        monkeypatch.setattr(it.boulder._store, "save_switch", full)
         async with refusal("store-failed"):
             await it.act("off", workspace=WORKSPACE)
         assert "off" in await it.gates()

@@ -1,1 +1,1 @@
-"""Boulder: a session that has stopped with work left is told to go on."""
+"""Boulder: prompts a session that has stopped with work left to go on."""

@@ -1,4 +1,4 @@
-"""Boulder as a plugin: what it hears, tells and does."""
+"""Boulder as a plugin: its hooks, state and actions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,38 +6,36 @@ from typing import Any
 import msgspec
 
 from rookery import __version__
+from rookery.plugins.api import AskEvent, House, MessageEvent, Plugin, SessionEvent, ToolEvent
 from rookery.plugins.boulder.service import Boulder
-from rookery.plugins.boulder.switches import Level
-from rookery.plugins.events import AskEvent, MessageEvent, SessionEvent, ToolEvent
-from rookery.plugins.house import House
-from rookery.plugins.plugin import Plugin
+from rookery.plugins.boulder.state import SwitchLevel
 from rookery.system.errors import RookeryError
 
 NAME = "boulder"
-_ABOUT = "Tells a session that has stopped with work left to go on. Off until it is switched on."
+_DESCRIPTION = "Tells a session that has stopped with work left to go on. Off until it is switched on."
 
 
 class For(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Exactly one of the three: a session's id, a workspace's folder, or a project's id."""
+    """Exactly one of a session's id, a workspace's folder, or a project's id."""
 
     sessionId: str | None = None
     workspace: str | None = None
     project: str | None = None
 
-    def subject(self) -> tuple[Level, str]:
-        given: list[tuple[Level, str | None]] = [
+    def subject(self) -> tuple[SwitchLevel, str]:
+        fields: list[tuple[SwitchLevel, str | None]] = [
             ("session", self.sessionId),
             ("workspace", self.workspace),
             ("project", self.project),
         ]
-        named: list[tuple[Level, str]] = [(level, value) for level, value in given if value]
-        if len(named) != 1:
+        targets: list[tuple[SwitchLevel, str]] = [(level, value) for level, value in fields if value]
+        if len(targets) != 1:
             raise RookeryError("invalid-input", "it is not clear for what", "give sessionId, workspace or project")
-        return named[0]
+        return targets[0]
 
 
 class On(For, kw_only=True):
-    """`checks` are `todos`, `plan:<file>` and `just:<task>`, with commas between them; `budget` is for a session."""
+    """`checks` are `todos`, `plan:<file>` and `just:<task>`, separated by commas; `budget` is for a session only."""
 
     checks: str | None = None
     budget: int | None = None
@@ -48,7 +46,7 @@ class One(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Budget(One):
-    """Without a budget it is the default again."""
+    """Without a budget the default applies again."""
 
     budget: int | None = None
 
@@ -59,9 +57,10 @@ class Log(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def boulder_plugin(boulder: Boulder) -> Plugin:
-    plugin = Plugin(NAME, version=__version__, description=_ABOUT)
-    _hears(plugin, boulder)
-    _obeys(plugin, boulder)
+    """Return the plugin that connects boulder to the plugin API."""
+    plugin = Plugin(NAME, version=__version__, description=_DESCRIPTION)
+    _register_hooks(plugin, boulder)
+    _register_actions(plugin, boulder)
 
     @plugin.start
     async def start(house: House) -> None:
@@ -78,35 +77,35 @@ def boulder_plugin(boulder: Boulder) -> Plugin:
     return plugin
 
 
-def _hears(plugin: Plugin, boulder: Boulder) -> None:
+def _register_hooks(plugin: Plugin, boulder: Boulder) -> None:
     @plugin.on("session.created")
     @plugin.on("session.idle")
     @plugin.on("session.busy")
     @plugin.on("session.error")
     @plugin.on("session.closed")
     async def session(event: SessionEvent, house: House) -> None:
-        await boulder.hearing.session(event)
+        await boulder.event_handler.session(event)
 
-    # What is said and run in all sessions is much, and most have it off.
+    # There are many messages and tool runs in all sessions, and boulder is off in most of them.
     def is_on() -> bool:
-        return boulder.keeper.switches.any_on
+        return boulder.engine.switches.is_any_on
 
     @plugin.on("message.added", when=is_on)
     async def message(event: MessageEvent, house: House) -> None:
-        await boulder.hearing.message(event)
+        await boulder.event_handler.message(event)
 
     @plugin.on("tool.started", when=is_on)
     @plugin.on("tool.finished", when=is_on)
     async def tool(event: ToolEvent, house: House) -> None:
-        await boulder.hearing.tool(event)
+        await boulder.event_handler.tool(event)
 
     @plugin.on("ask.opened")
     @plugin.on("ask.answered")
     async def ask(event: AskEvent, house: House) -> None:
-        await boulder.hearing.ask(event)
+        await boulder.event_handler.ask(event)
 
 
-def _obeys(plugin: Plugin, boulder: Boulder) -> None:
+def _register_actions(plugin: Plugin, boulder: Boulder) -> None:
     @plugin.action("on", description="Switch it on for a session, a workspace or a project.", takes=On)
     async def on(args: On, house: House) -> Any:
         level, subject = args.subject()
@@ -139,7 +138,7 @@ def _obeys(plugin: Plugin, boulder: Boulder) -> None:
 
     @plugin.action("status", description="How it stands to one session.", takes=One, scoped=True)
     async def status(args: One, house: House) -> Any:
-        return await boulder.of(args.sessionId, house.scope)
+        return await boulder.session_state(args.sessionId, house.scope)
 
     @plugin.action("log", description="What it did, and what was asked of it.", takes=Log, scoped=True)
     async def log(args: Log, house: House) -> Any:

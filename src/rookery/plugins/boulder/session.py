@@ -1,30 +1,38 @@
-"""A session as boulder sees it now: what it keeps of it, and what has been heard of it since."""
+"""A session as boulder sees it now: its stored state, and the events since."""
 
 from dataclasses import dataclass, field
 
-from rookery.plugins.boulder.deciding import Decision, Status, decide, status
-from rookery.plugins.boulder.gates import Facts, Limits, Work, budget_of, gates
-from rookery.plugins.boulder.kept import Kept
-from rookery.plugins.boulder.switches import Switch
-from rookery.sessions.records import Answer
+from rookery.plugins.boulder.policy import (
+    BoulderLimits,
+    BoulderStatus,
+    Decision,
+    SessionFacts,
+    WorkLeft,
+    decide,
+    effective_budget,
+    list_gates,
+    session_status,
+)
+from rookery.plugins.boulder.state import BoulderState, BoulderSwitch
+from rookery.sessions.records import ResponseModel
 
 
-class GateShown(Answer, frozen=True, kw_only=True):
-    """What holds it back, and until when, in milliseconds; `until` is None where that does not end by itself."""
+class GateShown(ResponseModel, frozen=True, kw_only=True):
+    """A closed gate. `until` is when it opens by itself, in milliseconds, or None if it does not."""
 
     gate: str
     reason: str
     until: float | None = None
 
 
-class StateShown(Answer, frozen=True, kw_only=True):
-    """How boulder stands to one session. `switched` is the switch that counts: `session`, `workspace` or `project`."""
+class BoulderStateShown(ResponseModel, frozen=True, kw_only=True):
+    """Boulder's state of a session. `switched` is the level of its switch: `session`, `workspace` or `project`."""
 
     session_id: str | None = None
     project: str = ""
     workspace: str = ""
     iteration: int = 0
-    status: Status = "OFF"
+    status: BoulderStatus = "OFF"
     last_activity: float | None = None
     last_enforcement: float | None = None
     failure_count: int = 0
@@ -39,69 +47,78 @@ class StateShown(Answer, frozen=True, kw_only=True):
 
 
 @dataclass
-class Live:
-    """`path` is the workspace's folder. `there`: its agent tells of it. `looking`: a look or an enforcement runs."""
+class BoulderSession:
+    """A session that boulder knows. `path` is the workspace's folder.
+
+    `reported`: its agent reports the session. `looking`: a check or an enforcement runs.
+    """
 
     id: str
     path: str
     project: str = ""
     workspace: str = ""
-    kept: Kept = field(default_factory=Kept)
-    there: bool = False
+    state: BoulderState = field(default_factory=BoulderState)
+    reported: bool = False
     running: bool = False
     idle_since: float = 0
-    ordered_at: float = 0
+    last_order_at: float = 0
     tools: dict[str, str] = field(default_factory=dict[str, str])
     asks: set[str] = field(default_factory=set[str])
     aborted_at: float | None = None
     enforcing: bool = False
     looking: bool = False
-    # Why it could not be told whether work is left, when that was looked at last.
-    untold: Work | None = None
+    # Why the last checks could not decide whether work is left.
+    undecided: WorkLeft | None = None
 
-    def facts(self, switch: Switch | None, work: Work | None = None) -> Facts:
+    def facts(self, switch: BoulderSwitch | None, work: WorkLeft | None = None) -> SessionFacts:
+        """Return the current facts about the session for the gates."""
         on = switch is not None and switch.enabled
-        return Facts(
+        return SessionFacts(
             on=on,
-            # Sessions of old times do not begin to work because their workspace was switched on.
-            touched=switch is None or switch.level == "session" or self.kept.last_activity >= switch.at,
+            # Old sessions must not begin to work because their workspace was switched on.
+            touched=switch is None or switch.level == "session" or self.state.last_activity >= switch.at,
             running=self.running,
-            # Whoever gives it an order has time to do something else.
-            idle_since=max(self.idle_since, self.ordered_at, switch.at if switch is not None else 0),
+            # After an order, the owner has time to do something else.
+            idle_since=max(self.idle_since, self.last_order_at, switch.at if switch is not None else 0),
             tool=next(iter(self.tools.values()), None),
             asks=len(self.asks),
             aborted_at=self.aborted_at,
             enforcing=self.enforcing,
-            work=work or self.untold,
+            work=work or self.undecided,
         )
 
-    def decide(self, now: float, switch: Switch | None, limits: Limits, work: Work | None = None) -> Decision:
-        return decide(self.kept, now, self.facts(switch, work), limits)
+    def decide(
+        self, now: float, switch: BoulderSwitch | None, limits: BoulderLimits, work: WorkLeft | None = None
+    ) -> Decision:
+        return decide(self.state, now, self.facts(switch, work), limits)
 
-    def shown(self, now: float, switch: Switch | None, limits: Limits, checks: str) -> StateShown:
-        kept, facts = self.kept, self.facts(switch)
-        return StateShown(
+    def describe(
+        self, now: float, switch: BoulderSwitch | None, limits: BoulderLimits, checks: str
+    ) -> BoulderStateShown:
+        """Return the state as interfaces show it."""
+        kept, facts = self.state, self.facts(switch)
+        return BoulderStateShown(
             session_id=self.id,
             project=self.project,
             workspace=self.workspace,
             iteration=kept.iteration,
-            status=status(kept, facts, limits),
-            last_activity=_milli(kept.last_activity or None),
-            last_enforcement=_milli(kept.last_enforcement),
+            status=session_status(kept, facts, limits),
+            last_activity=_to_milliseconds(kept.last_activity or None),
+            last_enforcement=_to_milliseconds(kept.last_enforcement),
             failure_count=kept.failures,
             stop_requested=kept.stop_requested,
             paused=kept.paused,
             enforced_in_this_idle_period=kept.enforced,
             complete=kept.complete,
-            budget=budget_of(kept, limits),
+            budget=effective_budget(kept, limits),
             switched=switch.level if switch is not None else None,
             checks=checks,
             gates=tuple(
-                GateShown(gate=one.gate, reason=one.reason, until=_milli(one.until))
-                for one in gates(kept, now, facts, limits)
+                GateShown(gate=gate.gate, reason=gate.reason, until=_to_milliseconds(gate.until))
+                for gate in list_gates(kept, now, facts, limits)
             ),
         )
 
 
-def _milli(seconds: float | None) -> float | None:
+def _to_milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)

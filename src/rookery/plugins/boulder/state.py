@@ -1,0 +1,147 @@
+"""The state of a session that boulder keeps over restarts, and boulder's switches. No I/O.
+
+Each function takes the state and returns the next one. Times are in seconds since the epoch.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+
+class BoulderState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """State of a session. `iteration` counts the enforcements since the last reset.
+
+    `judged` is the last enforcement whose turn was looked at. `enforced`: there was an enforcement in this idle period.
+    `complete` is the reason why no work is left. `attempted` is when an enforcement was last tried, `last_enforcement`
+    when one was last sent.
+    """
+
+    iteration: int = 0
+    judged: int = 0
+    last_activity: float = 0
+    last_enforcement: float | None = None
+    attempted: float | None = None
+    failures: int = 0
+    enforced: bool = False
+    paused: bool = False
+    stop_requested: bool = False
+    complete: str | None = None
+    budget: int | None = None
+
+
+def turn_started(kept: BoulderState, now: float) -> BoulderState:
+    """Record that a turn runs."""
+    return replace(kept, last_activity=now)
+
+
+def turn_ended(kept: BoulderState, now: float) -> BoulderState:
+    """Record that a turn has ended and an idle period begins."""
+    return replace(kept, last_activity=now, enforced=False)
+
+
+def observed_idle(kept: BoulderState) -> BoulderState:
+    """Record that the session is idle since an unknown time: a turn that had begun has ended meanwhile."""
+    turn_began = kept.enforced and kept.last_activity > (kept.last_enforcement or 0)
+    return replace(kept, enforced=False) if turn_began else kept
+
+
+def user_spoke(kept: BoulderState, now: float) -> BoulderState:
+    """Record a message of somebody other than boulder: there is new work, and somebody looks after it."""
+    return replace(kept, last_activity=now, enforced=False, complete=None, failures=0, judged=kept.iteration)
+
+
+def turn_judged(kept: BoulderState, *, failed: bool) -> BoulderState:
+    """Record a look at the last turn, which counts once, and only if an enforcement has started the turn."""
+    if kept.judged >= kept.iteration:
+        return kept
+    return replace(kept, failures=kept.failures + 1 if failed else 0, judged=kept.iteration)
+
+
+def work_completed(kept: BoulderState, why: str) -> BoulderState:
+    """Record that no work is left, and why."""
+    return replace(kept, complete=why)
+
+
+def enforcement_started(kept: BoulderState, now: float) -> BoulderState:
+    """Record that an enforcement is about to be sent. It is counted before, so that a crash cannot lose the count."""
+    return replace(kept, iteration=kept.iteration + 1, last_enforcement=now, attempted=now, enforced=True)
+
+
+def enforcement_failed(kept: BoulderState, before: float | None, now: float) -> BoulderState:
+    """Record that an enforcement could not be sent; `before` is the time of the previous one."""
+    return replace(enforcement_withdrawn(kept, before), failures=kept.failures + 1, attempted=now)
+
+
+def enforcement_withdrawn(kept: BoulderState, before: float | None) -> BoulderState:
+    """Record that an enforcement was called off before it was sent; `before` is the time of the previous one."""
+    return replace(kept, iteration=max(kept.iteration - 1, 0), last_enforcement=before, enforced=False)
+
+
+# Orders of the owner
+
+
+def pause(kept: BoulderState) -> BoulderState:
+    return replace(kept, paused=True)
+
+
+def resume(kept: BoulderState) -> BoulderState:
+    """Resume after a pause, a stop, or too many failures."""
+    return replace(kept, paused=False, stop_requested=False, failures=0, judged=kept.iteration)
+
+
+def stop(kept: BoulderState) -> BoulderState:
+    return replace(kept, stop_requested=True)
+
+
+def reset(kept: BoulderState) -> BoulderState:
+    """Return to the initial state; a budget that was set is kept."""
+    return BoulderState(last_activity=kept.last_activity, budget=kept.budget)
+
+
+def set_budget(kept: BoulderState, budget: int | None) -> BoulderState:
+    return replace(kept, budget=budget)
+
+
+SwitchLevel = Literal["project", "workspace", "session"]
+LEVELS: tuple[SwitchLevel, ...] = ("session", "workspace", "project")
+
+
+class BoulderSwitch(msgspec.Struct, frozen=True):
+    """A switch. `subject` is a project's id, a workspace's folder or a session's id; `checks` are declared with it."""
+
+    level: SwitchLevel
+    subject: str
+    enabled: bool
+    checks: str | None = None
+    at: float = 0
+
+
+class BoulderSwitches:
+    """All switches. The narrowest one for a session applies; without any, boulder is off."""
+
+    def __init__(self, switches: Iterable[BoulderSwitch] = ()) -> None:
+        self._switches = {(switch.level, switch.subject): switch for switch in switches}
+        self._changed()
+
+    def set(self, switch: BoulderSwitch) -> None:
+        self._switches[switch.level, switch.subject] = switch
+        self._changed()
+
+    def drop(self, level: SwitchLevel, subject: str) -> None:
+        self._switches.pop((level, subject), None)
+        self._changed()
+
+    def _changed(self) -> None:
+        # Computed here because every event of every agent reads it.
+        self.is_any_on = any(switch.enabled for switch in self._switches.values())
+
+    def get(self, level: SwitchLevel, subject: str) -> BoulderSwitch | None:
+        return self._switches.get((level, subject))
+
+    def applying_to(self, project: str, workspace: str, session: str) -> BoulderSwitch | None:
+        """Return the narrowest switch that applies to a session."""
+        subjects = {"session": session, "workspace": workspace, "project": project}
+        switches = (self._switches.get((level, subjects[level])) for level in LEVELS)
+        return next((switch for switch in switches if switch is not None), None)
