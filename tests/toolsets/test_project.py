@@ -14,14 +14,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from rookery.files.context.engine import Context
-from rookery.files.sandbox import Root
+from rookery.files.context.engine import ProjectContext
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.git import Git
-from rookery.system.spawn import Spawner
-from rookery.toolsets.project import project_toolset
-from rookery.toolsets.project_tasks import TaskPlace
+from rookery.system.process.spawn import Spawner
+from rookery.toolsets.project import ProjectTasks, project_toolset
 from rookery.toolsets.toolset import Toolset
-from rookery.wire.provider import Call
+from rookery.wire.protocol.provider import Call
 from tests.support.requirements import requirement
 from tests.support.trees import SECRET, SECRET_NAME, Tree, make_tree
 
@@ -35,21 +34,21 @@ def tree(tmp_path: Path) -> Tree:
 class Here:
     """A workspace of which only the files are looked at."""
 
-    held: Root
+    held: SandboxRoot
 
-    async def root(self) -> Root:
+    async def root(self) -> SandboxRoot:
         return self.held
 
-    async def tasks(self) -> TaskPlace:
+    async def tasks(self) -> ProjectTasks:
         raise AssertionError
 
-    async def context(self, call: Call) -> Context:
+    async def context(self, call: Call) -> ProjectContext:
         raise AssertionError
 
 
 @pytest.fixture
 def toolset(tree: Tree) -> Iterator[Toolset]:
-    with Root(tree.root) as root:
+    with SandboxRoot(tree.root) as root:
         yield project_toolset(Here(root), Git(Spawner(uuid.uuid4().hex)))
 
 
@@ -81,7 +80,7 @@ def test_what_is_cut_and_an_encoding_stand_after_the_text(toolset: Toolset, tree
     got = call(toolset, "read_file", path="a.txt", max_bytes=6)
     assert [block["text"] for block in got["content"]] == [
         "grün\n",
-        "[a.txt: encoding iso-8859-1; cut after line 1 (10 bytes in all): go on with first_line 2]",
+        "[a.txt: encoding iso-8859-1; cut after line 1 (the file has 10 bytes): continue with first_line 2]",
     ]
 
 

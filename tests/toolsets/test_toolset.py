@@ -9,7 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.toolsets.resources import Resource
 from rookery.toolsets.toolset import Toolset
-from rookery.wire.provider import Call
+from rookery.wire.protocol.provider import Call
 from tests.support.callers import ERAS, HANDSHAKE
 from tests.support.gateway import Gateway, a_gateway
 
@@ -87,7 +87,7 @@ async def test_clients_hear_of_what_they_watch_and_of_a_list_that_is_another_one
         shelf.toolset.changes.resource_updated("book://1")
         heard = await caller.hears("notifications/resources/updated")
         assert heard["params"]["uri"] == "book://1"
-        shelf.toolset.offer([])
+        shelf.toolset.set_resources([])
         await caller.hears("notifications/resources/list_changed")
         assert "shelf://index" not in [one["uri"] for one in await caller.listed("resources")]
         assert len(caller.all("notifications/resources/updated")) == 1

@@ -13,9 +13,8 @@ import pytest
 from msgspec import Raw
 
 from rookery.toolsets.workspace import workspace_toolset
-from rookery.workspaces.agent import Agent, Agents, AgentSession, AgentStatus, Counts
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.workspaces.model import AgentInfo, AgentProvider, AgentSession, AgentStatus, SessionCounts, Workspace
+from rookery.workspaces.operations import WorkspaceOperations
 from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository, serving
@@ -30,10 +29,10 @@ class Working(NoAgents):
         self.begun: list[tuple[str, str | None]] = []
 
     async def status(self, workspace: Workspace) -> AgentStatus:
-        return AgentStatus("mixed", Counts(1, 2, 3))
+        return AgentStatus("mixed", SessionCounts(1, 2, 3))
 
-    async def process(self, workspace: Workspace) -> Agent:
-        return Agent("running", 14001, 4711, None)
+    async def process(self, workspace: Workspace) -> AgentInfo:
+        return AgentInfo("running", 14001, 4711, None)
 
     async def session(self, workspace: Workspace) -> AgentSession | None:
         return AgentSession(14001, "ses_1")
@@ -44,17 +43,17 @@ class Working(NoAgents):
     def check(self, prompt: str | None) -> None:
         """They take any prompt."""
 
-    async def begin(self, workspace: Workspace, prompt: str | None) -> None:
+    async def begin_workspace(self, workspace: Workspace, prompt: str | None) -> None:
         self.begun.append((workspace.name, prompt))
 
 
 @dataclass
 class Room:
-    tools: WorkspaceTools
+    tools: WorkspaceOperations
     app: Path
 
     async def call(self, tool: str, **given: Any) -> Any:
-        call = cast(Any, SimpleNamespace(method="tools/call", meta={}))
+        call = cast(Any, SimpleNamespace(method="tools/call", meta={}, owner="owner"))
         params = {"name": tool, "arguments": Raw(json.dumps(given).encode())}
         answered = await workspace_toolset(self.tools, self.app).handle(call, params)
         content = msgspec.to_builtins(cast(Any, answered)["structuredContent"])
@@ -62,12 +61,13 @@ class Room:
 
 
 @asynccontextmanager
-async def a_room(state: Path, agents: Agents | None = None) -> AsyncGenerator[Room]:
+async def a_room(state: Path, agents: AgentProvider | None = None) -> AsyncGenerator[Room]:
     app = make_repository(Path.home() / "app")
     async with serving(state) as served:
         await served.projects.add(app)
         yield Room(
-            WorkspaceTools(served.workspaces, served.projects, served.git, served.events, agents or NoAgents()), app
+            WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, agents or NoAgents()),
+            app,
         )
 
 
@@ -89,7 +89,7 @@ async def test_a_prompt_goes_to_the_agent_of_the_new_workspace(state: Path) -> N
     async with a_room(state, agents) as room:
         await room.call("workspace_create", name="one", prompt="hello", wait=True)
         await room.call("workspace_create", name="two", wait=True)
-        await room.tools.create(await room.tools.project(None), "three", agent=False, wait=True)
+        await room.tools.create(await room.tools.resolve_project(None), "three", agent=False, wait=True)
         assert agents.begun == [("one", "hello"), ("two", None)]
 
 

@@ -9,21 +9,30 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.workspaces.operations import WorkspaceOperations
 from tests.support.clients import LIMIT
 from tests.support.faces import WAYS, Face, a_client_at, a_face
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, make_repository
+from tests.support.workspaces import branches, commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 
 NO_AGENT = {"type": "none", "counts": {"idle": 0, "busy": 0, "total": 0}}
 
-# Input as it was specified; it may have been widened since, and never narrowed.
+# As it was specified; input may have been widened since, and never narrowed, and a description goes on.
 SPECIFIED: dict[str, dict[str, Any]] = {
-    "workspace_get_status": {"properties": {}, "required": []},
-    "workspace_get_metadata": {"properties": {}, "required": []},
+    "workspace_get_status": {
+        "description": "Get the current workspace status including dirty flag and agent status",
+        "properties": {},
+        "required": [],
+    },
+    "workspace_get_metadata": {
+        "description": "Get all metadata for the current workspace",
+        "properties": {},
+        "required": [],
+    },
     "workspace_set_metadata": {
+        "description": "Set or delete a metadata key for the current workspace",
         "properties": {
             "key": {
                 "type": "string",
@@ -33,8 +42,13 @@ SPECIFIED: dict[str, dict[str, Any]] = {
         },
         "required": ["key", "value"],
     },
-    "workspace_get_opencode_port": {"properties": {}, "required": []},
+    "workspace_get_opencode_port": {
+        "description": "Get the OpenCode server port for the current workspace",
+        "properties": {},
+        "required": [],
+    },
     "workspace_delete": {
+        "description": "Delete the current workspace. This will terminate the OpenCode session.",
         "properties": {
             "keepBranch": {
                 "type": "boolean",
@@ -73,6 +87,7 @@ async def test_every_tool_takes_what_was_specified_and_names_no_workspace(way: s
         listed = {tool.name: tool for tool in (await face.client.list_tools()).tools}
         for name, wanted in SPECIFIED.items():
             schema = listed[name].input_schema
+            assert (listed[name].description or "").startswith(wanted["description"])
             assert schema["type"] == "object"
             assert set(schema["required"]) == set(wanted["required"])
             assert wanted["properties"].items() <= schema["properties"].items()
@@ -163,6 +178,23 @@ async def test_work_is_listed_and_kept_unless_deletion_is_forced() -> None:
 
 
 @requirement("ws.delete.started")
+async def test_who_waits_for_a_deletion_that_fails_is_told_what_failed() -> None:
+    async with a_face() as face:
+        # A ref that is in the way of those by which the trash keeps commits.
+        git(face.app, "update-ref", "refs/rookery/trash", "HEAD")
+        found = await face.client.call_tool("workspace_delete", {"wait": True})
+        assert found.is_error and found.structured_content is not None
+        error = found.structured_content["error"]
+        assert error["code"] == "git-failed" and "refs/rookery/trash" in error["message"], error
+        (failed,) = face.gateway.events.of("workspace.failed")
+        assert failed["progress"]["error"]["message"] == error["message"]
+        assert (face.path / "README").exists() and "fix" in branches(face.app)
+        git(face.app, "update-ref", "-d", "refs/rookery/trash")
+        assert await face.tell("workspace_delete", wait=True) == {"started": True}
+        assert not face.path.exists()
+
+
+@requirement("ws.delete.started")
 async def test_a_deletion_that_is_asked_for_many_times_happens_once() -> None:
     async with a_face() as face:
         asked = [face.client.call_tool("workspace_delete", {"wait": True}) for _ in range(5)]
@@ -188,6 +220,7 @@ async def test_an_agent_makes_workspaces_beside_its_own_and_sees_them(way: str, 
         made = await face.tell("workspace_create", name="feature/x", base="main", wait=True)
         assert made.items() >= {"name": "feature/x", "branch": "feature/x", "state": "ready"}.items()
         assert Path(made["path"], "README").exists()
+        assert made["start"] == {"ref": "main", "commit": git(face.app, "rev-parse", "main"), "reason": "given"}
         listed = await face.tell("workspace_list")
         assert [one["name"] for one in listed] == ["@main", "feature/x", "fix"]
         assert made in listed
@@ -223,11 +256,14 @@ async def test_a_client_that_has_selected_no_workspace_can_list_and_make_them() 
         await face.gateway.rest("POST", "/api/projects", {"path": str(other)})
         async with a_client_at(face.gateway, "none", "legacy", face.app, face.path, face.name) as client:
             owner = Face(face.gateway, client, face.app, face.path, face.name)
-            for tool in ("workspace_get_status", "workspace_get_metadata", "workspace_delete"):
-                found = await client.call_tool(tool, {})
-                assert found.is_error
-                assert "X-Workspace-Path" in str(found.structured_content)
-                assert await owner.fail(tool) == "invalid-input"
+            needing = [*SPECIFIED, "workspace_get_agent_session", "workspace_restart_agent"]
+            for tool in needing:
+                given = {"key": "note", "value": "x"} if tool == "workspace_set_metadata" else {}
+                found = await client.call_tool(tool, given)
+                assert found.is_error and found.structured_content is not None
+                error = found.structured_content["error"]
+                assert error["code"] == "invalid-input" and "X-Workspace-Path" in error["message"], tool
+                assert await owner.fail(tool, **given) == "invalid-input"
             assert {one["name"] for one in await owner.tell("project_list")} == {"app", "other"}
             assert await owner.fail("workspace_create", name="new") == "invalid-input"
             assert await owner.fail("workspace_create", name="new", project="no-such") == "project-not-found"
@@ -249,7 +285,7 @@ async def test_every_tool_answers_what_its_output_schema_says() -> None:
         }
         every = (await face.client.list_tools()).tools
         assert {tool.name for tool in every if tool.output_schema is None} == BULK
-        # Those that need an agent are looked at where there is one.
+        # Those that need an agent are called where there is one, by the official client, which checks the schema too.
         driven = {tool.name for tool in every if SESSIONS.intersection(tool.input_schema.get("required", []))}
         assert len(driven) == 9
         tools = {tool.name: tool for tool in every if tool.name not in BULK | NEEDING | driven}
@@ -292,12 +328,12 @@ async def test_an_output_schema_has_room_for_an_error_since_clients_check_failur
 async def test_a_failure_of_ours_is_told_and_the_next_call_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def crash(self: WorkspaceTools, workspace: object) -> object:
+    async def crash(self: WorkspaceOperations, workspace: object) -> object:
         raise RuntimeError("a fault of ours")
 
     async with a_face() as face:
         with monkeypatch.context() as patch:
-            patch.setattr(WorkspaceTools, "status", crash)
+            patch.setattr(WorkspaceOperations, "status", crash)
             assert await face.fail("workspace_get_status") == "internal-error"
         assert "a fault of ours" in caplog.text
         assert (await face.tell("workspace_get_status"))["isDirty"] is False
@@ -305,11 +341,11 @@ async def test_a_failure_of_ours_is_told_and_the_next_call_works(
 
 @requirement("ws.error.internal")
 async def test_an_error_behind_a_tool_comes_through_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(self: WorkspaceTools, workspace: object) -> object:
+    async def refuse(self: WorkspaceOperations, workspace: object) -> object:
         raise RookeryError("timeout", "it took too long", "try again")
 
     async with a_face() as face:
-        monkeypatch.setattr(WorkspaceTools, "status", refuse)
+        monkeypatch.setattr(WorkspaceOperations, "status", refuse)
         assert await face.fail("workspace_get_status") == "timeout"
 
 

@@ -1,1 +1,1 @@
-"""The MCP tools that Rookery itself serves, one file a toolset."""
+"""The MCP tools that Rookery itself serves, one module or package for each toolset."""

@@ -1,17 +1,91 @@
-"""`hub`: what there is to know about the servers behind the gateway, and a search over their tools."""
+"""`hub`: the servers behind the gateway, and `hub_find_tool`, a search over their tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Raw
 
-from rookery.toolsets.searching import Find, find_tool
-from rookery.toolsets.toolset import Nothing, Tool, Toolset
-from rookery.wire.provider import Call
+from rookery.gateway.search.view import FIND, ToolMatches
+from rookery.gateway.table import Target
+from rookery.toolsets.toolset import NoArguments, TextResult, Tool, Toolset
+from rookery.wire.protocol.provider import Call
+
+# Searches for tools, with the arguments session, query and limit.
+FindTools = Callable[[str | None, str, int], Awaitable[ToolMatches]]
 
 
-class Server(msgspec.Struct):
-    """One server, as `rookery status --json` shows it."""
+class FindTool(msgspec.Struct, forbid_unknown_fields=True):
+    query: Annotated[str, Meta(min_length=1, max_length=1000, description="What is to be done, in a few plain words.")]
+    limit: Annotated[int, Meta(ge=1, le=20, description="The maximum number of tools to return.")] = 5
+
+
+class FoundTool(msgspec.Struct):
+    """One tool, with the name that it is called by here."""
+
+    name: str
+    server: str
+    description: str
+    inputSchema: dict[str, Any]
+
+
+class FoundTools(msgspec.Struct):
+    """The result of a search. `among` is the number of all tools. `absent` lists servers that could not be searched."""
+
+    tools: list[FoundTool]
+    among: int
+    absent: list[str]
+
+
+class _Definition(msgspec.Struct):
+    description: Raw = Raw(b'""')
+    inputSchema: Raw = Raw(b'{"type":"object"}')
+
+
+def find_tool(find: FindTools) -> Tool:
+    """Return the tool that searches all tools."""
+
+    async def run(call: Call, arguments: FindTool) -> TextResult:
+        matches = await find(call.session, arguments.query, arguments.limit)
+        result = {
+            "tools": [_describe_match(target) for target in matches.tools],
+            "among": matches.searched,
+            "absent": matches.absent,
+        }
+        return TextResult(msgspec.json.encode(result).decode())
+
+    return Tool(
+        FIND,
+        "Find tools for a task among all available tools, best match first: name, server, description and inputSchema.",
+        run,
+        input_type=FindTool,
+        output_type=FoundTools,
+        read_only=True,
+    )
+
+
+def search_toolset(find: FindTools) -> Toolset:
+    """Return the toolset of a view in search mode."""
+    return Toolset("search", [find_tool(find)])
+
+
+def _describe_match(target: Target) -> dict[str, Any]:
+    """Return a tool with the schema of its server. An invalid description or schema is replaced by the default."""
+    definition, default = msgspec.json.decode(target.entry.raw, type=_Definition), _Definition()
+    return {
+        "name": target.public,
+        "server": target.member.name,
+        "description": definition.description
+        if bytes(definition.description).startswith(b'"')
+        else default.description,
+        "inputSchema": definition.inputSchema
+        if bytes(definition.inputSchema).startswith(b"{")
+        else default.inputSchema,
+    }
+
+
+class ServerStatus(msgspec.Struct):
+    """One server, as in `rookery status --json`."""
 
     name: str
     status: str
@@ -23,16 +97,19 @@ class Server(msgspec.Struct):
     era: str | None
 
 
-class Servers(msgspec.Struct):
-    servers: list[Server]
+class ServerStatuses(msgspec.Struct):
+    servers: list[ServerStatus]
 
 
-def hub(records: Callable[[str | None], Awaitable[Sequence[Any]]], find: Find) -> Toolset:
-    """`records` answers every known server as a session sees it, `find` the tools that fit a question."""
+def hub_toolset(records: Callable[[str | None], Awaitable[Sequence[Any]]], find: FindTools) -> Toolset:
+    """Return the `hub` toolset.
 
-    async def list_servers(call: Call, given: Nothing) -> Servers:
-        found = await records(call.session)
-        return Servers([msgspec.convert(one, Server, from_attributes=True) for one in found])
+    `records` returns all servers as a session sees them, `find` the tools that match a query.
+    """
+
+    async def list_servers(call: Call, arguments: NoArguments) -> ServerStatuses:
+        servers = await records(call.session)
+        return ServerStatuses([msgspec.convert(server, ServerStatus, from_attributes=True) for server in servers])
 
     return Toolset(
         "hub",
@@ -41,7 +118,7 @@ def hub(records: Callable[[str | None], Awaitable[Sequence[Any]]], find: Find) -
                 "hub_list_servers",
                 "List the MCP servers behind this gateway: status, error, number of tools, and where each is defined.",
                 list_servers,
-                gives=Servers,
+                output_type=ServerStatuses,
                 read_only=True,
             ),
             find_tool(find),

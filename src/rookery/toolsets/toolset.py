@@ -1,35 +1,104 @@
-"""A group of tools, resources and prompts of ours, as a view sees it: the same contract as for a server behind us."""
+"""A group of built-in tools, resources and prompts, with the same interface as a server behind the gateway.
+
+The JSON Schemas of tools are generated from the types of their inputs and outputs.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
 
 from rookery.gateway import results
-from rookery.gateway.catalog import Catalog, Entry
+from rookery.gateway.provider import Catalog, CatalogEntry
+from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
-from rookery.toolsets.prompts import Prompt, complete_prompt, get_prompt
-from rookery.toolsets.resources import Resource, complete, read_resource
-from rookery.toolsets.schemas import input_schema, output_schema
-from rookery.wire.jsonrpc import EMPTY, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
-from rookery.wire.provider import Call, Changes, InputNeeded
+from rookery.toolsets.resources import Prompt, Resource, complete_prompt, complete_resource, get_prompt, read_resource
+from rookery.wire.protocol.messages import EMPTY_OBJECT, INVALID_PARAMS, METHOD_NOT_FOUND, WireError
+from rookery.wire.protocol.provider import Call, ChangeNotifier, InputNeeded
 
-logger = logging.getLogger("rookery.toolsets")
+_ERROR = {"required": ["error"], "properties": {"error": {"type": "object", "required": ["code", "message"]}}}
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool that takes no arguments."""
+def input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments."""
+    return _schema(takes)
+
+
+def output_schema(gives: Any) -> dict[str, Any]:
+    """Return the JSON Schema of structured content: an object, or an object around the value; or a Rookery error."""
+    return _or_error(_require_object(_require_all_members(_schema(gives))))
+
+
+def _require_all_members(schema: Any) -> Any:
+    """Return the schema of a result, in which every member is required, even one with a default.
+
+    A member that may be unset is the exception: it may be omitted, and has no default.
+    """
+    if isinstance(schema, list):
+        return [_require_all_members(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    members = cast(dict[str, Any], schema)
+    complete = {key: _require_all_members(value) for key, value in members.items() if key != "default"}
+    if isinstance(complete.get("properties"), dict):
+        properties: dict[str, Any] = members["properties"]
+        required: list[str] = members.get("required", [])
+        complete["required"] = [name for name in properties if name in required or "default" in properties[name]]
+    return complete
+
+
+def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of structured content: that of the value, or of the object that wraps it."""
+    if schema.get("type") == "object":
+        return schema
+    return {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+
+
+def _or_error(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema for a result or a Rookery error: clients validate failures too, and hide invalid ones."""
+    return {"type": "object", "anyOf": [schema, _ERROR]}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return a schema without references; clients differ in how well they resolve them."""
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    return _inline(schema, parts)
+
+
+def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inline(item, parts) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    members = cast(dict[str, Any], schema)
+    if "$ref" in members:
+        # The docstring of a struct is meant for readers of the code.
+        part = {key: value for key, value in parts[members["$ref"]].items() if key not in ("title", "description")}
+        return _inline(part, parts)
+    schema = {key: _inline(value, parts) for key, value in members.items()}
+    choices: list[dict[str, Any]] = schema.get("anyOf", [])
+    if choices and all(choice.keys() == {"type"} for choice in choices):
+        # The shorter form, which more clients understand.
+        schema["type"] = [choice["type"] for choice in schema.pop("anyOf")]
+    return schema
+
+
+logger = logging.getLogger("rookery.mcp.toolsets")
+
+
+class NoArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """The arguments of a tool that takes none."""
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """An answer that is content as it stands, such as the text of a file, and no structured content.
+class ContentBlocks:
+    """A result that consists of content blocks, such as the text of a file, without structured content.
 
-    With an `error` it is a failed result all the same, and the error stands there as structured content.
+    With an `error` it is a failed result, with the error as structured content.
     """
 
     content: Sequence[Mapping[str, Any]]
@@ -38,15 +107,15 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Written:
-    """An answer that is an object in JSON already, as large ones are: it is not taken apart again."""
+class TextResult:
+    """A result that is already a JSON object as text; large ones are not parsed again."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Told:
-    """An answer with something beside it: `blocks` of content, a `note`, or that it is what came of a failure."""
+class NotedResult:
+    """A result with additions: content `blocks`, a `note`, or the `error` that makes it a failed result."""
 
     value: Any
     note: str | None = None
@@ -56,39 +125,43 @@ class Told:
 
 @dataclass(frozen=True)
 class Tool:
-    """`takes` is the struct of its arguments, `gives` the type of its answer; the schemas are made from them."""
+    """One tool.
+
+    `input_type` is the struct of its arguments, `output_type` the type of its result; both define its schemas.
+    """
 
     name: str
     description: str
     run: Callable[[Call, Any], Awaitable[Any]]
-    takes: type[msgspec.Struct] = Nothing
-    gives: Any = dict[str, Any]
+    input_type: type[msgspec.Struct] = NoArguments
+    output_type: Any = dict[str, Any]
     read_only: bool = False
-    # Whether it may take something away.
+    # Whether the tool may delete or end something.
     destructive: bool = False
 
-    def entry(self) -> Entry:
+    def entry(self) -> CatalogEntry:
+        """Return the tool's definition for the catalog."""
         definition = {
             "name": self.name,
             "description": self.description,
-            "inputSchema": input_schema(self.takes),
-            **({} if self.gives is Blocks else {"outputSchema": output_schema(self.gives)}),
+            "inputSchema": input_schema(self.input_type),
+            **({} if self.output_type is ContentBlocks else {"outputSchema": output_schema(self.output_type)}),
             "annotations": {"readOnlyHint": self.read_only, "destructiveHint": self.destructive},
         }
-        return Entry(self.name, Raw(msgspec.json.encode(definition)))
+        return CatalogEntry(self.name, Raw(msgspec.json.encode(definition)))
 
 
 @dataclass
 class Toolset:
-    """A member of views."""
+    """A provider of tools, resources and prompts that views contain beside the servers."""
 
     name: str
     tools: Sequence[Tool]
     resources: Sequence[Resource] = ()
     prompts: Sequence[Prompt] = ()
-    ours: bool = True
-    changes: Changes = field(default_factory=Changes)
-    # Told which resources clients want to hear of, whenever these have changed; `changes` tells them.
+    is_builtin: bool = True
+    changes: ChangeNotifier = field(default_factory=ChangeNotifier)
+    # Called with the watched resources whenever these have changed; `changes` notifies the clients.
     on_watched: Callable[[frozenset[str]], None] | None = None
     _watched: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
@@ -96,26 +169,27 @@ class Toolset:
         self._by_name = {tool.name: tool for tool in self.tools}
         self.catalog = self._catalog()
 
-    def offer(self, resources: Sequence[Resource]) -> None:
-        """Have other resources from now on; clients are told."""
+    def set_resources(self, resources: Sequence[Resource]) -> None:
+        """Replace the resources, and notify clients."""
         self.resources = resources
         self.catalog = self._catalog()
         self.changes.list_changed("resources")
 
     def use(self) -> asyncio.Future[bool] | None:
-        """It is always there."""
+        """Return None: a toolset is always available."""
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
-        before = self.watched
+        """Set the resources that `watcher` wants to be notified of."""
+        previous = self.watched
         self._watched.pop(id(watcher), None)
         if uris:
             self._watched[id(watcher)] = uris
-        if self.on_watched is not None and self.watched != before:
+        if self.on_watched is not None and self.watched != previous:
             self.on_watched(self.watched)
 
     @property
     def watched(self) -> frozenset[str]:
-        """The resources that any client wants to hear of."""
+        """The resources that any client wants to be notified of."""
         return frozenset[str]().union(*self._watched.values())
 
     async def handle(self, call: Call, params: Mapping[str, Any]) -> Raw | Mapping[str, Any]:
@@ -125,7 +199,7 @@ class Toolset:
             return get_prompt(self.prompts, params)
         if call.method == "completion/complete":
             if "uri" in params["ref"]:
-                return await complete(self.resources, call, params)
+                return await complete_resource(self.resources, call, params)
             return await complete_prompt(self.prompts, call, params)
         if call.method != "tools/call":
             raise WireError(METHOD_NOT_FOUND, f"{self.name} has no {call.method}")
@@ -133,42 +207,47 @@ class Toolset:
         if tool is None:
             raise WireError(INVALID_PARAMS, f"there is no tool {params.get('name')}")
         try:
-            given = msgspec.json.decode(params.get("arguments", EMPTY), type=tool.takes)
+            arguments = msgspec.json.decode(params.get("arguments", EMPTY_OBJECT), type=tool.input_type)
         except msgspec.DecodeError as error:
-            return results.failed("invalid-input", f"the arguments of {tool.name} do not fit: {error}")
+            return results.tool_failure("invalid-input", f"invalid arguments for {tool.name}: {error}")
         try:
-            return _answer(await tool.run(call, given))
+            return _make_result(await tool.run(call, arguments))
         except RookeryError as error:
-            return results.failed_by(error)
+            return results.tool_error(error)
         except (WireError, InputNeeded):
             raise
-        except Exception:
+        except Exception as error:
+            explained = explain_os_error(error) if isinstance(error, OSError) else None
+            if explained is not None:
+                return results.tool_error(explained)
             logger.exception("the tool %s crashed", tool.name)
-            return results.failed("internal-error", f"{tool.name} failed here; the daemon's log tells why")
+            return results.tool_failure(
+                "internal-error", f"{tool.name} failed with an internal error; see the daemon's log"
+            )
 
     def _catalog(self) -> Catalog:
         return Catalog(
             tools=[tool.entry() for tool in self.tools],
             prompts=[prompt.entry() for prompt in self.prompts],
-            resources=[one.entry() for one in self.resources if not one.is_template],
-            templates=[one.entry() for one in self.resources if one.is_template],
+            resources=[resource.entry() for resource in self.resources if not resource.is_template],
+            templates=[resource.entry() for resource in self.resources if resource.is_template],
         )
 
 
-def _answer(value: Any) -> Mapping[str, Any]:
-    """The value as text, and as structured content, which older revisions want to be an object."""
-    if isinstance(value, Blocks):
-        failed: Mapping[str, Any] = results.failed_by(value.error) if value.error is not None else {}
+def _make_result(value: Any) -> Mapping[str, Any]:
+    """Return the value as text and as structured content, which older protocol revisions require to be an object."""
+    if isinstance(value, ContentBlocks):
+        failed: Mapping[str, Any] = results.tool_error(value.error) if value.error is not None else {}
         return {**failed, "content": value.content, "_meta": value.meta}
-    if isinstance(value, Written):
+    if isinstance(value, TextResult):
         content = [{"type": "text", "text": value.text}]
         return {"content": content, "structuredContent": Raw(value.text.encode())}
-    told = value if isinstance(value, Told) else Told(value)
-    plain = msgspec.to_builtins(told.value)
-    plain = {**plain, "error": told.error.as_dict()} if told.error is not None else plain
-    texts = [msgspec.json.encode(plain).decode(), *([f"[{told.note}]"] if told.note else [])]
+    noted = value if isinstance(value, NotedResult) else NotedResult(value)
+    plain = msgspec.to_builtins(noted.value)
+    plain = {**plain, "error": noted.error.as_dict()} if noted.error is not None else plain
+    texts = [msgspec.json.encode(plain).decode(), *([f"[{noted.note}]"] if noted.note else [])]
     return {
-        "content": [*({"type": "text", "text": text} for text in texts), *told.blocks],
+        "content": [*({"type": "text", "text": text} for text in texts), *noted.blocks],
         "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
-        **({"isError": True} if told.error is not None else {}),
+        **({"isError": True} if noted.error is not None else {}),
     }

@@ -1,93 +1,244 @@
 """`workspace`: an agent's own workspace, its siblings, and its project."""
 
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from itertools import count
 from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
+import msgspec
+from msgspec import Meta
+
+from rookery.system.bus import Bus, Event, Subscription
 from rookery.system.errors import RookeryError
-from rookery.toolsets.progress import with_progress
-from rookery.toolsets.selecting import nothing_selected
-from rookery.toolsets.toolset import Nothing, Tool, Toolset
-from rookery.toolsets.workspace_shapes import (
-    Create,
-    Delete,
-    Listed,
-    ListedProject,
-    ListWorkspaces,
-    NoInput,
-    SetMetadata,
-    WorkspaceStatus,
-)
-from rookery.wire.provider import Call
-from rookery.workspaces.agent import AgentSession
-from rookery.workspaces.overview import Shown
+from rookery.system.tasks import TaskSet
+from rookery.toolsets.toolset import NoArguments, Tool, Toolset
+from rookery.wire.http.auth import OWNER
+from rookery.wire.protocol.provider import Call, report_progress
+from rookery.workspaces.metadata import StartPoint
+from rookery.workspaces.model import AgentInfo, AgentSession, AgentStatus, Workspace, WorkspaceState
+from rookery.workspaces.operations import DeletionStarted, WorkspaceOperations
+from rookery.workspaces.overview import JsonObject
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.tools import Started, WorkspaceTools
+from rookery.workspaces.status.cache import GitStatus
 
 
-class _Room:
-    """Where a view acts: in one workspace, or in none."""
+class NoWorkspaceInput(msgspec.Struct):
+    """No arguments. Others are ignored, because clients have always called these tools so."""
 
-    def __init__(self, faces: WorkspaceTools, directory: Path | None) -> None:
-        self.faces = faces
+
+class SetMetadata(msgspec.Struct):
+    key: Annotated[str, Meta(description="Metadata key (must start with letter, contain only letters/digits/hyphens)")]
+    value: Annotated[str | None, Meta(description="Value to set, or null to delete the key")]
+
+
+class DeleteWorkspace(msgspec.Struct):
+    keepBranch: Annotated[bool, Meta(description="If true, keep the git branch after deleting the worktree")] = False
+    force: Annotated[
+        bool, Meta(description="If true, delete it although work in it is not committed or not merged")
+    ] = False
+    wait: Annotated[
+        bool, Meta(description="If true, return when the deletion has finished; its own agent ends before that")
+    ] = False
+
+
+class CreateWorkspace(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(description="Name of the workspace, and of its branch; such as fix-login or feature/x")]
+    project: Annotated[
+        str | None, Meta(description="Id or name of the project; default: the project of this workspace")
+    ] = None
+    base: Annotated[
+        str | None, Meta(description="Branch, tag or commit to start from; default: the remote's default branch")
+    ] = None
+    branch: Annotated[
+        str | None,
+        Meta(description="An existing branch to use instead of a new one; without it, the name of a branch is refused"),
+    ] = None
+    prompt: Annotated[str | None, Meta(description="First message to the agent of the new workspace")] = None
+    wait: Annotated[bool, Meta(description="If true, return when the preparation has finished or failed")] = False
+
+
+class ListWorkspaces(msgspec.Struct, forbid_unknown_fields=True):
+    project: Annotated[
+        str | None, Meta(description="Id or name of a project; default: that of this workspace, else all")
+    ] = None
+    status: Annotated[bool, Meta(description="If true, include the status of each workspace")] = False
+
+
+class WorkspaceStatus(GitStatus, frozen=True, rename="camel", kw_only=True):
+    agent: AgentStatus
+
+
+class AttentionNeed(msgspec.Struct):
+    reason: str
+    text: str
+
+
+class ListedWorkspace(msgspec.Struct):
+    """One workspace, with the same fields as in the REST API and the command line."""
+
+    project: str
+    name: str
+    path: str
+    branch: str | None
+    main: bool
+    state: WorkspaceState
+    error: str | None
+    code: str | None
+    open: bool
+    # The start point of a workspace that Rookery created.
+    start: StartPoint | None
+    agent: AgentInfo
+    attention: list[AttentionNeed]
+    # Null if it was not requested, or cannot be read.
+    status: WorkspaceStatus | None
+
+
+class ListedProject(msgspec.Struct):
+    id: str
+    name: str
+    path: str
+    workspaces: list[str]
+
+
+T = TypeVar("T")
+
+_tasks = TaskSet("progress")
+
+
+async def with_progress(call: Call, events: Bus, project: str, name: str, work: Awaitable[T]) -> T:
+    """Await `work`, and meanwhile report the progress of a workspace to a client that asked for it."""
+    if "progressToken" not in call.meta:
+        return await work
+    reader = events.subscribe()
+    reporting = _tasks.start(_report_events(call, reader, project, name), name)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        reporting.cancel()
+        raise
+    finally:
+        reader.end("done")
+        # Progress must reach the client before the response.
+        await asyncio.wait([reporting])
+
+
+async def _report_events(call: Call, reader: Subscription, project: str, name: str) -> None:
+    numbers = count(1)
+    while batch := await reader.next_batch():
+        for text in describe_phases(batch, project, name):
+            await report_progress(call, next(numbers), message=text)
+        if reader.ended is not None:
+            return
+
+
+def describe_phases(events: Iterable[Event], project: str, name: str) -> Iterable[str]:
+    """Yield a text for each event of one workspace."""
+    for event in events:
+        if event.data.get("project") == project and event.data.get("name") == name:
+            yield _phase_text(event.type.removeprefix("workspace."), event.data)
+
+
+def _phase_text(state: str, data: Mapping[str, Any]) -> str:
+    progress: Mapping[str, Any] = data.get("progress") or {}
+    phase: str | None = data.get("phase") or progress.get("step")
+    if "total" in data:
+        return f"{state}: {phase} {data['done']} of {data['total']}"
+    error: Mapping[str, str] = progress.get("error") or {}
+    why: str | None = data.get("error") or error.get("message")
+    return ": ".join(filter(None, [state, phase, why]))
+
+
+_HEADER = "X-Workspace-Path"
+
+
+def no_workspace_error() -> RookeryError:
+    return RookeryError(
+        "invalid-input",
+        f"no workspace is selected: the header {_HEADER} is missing",
+        "send it with the path of a workspace; workspace_list returns the paths",
+    )
+
+
+class _WorkspaceTools:
+    """The workspace that a view acts in, or none."""
+
+    def __init__(self, operations: WorkspaceOperations, directory: Path | None) -> None:
+        self.operations = operations
         self._directory = directory
 
     async def workspace(self) -> Workspace:
+        """Return the workspace; raise if the client has selected none."""
         if self._directory is None:
-            raise nothing_selected()
-        return await self.faces.at(self._directory)
+            raise no_workspace_error()
+        return await self.operations.at(self._directory)
 
-    async def project(self, given: str | None) -> Project | None:
-        """The one that is meant. A workspace's view is of its own project, so that agents are kept apart."""
+    async def find_creator(self, call: Call) -> Path | None:
+        """Return the own git folder of the workspace whose token a call was made with; None for the owner's."""
+        if call.owner == OWNER.name:
+            return None
+        return (await self.operations.workspaces.finder.refresh(await self.workspace())).git_folder
+
+    async def project(self, reference: str | None) -> Project | None:
+        """Return the selected project. The view of a workspace can only use its own project, to keep agents apart."""
         if self._directory is None:
-            return await self.faces.projects.get(given) if given is not None else None
+            return await self.operations.projects.get(reference) if reference is not None else None
         own = (await self.workspace()).project
-        if given not in (None, own.id, own.name):
-            raise RookeryError("invalid-input", f"{given} is not the project of this workspace", f"use {own.id}")
+        if reference not in (None, own.id, own.name):
+            raise RookeryError("invalid-input", f"{reference} is not the project of this workspace", f"use {own.id}")
         return own
 
 
-def workspace_toolset(faces: WorkspaceTools, directory: Path | None) -> Toolset:
-    """For the workspace at `directory`, which is looked up for each call; or for a client that has selected none."""
-    room = _Room(faces, directory)
+def workspace_toolset(operations: WorkspaceOperations, directory: Path | None) -> Toolset:
+    """Return the toolset for the workspace at `directory`, which is looked up for each call, or for none."""
+    tools = _WorkspaceTools(operations, directory)
 
-    async def get_status(call: Call, given: NoInput) -> Shown:
-        return await faces.status(await room.workspace())
+    async def get_status(call: Call, arguments: NoWorkspaceInput) -> JsonObject:
+        return await operations.status(await tools.workspace())
 
-    async def get_metadata(call: Call, given: NoInput) -> dict[str, str]:
-        return await faces.workspaces.metadata(await room.workspace())
+    async def get_metadata(call: Call, arguments: NoWorkspaceInput) -> dict[str, str]:
+        return await operations.workspaces.metadata(await tools.workspace())
 
-    async def set_metadata(call: Call, given: SetMetadata) -> None:
-        await faces.workspaces.set_metadata(await room.workspace(), given.key, given.value)
+    async def set_metadata(call: Call, arguments: SetMetadata) -> None:
+        await operations.workspaces.set_metadata(await tools.workspace(), arguments.key, arguments.value)
 
-    async def get_port(call: Call, given: NoInput) -> int | None:
-        return await faces.port(await room.workspace())
+    async def get_port(call: Call, arguments: NoWorkspaceInput) -> int | None:
+        return await operations.port(await tools.workspace())
 
-    async def delete(call: Call, given: Delete) -> Started:
-        one = await room.workspace()
-        work = faces.delete(one, force=given.force, keep_branch=given.keepBranch, wait=given.wait)
-        return await with_progress(call, faces.events, one.project.id, one.name, work)
-
-    async def create(call: Call, given: Create) -> Shown:
-        project = await room.project(given.project) or await faces.project(None)
-        work = faces.create(
-            project, given.name, base=given.base, branch=given.branch, prompt=given.prompt, wait=given.wait
+    async def delete(call: Call, arguments: DeleteWorkspace) -> DeletionStarted:
+        workspace = await tools.workspace()
+        work = operations.delete(
+            workspace, force=arguments.force, keep_branch=arguments.keepBranch, wait=arguments.wait
         )
-        made = await with_progress(call, faces.events, project.id, given.name, work)
-        return await faces.overview.brief(made)
+        return await with_progress(call, operations.events, workspace.project.id, workspace.name, work)
 
-    async def list_workspaces(call: Call, given: ListWorkspaces) -> list[Shown]:
-        project = await room.project(given.project)
-        return await faces.overview.all(project.id if project is not None else None, status=given.status)
+    async def create(call: Call, arguments: CreateWorkspace) -> JsonObject:
+        project = await tools.project(arguments.project) or await operations.resolve_project(None)
+        work = operations.create(
+            project,
+            arguments.name,
+            base=arguments.base,
+            branch=arguments.branch,
+            prompt=arguments.prompt,
+            wait=arguments.wait,
+            creator=await tools.find_creator(call),
+        )
+        workspace = await with_progress(call, operations.events, project.id, arguments.name, work)
+        return await operations.overview.summary(workspace)
 
-    async def list_projects(call: Call, given: Nothing) -> list[Shown]:
-        own = await room.project(None)
-        return await faces.overview.projects(own.id if own is not None else None)
+    async def list_workspaces(call: Call, arguments: ListWorkspaces) -> list[JsonObject]:
+        project = await tools.project(arguments.project)
+        return await operations.overview.all(project.id if project is not None else None, status=arguments.status)
 
-    async def get_session(call: Call, given: NoInput) -> AgentSession | None:
-        return await faces.session(await room.workspace())
+    async def list_projects(call: Call, arguments: NoArguments) -> list[JsonObject]:
+        own = await tools.project(None)
+        return await operations.overview.projects(own.id if own is not None else None)
 
-    async def restart_agent(call: Call, given: NoInput) -> int:
-        return await faces.restart_agent(await room.workspace())
+    async def get_session(call: Call, arguments: NoWorkspaceInput) -> AgentSession | None:
+        return await operations.session(await tools.workspace())
+
+    async def restart_agent(call: Call, arguments: NoWorkspaceInput) -> int:
+        return await operations.restart_agent(await tools.workspace())
 
     return Toolset(
         "workspace",
@@ -95,64 +246,67 @@ def workspace_toolset(faces: WorkspaceTools, directory: Path | None) -> Toolset:
             Tool(
                 "workspace_get_status",
                 "Get the current workspace status including dirty flag and agent status. Use it before you commit, "
-                "merge or delete. Answers isDirty (changes that are not committed), unmergedCommits, ahead and behind "
-                "(commits against its base), conflicts (files that would conflict with the base) and agent.",
+                "merge or delete. Returns isDirty (changes that are not committed), unmergedCommits, ahead and behind "
+                "(commits against its base), conflicts (files that would conflict with the base), mergedInto (the "
+                "branch with its work) and agent. A commit counts as merged if any remaining branch contains it.",
                 get_status,
-                takes=NoInput,
-                gives=WorkspaceStatus,
+                input_type=NoWorkspaceInput,
+                output_type=WorkspaceStatus,
                 read_only=True,
             ),
             Tool(
                 "workspace_get_metadata",
                 "Get all metadata for the current workspace: text by key. `base`, the branch or commit that the "
-                "workspace is compared with, is always there.",
+                "workspace is compared with, is always set.",
                 get_metadata,
-                takes=NoInput,
-                gives=dict[str, str],
+                input_type=NoWorkspaceInput,
+                output_type=dict[str, str],
                 read_only=True,
             ),
             Tool(
                 "workspace_set_metadata",
                 "Set or delete a metadata key for the current workspace. Use it to leave short notes for people and "
-                "other agents; it lasts as long as the workspace. Answers null.",
+                "other agents; it is kept as long as the workspace. Returns null.",
                 set_metadata,
-                takes=SetMetadata,
-                gives=None,
+                input_type=SetMetadata,
+                output_type=None,
             ),
             Tool(
                 "workspace_get_opencode_port",
-                "Get the OpenCode server port for the current workspace, or null if none runs.",
+                "Get the OpenCode server port for the current workspace, or null if none runs. The server answers only "
+                "with a password, which the user prints with `rookery agent password`; other processes get 401.",
                 get_port,
-                takes=NoInput,
-                gives=int | None,
+                input_type=NoWorkspaceInput,
+                output_type=int | None,
                 read_only=True,
             ),
             Tool(
                 "workspace_delete",
                 "Delete the current workspace. This will terminate the OpenCode session. Use it only when you were "
                 "asked to, as your last step. Refused if work is not committed or not merged, with a list of it. The "
-                "folder is kept in a trash, from which the user can restore it. Answers at once that it has started.",
+                "folder is kept in a trash, from which the user can restore it. Returns once the deletion has started.",
                 delete,
-                takes=Delete,
-                gives=Started,
+                input_type=DeleteWorkspace,
+                output_type=DeletionStarted,
                 destructive=True,
             ),
             Tool(
                 "workspace_create",
                 "Create a workspace: a new git worktree with a branch of its own, beside the current one. Use it for "
-                "work that should not touch the files here. Answers the workspace with its path; its state is "
-                "preparing until files are copied and the project's setup command has ended.",
+                "work that should not change the files here. Returns the workspace with its path and its start point "
+                "(start: ref and commit); its state is preparing until files are copied and the project's setup "
+                "command has ended.",
                 create,
-                takes=Create,
-                gives=Listed,
+                input_type=CreateWorkspace,
+                output_type=ListedWorkspace,
             ),
             Tool(
                 "workspace_list",
                 "List the workspaces of this project, the main checkout (@main) first: name, path, branch, state, and "
-                "what each needs its user for. With `status` also what is dirty, unmerged or in conflict.",
+                "the reasons why it needs its user. With `status` also what is dirty, unmerged or in conflict.",
                 list_workspaces,
-                takes=ListWorkspaces,
-                gives=list[Listed],
+                input_type=ListWorkspaces,
+                output_type=list[ListedWorkspace],
                 read_only=True,
             ),
             Tool(
@@ -160,24 +314,25 @@ def workspace_toolset(faces: WorkspaceTools, directory: Path | None) -> Toolset:
                 "List the projects (git repositories) that can be worked on from here, each with the names of its "
                 "workspaces.",
                 list_projects,
-                gives=list[ListedProject],
+                output_type=list[ListedProject],
                 read_only=True,
             ),
             Tool(
                 "workspace_get_agent_session",
-                "Get where the agent of the current workspace is talked to: port and sessionId, or null if none runs.",
+                "Get the address of the current workspace's agent: port and sessionId, or null if none runs. "
+                "The port requires the password that the user prints with `rookery agent password`.",
                 get_session,
-                takes=NoInput,
-                gives=AgentSession | None,
+                input_type=NoWorkspaceInput,
+                output_type=AgentSession | None,
                 read_only=True,
             ),
             Tool(
                 "workspace_restart_agent",
                 "Restart the agent of the current workspace, for example after its settings were changed. It keeps "
-                "its port, which is answered. A turn that runs is cut off.",
+                "its port, which is returned. A running turn is aborted.",
                 restart_agent,
-                takes=NoInput,
-                gives=int,
+                input_type=NoWorkspaceInput,
+                output_type=int,
                 destructive=True,
             ),
         ],

@@ -14,7 +14,7 @@ from tests.support.ways import a_client_of_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide" / "sessions.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "sessions.md"
 
 
 def transcript() -> list[tuple[str, str, Any]]:

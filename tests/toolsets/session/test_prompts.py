@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rookery.plugins.boulder.live import Live
 from rookery.plugins.boulder.service import Boulder
+from rookery.plugins.boulder.session import BoulderSession
 from tests.support.callers import ERAS, Caller
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
@@ -85,10 +85,10 @@ async def test_the_two_prompts_are_listed_with_their_arguments_and_answer_instru
 async def test_blanks_of_prompts_and_templates_are_completed(era: str) -> None:
     async with a_house() as gateway:
         caller = await gateway.caller("/mcp", era)
-        keeper = boulder_of(gateway).keeper
+        keeper = boulder_of(gateway).engine
         for id_ in ("ses_ab", "ses_b"):
-            live = keeper.live[id_] = Live(id_, "/somewhere", there=True)
-            live.kept = type(live.kept)(iteration=1)
+            live = keeper.sessions[id_] = BoulderSession(id_, "/somewhere", reported=True)
+            live.state = type(live.state)(iteration=1)
 
         async def completed(ref: dict[str, str], name: str, value: str) -> list[str]:
             asked = {"ref": ref, "argument": {"name": name, "value": value}}
@@ -120,9 +120,9 @@ async def test_boulders_state_is_a_resource_and_its_changes_are_told(era: str) -
         boulder = boulder_of(gateway)
         assert not boulder._listeners
         await caller.listen("boulder://state", "boulder://state/ses_a")
-        boulder._changed(Live("ses_a", "/somewhere"))
+        boulder._notify(BoulderSession("ses_a", "/somewhere"))
         await caller.hears(UPDATED, 2)
-        boulder._changed(Live("ses_b", "/somewhere"))
+        boulder._notify(BoulderSession("ses_b", "/somewhere"))
         await caller.hears(UPDATED, 3)
         told = [one["params"]["uri"] for one in caller.all(UPDATED)]
         assert sorted(told) == ["boulder://state", "boulder://state", "boulder://state/ses_a"]
@@ -136,9 +136,9 @@ async def test_a_workspace_is_told_of_no_changes_elsewhere() -> None:
         toolset.changes.listen(lambda kind, uri: told.append(str(uri)))
         watcher = object()
         toolset.watch(watcher, frozenset({"boulder://state", "boulder://state/ses_a"}))
-        boulder._changed(Live("ses_a", "/there"))
+        boulder._notify(BoulderSession("ses_a", "/there"))
         assert told == []
-        boulder._changed(Live("ses_a", "/here"))
+        boulder._notify(BoulderSession("ses_a", "/here"))
         assert sorted(told) == ["boulder://state", "boulder://state/ses_a"]
         toolset.watch(watcher, frozenset())
         assert not boulder._listeners

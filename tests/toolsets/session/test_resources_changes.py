@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.sessions.records import Change
+from rookery.sessions.records import SessionChange
 from tests.support.callers import ERAS, MODERN, Caller
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
@@ -20,7 +20,7 @@ URI = "messages://ses_a"
 
 async def change(gateway: Gateway, times: int = 1) -> None:
     for _ in range(times):
-        gateway.parts.sessions.sessions._changes.mark(Change("messages", "/somewhere", "ses_a"))
+        gateway.parts.sessions.sessions._changes.notify(SessionChange("messages", "/somewhere", "ses_a"))
         await asyncio.sleep(0)
 
 
@@ -99,17 +99,17 @@ async def test_what_a_workspace_may_not_see_it_is_not_told_of_and_what_concerns_
         watcher, watched = object(), frozenset({"session://ses_a", "messages://ses_a"})
         toolset.watch(watcher, watched)
         for what in ("messages", "session"):
-            sessions._changes.mark(Change(what, str(outside), "ses_a"))
-            sessions._changes.mark(Change(what, str(outside), None))
+            sessions._changes.notify(SessionChange(what, str(outside), "ses_a"))
+            sessions._changes.notify(SessionChange(what, str(outside), None))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         assert told == []
         # Such as after a gap in what is heard of an agent, or when one ends.
-        sessions._changes.mark(Change("session", str(inside), None))
+        sessions._changes.notify(SessionChange("session", str(inside), None))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert told == ["session://ses_a"]
-        sessions._changes.mark(Change("messages", str(inside), None))
+        sessions._changes.notify(SessionChange("messages", str(inside), None))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert sorted(told[1:]) == ["messages://ses_a", "session://ses_a"]

@@ -13,11 +13,12 @@ from mcp import Client
 from PIL import Image
 
 import rookery
-from tests.support.e2e import Colony
+from tests.support.e2e import Colony, place_of
 from tests.support.mcp_clients import MODERN
 from tests.support.requirements import requirement
 from tests.support.sessions import a_driven_colony
 from tests.support.ways import a_client_of_house
+from tests.support.workspaces import git
 
 pytestmark = [
     pytest.mark.anyio,
@@ -37,9 +38,13 @@ async def shot(client: Client, **given: Any) -> tuple[dict[str, Any], mcp_types.
 
 
 async def refused(client: Client, path: str, **more: Any) -> str:
+    return (await refusal(client, path, **more))["code"]
+
+
+async def refusal(client: Client, path: str, **more: Any) -> dict[str, str]:
     found = await client.call_tool("take_screenshot", {"savePath": path, **more})
     assert found.is_error and found.structured_content is not None, found
-    return found.structured_content["error"]["code"]
+    return found.structured_content["error"]
 
 
 def image(data: bytes) -> Image.Image:
@@ -53,10 +58,12 @@ def files(*folders: Path) -> set[Path]:
     return {one for folder in folders for one in folder.rglob("*") if one.suffix in (".png", ".svg", ".md")}
 
 
-@requirement("term.shot.input", "term.shot.path", "term.real.tui")
+@requirement("term.shot.input", "term.shot.path", "term.real.tui", "session.face.all")
 async def test_a_session_is_pictured_on_every_face_and_saved_only_where_that_is_allowed(tmp_path: Path) -> None:
     async with (
-        a_driven_colony("one", ROOKERY_AGENTS_TOOLSETS="workspace,session") as (colony, (path,)),
+        a_driven_colony(
+            "one", ROOKERY_AGENTS_TOOLSETS="workspace,session", ROOKERY_SESSIONS_SAVE_ROOTS=_save_roots()
+        ) as (colony, (path,)),
         a_client_of_house(colony.house, "http", MODERN) as owner,
         rookery.connect() as r,
     ):
@@ -65,6 +72,7 @@ async def test_a_session_is_pictured_on_every_face_and_saved_only_where_that_is_
         await _is_answered(owner, session.id)
         await _is_saved(colony, owner, path)
         await _is_refused(colony, owner, path)
+        await _is_saved_beside_work(colony, owner, path)
         await _on_the_other_faces(colony, session, tmp_path)
         # Whoever looks leaves nothing behind in the conversation.
         assert [one.content for one in await session.messages()] == ["hello", "Good morning."]
@@ -102,14 +110,68 @@ async def _is_saved(colony: Colony, owner: Client, path: Path) -> None:
     assert image((colony.house.state / "pictures" / "one.png").read_bytes())
 
 
+def _save_roots() -> str:
+    """Two folders that the settings let pictures be saved in: one by a link, one that holds a project."""
+    (Path.home() / "real pictures").mkdir()
+    (Path.home() / "pictures").symlink_to(Path.home() / "real pictures")
+    return f" ~/pictures, {Path.home() / 'src'}"
+
+
+async def _is_saved_beside_work(colony: Colony, owner: Client, path: Path) -> None:
+    """In the folders of `sessions.save_roots`, for the owner; and in `.rookery`, where it is no work."""
+    pictures = Path.home() / "pictures"
+    for place in (pictures / "a" / "one.png", pictures.resolve() / "two.svg", Path.home() / "src" / "three.png"):
+        told, _ = await shot(owner, savePath=str(place))
+        assert told["savedTo"] == str(place.resolve()) and len(place.read_bytes()) == told["size"]
+    told = await refusal(owner, str(Path.home() / "x.png"))
+    assert told["code"] == "path-outside-root" and "add its folder to the setting sessions.save_roots" in told["remedy"]
+    for wrong in (pictures / ".." / "x.png", Path.home() / "x.png", f"{pictures}x/x.png"):
+        assert await refused(owner, str(wrong)) in ("path-outside-root", "invalid-input")
+    # Neither the workspaces that lie in such a folder nor what is kept there for secrets.
+    assert await refused(owner, str(Path.home() / "src" / "app" / "x.png")) == "path-denied"
+    assert await refused(owner, str(pictures / ".ssh" / "x.png")) == "path-denied"
+    shown = (await colony.workspaces())["one"]
+    token = psutil.Process(shown["agent"]["pid"]).environ()["ROOKERY_TOKEN"]
+    async with a_client_of_house(colony.house, "http", MODERN, token=token) as own:
+        told = await refusal(own, str(pictures / "one.png"))
+        # It would not be heeded for one workspace alone.
+        assert told["code"] == "path-outside-root" and "save_roots" not in told["remedy"]
+
+    made = await colony.create("clean")
+    clean = Path(made["path"])
+    session = (await colony.rest("POST", "/api/sessions", {"directory": str(clean)}))["id"]
+    for name in (".rookery/one.png", ".rookery/shots/one.svg"):
+        await shot(owner, sessionId=session, savePath=name)
+
+    async def is_dirty() -> bool:
+        return (await colony.rest("GET", f"{place_of(made)}/status"))["isDirty"]
+
+    assert not await is_dirty()
+    # What belongs to the project there is work, as ever.
+    for name in ("config.toml", "shots/notes.txt"):
+        (clean / ".rookery" / name).write_text("")
+        assert await is_dirty()
+        (clean / ".rookery" / name).unlink()
+        assert not await is_dirty()
+    (clean / "one.png").write_bytes(b"")
+    assert await is_dirty()
+    (clean / "one.png").unlink()
+    (clean / ".rookery" / "one.png").write_bytes(b"somebody's")
+    git(clean, "add", ".rookery/one.png")
+    assert await is_dirty()
+    git(clean, "reset", "-q")
+    done = await colony.cli("ws", "rm", "clean", "--yes", cwd=Path.home() / "src" / "app")
+    assert done.returncode == 0 and not clean.exists(), done.stderr
+
+
 async def _is_refused(colony: Colony, owner: Client, path: Path) -> None:
     state, main = colony.house.state, Path.home() / "src" / "app"
     (path / "out").symlink_to(Path.home())
     before, kept = files(Path.home(), state), (path / "README.md").read_bytes()
-    outside = [str(Path.home() / "one.png"), "../one.png", "out/one.png", "/etc/one.png", str(main / "one.png")]
+    outside = [str(Path.home() / "one.png"), "../one.png", "out/one.png", "/etc/one.png"]
     assert {await refused(owner, one) for one in outside} == {"path-outside-root"}
     # The state folder is no way round into the workspaces that lie in it.
-    inside = [f"{path}/.git/one.png", ".git/one.png", ".env", f"{state}/.ssh/one.png"]
+    inside = [f"{path}/.git/one.png", ".git/one.png", ".env", f"{state}/.ssh/one.png", str(main / "one.png")]
     assert {await refused(owner, one) for one in inside} == {"path-denied"}
     wrong = ["README.md", "", "shots/", f"{state}/token", "shots"]
     assert {await refused(owner, one) for one in wrong} == {"invalid-input"}
@@ -132,7 +194,7 @@ async def _on_the_other_faces(colony: Colony, session: Any, folder: Path) -> Non
     headers = {"Authorization": f"Bearer {colony.house.token}"}
     async with colony._session.get(url, headers=headers, params={"format": "svg"}) as answer:
         assert (answer.status, answer.content_type) == (200, "image/svg+xml")
-        assert answer.headers["X-Rookery-Source"] == "terminal"
+        assert answer.headers["X-Rookery-Source"] == "terminal" and "X-Rookery-Note" not in answer.headers
         assert b"Good morning." in await answer.read()
     async with colony._session.get(url, headers=headers) as answer:
         assert answer.content_type == "image/png" and image(await answer.read())

@@ -1,28 +1,27 @@
-"""What the tools about sessions take; their schemas are made from this. Times are in milliseconds.
-
-The tools of the seed take any number and ignore what they do not know, as it says.
-"""
+"""The inputs of the session tools, from which their schemas are generated. Times are in milliseconds."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-_SESSION = "Id of the session; list_sessions tells what there is"
+_SESSION = "Id of the session, as returned by list_sessions"
 _PATTERN = "Regex pattern to match"
-_SINCE = "Moment in milliseconds since the epoch"
+_SINCE = "Time in milliseconds since the epoch"
 
 Session = Annotated[str, Meta(description=_SESSION)]
-AnySession = Annotated[str | None, Meta(description="Id of the session; default: all that you may see")]
+AnySession = Annotated[str | None, Meta(description="Id of the session; default: all that you may access")]
 Milliseconds = Annotated[float, Meta(description="How long to wait at most, in milliseconds")]
 
 
 class NoInput(msgspec.Struct):
-    """Nothing is needed."""
+    """No arguments; any are ignored."""
 
 
 class CreateSession(msgspec.Struct):
-    directory: Annotated[str, Meta(description="Working directory: the path of a workspace, or of a folder in it")]
+    directory: Annotated[
+        str, Meta(description="Working directory: the path of a workspace; a folder in it means the whole workspace")
+    ]
     agent: Annotated[str | None, Meta(description="Agent type (e.g., claude, gpt), or an agent of OpenCode")] = None
     model: Annotated[str | None, Meta(description="Model identifier, as provider/model")] = None
     title: Annotated[str | None, Meta(description="Title of the session")] = None
@@ -40,7 +39,7 @@ class CloseSession(msgspec.Struct):
 class SendMessage(msgspec.Struct):
     sessionId: Session
     content: Annotated[str, Meta(description="The message")]
-    waitForResponse: Annotated[bool, Meta(description="If false, answer as soon as the message is taken")] = True
+    waitForResponse: Annotated[bool, Meta(description="If false, return as soon as the message is accepted")] = True
     timeout: Milliseconds = 30_000
     agent: Annotated[str | None, Meta(description="Agent for this turn; default: that of the session")] = None
     model: Annotated[str | None, Meta(description="Model for this turn, as provider/model")] = None
@@ -48,8 +47,11 @@ class SendMessage(msgspec.Struct):
 
 class GetMessages(msgspec.Struct):
     sessionId: Session
-    limit: Annotated[float, Meta(description="How many at most, the newest")] = 50
+    limit: Annotated[float, Meta(description="Maximum number of messages; the newest are returned")] = 50
     since: Annotated[float | None, Meta(description="Timestamp to get messages after, in milliseconds")] = None
+    before: Annotated[
+        str | None, Meta(description="Id of a message: get the newest ones before it, to page through older messages")
+    ] = None
 
 
 class WaitForMessage(msgspec.Struct):
@@ -64,7 +66,9 @@ class WaitForMessage(msgspec.Struct):
 
 class GetToasts(msgspec.Struct):
     sessionId: AnySession = None
-    since: Annotated[float | None, Meta(description=f"{_SINCE}: all toasts since then, also those gone by now")] = None
+    since: Annotated[
+        float | None, Meta(description=f"{_SINCE}: all toasts since then, including those no longer displayed")
+    ] = None
 
 
 class WaitForToast(msgspec.Struct):
@@ -84,13 +88,13 @@ class ExecuteTool(msgspec.Struct):
         ),
     ]
     args: Annotated[dict[str, Any], Meta(description="Arguments of the tool, as the model would give them")]
-    waitForCompletion: Annotated[bool, Meta(description="If false, answer at once with the id of the run")] = True
+    waitForCompletion: Annotated[bool, Meta(description="If false, return the id of the run at once")] = True
     timeout: Milliseconds = 120_000
 
 
 class GetToolHistory(msgspec.Struct):
     sessionId: AnySession = None
-    limit: Annotated[float, Meta(description="How many at most, the newest")] = 20
+    limit: Annotated[float, Meta(description="Maximum number of runs; the newest are returned")] = 20
 
 
 class ListAsks(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,7 +102,7 @@ class ListAsks(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AnswerAsk(msgspec.Struct, forbid_unknown_fields=True):
-    askId: Annotated[str, Meta(description="Id of what is asked; list_asks tells what there is")]
+    askId: Annotated[str, Meta(description="Id of the permission or question, as returned by list_asks")]
     reply: Annotated[
         Literal["once", "always", "reject"] | None,
         Meta(description="To a permission: allow it once, always, or not; reject also declines a question"),
@@ -107,5 +111,5 @@ class AnswerAsk(msgspec.Struct, forbid_unknown_fields=True):
         list[list[str]] | None, Meta(description="To questions: for each one the labels that are chosen")
     ] = None
     message: Annotated[
-        str | None, Meta(description="With reject: what the model is told, so that it goes on; without it, it stops")
+        str | None, Meta(description="With reject: a message to the model, which then continues; without it, it stops")
     ] = None

@@ -1,6 +1,6 @@
-"""The tools about plugins: what there is, what it tells of itself, and what it can be told to do."""
+"""The tools for plugins: list them, read their state, trigger their actions."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,18 +9,18 @@ from msgspec import Meta
 
 from rookery.plugins.records import PluginShown
 from rookery.plugins.service import Plugins
-from rookery.toolsets.session_shapes import NoInput
+from rookery.toolsets.session.inputs import NoInput
 from rookery.toolsets.toolset import Tool
-from rookery.wire.provider import Call
+from rookery.wire.protocol.provider import Call
 
-_PLUGIN = "Name of the plugin; list_plugins tells what there is"
+_PLUGIN = "Name of the plugin, as returned by list_plugins"
 
 
 class GetPluginState(msgspec.Struct):
     pluginName: Annotated[str | None, Meta(description=f"{_PLUGIN}; default: all of them")] = None
     stateKey: Annotated[str | None, Meta(description="One key of its state; default: all of it")] = None
     workspace: Annotated[
-        str | None, Meta(description="Path of the workspace, of a state that several workspaces have in files")
+        str | None, Meta(description="Path of the workspace, if several workspaces have a state file of this plugin")
     ] = None
 
 
@@ -30,28 +30,28 @@ class TriggerPluginAction(msgspec.Struct):
     args: Annotated[dict[str, Any] | None, Meta(description="Arguments of the action")] = None
 
 
-def plugin_tools(plugins: Plugins, scope: Path | None, outsider: Callable[[], Awaitable[None]]) -> list[Tool]:
-    """For whoever sees `scope` only, or for the owner; `outsider` raises where the caller was started by Rookery."""
+def plugin_tools(plugins: Plugins, scope: Path | None) -> list[Tool]:
+    """Return the tools for clients that may only access the workspace `scope`, or for the owner."""
 
-    async def listed(call: Call, given: NoInput) -> Sequence[PluginShown]:
+    async def list_plugins(call: Call, arguments: NoInput) -> Sequence[PluginShown]:
         return await plugins.list(scope)
 
-    async def state(call: Call, given: GetPluginState) -> Any:
-        if given.pluginName is None:
-            return await plugins.states(given.stateKey, scope)
-        return await plugins.state(given.pluginName, given.stateKey, scope, given.workspace)
+    async def state(call: Call, arguments: GetPluginState) -> Any:
+        if arguments.pluginName is None:
+            return await plugins.states(arguments.stateKey, scope)
+        return await plugins.state(arguments.pluginName, arguments.stateKey, scope, arguments.workspace)
 
-    async def trigger(call: Call, given: TriggerPluginAction) -> Any:
-        return await plugins.trigger(given.pluginName, given.action, given.args or {}, scope, outsider)
+    async def trigger(call: Call, arguments: TriggerPluginAction) -> Any:
+        return await plugins.trigger(arguments.pluginName, arguments.action, arguments.args or {}, scope)
 
     return [
         Tool(
             "list_plugins",
             "List loaded plugins, Rookery's and OpenCode's own, with hooks, actions, keys of their state and errors; "
             "also those that could not be loaded or wait for approval.",
-            listed,
-            takes=NoInput,
-            gives=list[PluginShown],
+            list_plugins,
+            input_type=NoInput,
+            output_type=list[PluginShown],
             read_only=True,
         ),
         Tool(
@@ -59,16 +59,16 @@ def plugin_tools(plugins: Plugins, scope: Path | None, outsider: Callable[[], Aw
             "Get plugin state (e.g., boulder iteration): of one plugin or of all, whole or one key of it; also from "
             "files that OpenCode's plugins keep.",
             state,
-            takes=GetPluginState,
-            gives=dict[str, Any],
+            input_type=GetPluginState,
+            output_type=dict[str, Any],
             read_only=True,
         ),
         Tool(
             "trigger_plugin_action",
-            "Trigger plugin-specific action, and answer its result. list_plugins tells the actions and what they take.",
+            "Trigger plugin-specific action and return its result. list_plugins returns the actions and their inputs.",
             trigger,
-            takes=TriggerPluginAction,
-            gives=dict[str, Any],
+            input_type=TriggerPluginAction,
+            output_type=dict[str, Any],
             destructive=True,
         ),
     ]

@@ -1,16 +1,15 @@
-"""The prompts of sessions: how to test with the tools that boulder does what it should."""
+"""The prompts of the session toolset: how to test boulder with its tools."""
 
 from collections.abc import Mapping
 
-from rookery.plugins.boulder.words import MARK
-from rookery.toolsets.completing import Completing
-from rookery.toolsets.prompts import Blank, Prompt, number_of
+from rookery.plugins.boulder.messages import MARK
+from rookery.toolsets.resources import Completer, Prompt, PromptArgument, read_number
 
 _IDLE_SECONDS = 35.0
 
 _IDLE = f"""\
-Test that boulder notices that the session {{session}} is idle and tells it to go on. Do these steps in order, report \
-what each of them showed, and stop at the first that fails.
+Test that boulder notices that the session {{session}} is idle and prompts it to continue. Do these steps in order, \
+report what each of them showed, and stop at the first that fails.
 
 1. `get_session` with sessionId "{{session}}": it exists. Note the time in milliseconds as `begun`.
 2. Read the resource `boulder://state/{{session}}`. If its status is OFF, switch it on with `trigger_plugin_action`: \
@@ -25,7 +24,8 @@ everything is done, or boulder has nothing to enforce.
 than `begun`.
 7. Put back what you have changed: if you switched it on, `trigger_plugin_action` with action "off" and the same args.
 
-Say at the end whether the test has passed. If no toast came, tell the `gates` of step 6: they say what held it back."""
+State at the end whether the test has passed. If no toast came, report the `gates` of step 6: they say \
+what prevented it."""
 
 _COMPLETION = f"""\
 Test that boulder notices when the work of the session {{session}} is complete, and then leaves it alone. Do these \
@@ -34,7 +34,7 @@ steps in order, report what each of them showed, and stop at the first that fail
 1. `get_session` with sessionId "{{session}}": it exists.
 2. Read the resource `boulder://state/{{session}}`. If its status is OFF, switch it on with `trigger_plugin_action`: \
 pluginName "boulder", action "on", args {{{{"sessionId": "{{session}}"}}}} (only the owner may). Note `iteration`, and \
-`checks`: they tell what completion is judged by.
+`checks`: they say how completion is decided.
 3. `send_message` with sessionId "{{session}}" and content "Finish what is left. If nothing is left, mark every todo \
 as completed, and answer with exactly: All tasks are complete."
 4. If `checks` names a plan or a just task, see to it that the boxes of the plan are checked (`execute_tool` with tool \
@@ -46,27 +46,27 @@ among `gates`, and `iteration` is what it was.
 null, because somebody has spoken.
 8. Put back what you have changed: if you switched it on, `trigger_plugin_action` with action "off" and the same args.
 
-Say at the end whether the test has passed, and what completion was judged by."""
+State at the end whether the test has passed, and how completion was decided."""
 
 
-def session_prompts(sessions: Completing) -> list[Prompt]:
-    """`sessions` answers the ids that begin with a text."""
-    session = Blank("sessionId", "Session to test", required=True, complete=sessions)
+def session_prompts(complete_session: Completer) -> list[Prompt]:
+    """Return the prompts. `complete_session` returns the session ids that start with a text."""
+    session = PromptArgument("sessionId", "Session to test", required=True, complete=complete_session)
     return [
         Prompt(
             "test_boulder_idle_detection",
             "Test boulder idle detection",
-            _idle,
-            [session, Blank("idleTime", "Seconds to wait for idle; 35 if it is left out")],
+            _fill_idle,
+            [session, PromptArgument("idleTime", "Seconds to wait for idle; 35 if it is left out")],
         ),
-        Prompt("test_boulder_completion", "Test boulder completion detection", _completion, [session]),
+        Prompt("test_boulder_completion", "Test boulder completion detection", _fill_completion, [session]),
     ]
 
 
-def _idle(given: Mapping[str, str]) -> str:
-    seconds = number_of(given, "idleTime", _IDLE_SECONDS)
-    return _IDLE.format(session=given["sessionId"], seconds=f"{seconds:g}", milliseconds=round(seconds * 1000))
+def _fill_idle(arguments: Mapping[str, str]) -> str:
+    seconds = read_number(arguments, "idleTime", _IDLE_SECONDS)
+    return _IDLE.format(session=arguments["sessionId"], seconds=f"{seconds:g}", milliseconds=round(seconds * 1000))
 
 
-def _completion(given: Mapping[str, str]) -> str:
-    return _COMPLETION.format(session=given["sessionId"])
+def _fill_completion(arguments: Mapping[str, str]) -> str:
+    return _COMPLETION.format(session=arguments["sessionId"])
