@@ -59,10 +59,10 @@ def fields(kind: type[msgspec.Struct]) -> set[str]:
 
 @requirement("house.status.shape")
 async def test_the_shape_of_status_has_every_field_that_programs_rely_on() -> None:
-    assert fields(status.Report) == {"daemon", "projects", "workspaces", "servers"}
-    assert fields(status.Daemon) >= {"pid", "url", "mcp_url", "uptime_s", "version"}
+    assert fields(status.StatusReport) == {"daemon", "projects", "workspaces", "servers"}
+    assert fields(status.DaemonStatus) >= {"pid", "url", "mcp_url", "uptime_s", "version"}
     assert fields(status.Project) >= {"id", "name", "path"}
-    assert fields(status.Workspace) >= {
+    assert fields(status.WorkspaceReport) >= {
         *("project", "name", "path", "branch", "main", "state", "status", "agent", "mcp"),
     }
     assert fields(status.WorkspaceStatus) >= {"isDirty", "unmergedCommits", "agent"}
@@ -70,9 +70,16 @@ async def test_the_shape_of_status_has_every_field_that_programs_rely_on() -> No
         "type": "none",
         "counts": {"idle": 0, "busy": 0, "total": 0},
     }
-    assert fields(status.Agent) >= {"state", "port", "pid", "error"}
-    assert fields(status.Endpoint) >= {"server_running", "port", "url", "connected_clients", "tools", "last_error"}
-    assert fields(status.Tool) >= {"name", "description", "parameters"}
-    assert fields(status.Record) >= {
+    assert fields(status.AgentInfo) >= {"state", "port", "pid", "error"}
+    assert fields(status.EndpointStatus) >= {
+        "server_running",
+        "port",
+        "url",
+        "connected_clients",
+        "tools",
+        "last_error",
+    }
+    assert fields(status.EndpointTool) >= {"name", "description", "parameters"}
+    assert fields(status.ServerRecord) >= {
         *("name", "workspace", "status", "error", "tools", "source", "shadowed", "scope", "era"),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.callers import ERAS, failure, told, words
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
@@ -22,7 +22,7 @@ def repository() -> Path:
 
 
 async def made(gateway: Gateway, folder: Path, name: str) -> Workspace:
-    return await gateway.workspaces.prepared(await gateway.workspaces.create(project_id(folder), name))
+    return await gateway.workspaces.wait_until_prepared(await gateway.workspaces.create(project_id(folder), name))
 
 
 def path_of(workspace: Workspace) -> str:
@@ -90,19 +90,19 @@ async def test_e17_many_who_open_and_close_at_once_take_turns() -> None:
     turns: list[str] = []
 
     class Companion:
-        async def opened(self, workspace: Workspace) -> None:
+        async def on_opened(self, workspace: Workspace) -> None:
             turns.append("opening")
             await asyncio.sleep(0)
             turns.append("opened")
 
-        async def closed(self, workspace: Workspace) -> bool:
+        async def on_closed(self, workspace: Workspace) -> bool:
             turns.append("closing")
             await asyncio.sleep(0)
             turns.append("closed")
             return True
 
     async with a_gateway(None, folder) as gateway:
-        gateway.workspaces.openness.companions.append(Companion())
+        gateway.workspaces.lifecycle.hooks.append(Companion())
         main = await gateway.workspaces.get(project_id(folder), "@main")
         assert main.open is False
         for _ in range(3):
@@ -122,22 +122,22 @@ async def test_what_cannot_be_started_or_stopped_keeps_no_other_from_it() -> Non
     seen: list[str] = []
 
     class Broken:
-        async def opened(self, workspace: Workspace) -> None:
+        async def on_opened(self, workspace: Workspace) -> None:
             raise RuntimeError("it does not start")
 
-        async def closed(self, workspace: Workspace) -> bool:
+        async def on_closed(self, workspace: Workspace) -> bool:
             raise RuntimeError("it does not stop")
 
     class Whole:
-        async def opened(self, workspace: Workspace) -> None:
+        async def on_opened(self, workspace: Workspace) -> None:
             seen.append(f"{workspace.name} opened")
 
-        async def closed(self, workspace: Workspace) -> bool:
+        async def on_closed(self, workspace: Workspace) -> bool:
             seen.append(f"{workspace.name} closed")
             return False
 
     async with a_gateway(None, folder) as gateway:
-        companions = gateway.workspaces.openness.companions
+        companions = gateway.workspaces.lifecycle.hooks
         companions[:] = [Whole(), Broken(), *companions]
         companions.append(Broken())
         task = await made(gateway, folder, "task")

@@ -1,8 +1,11 @@
 """Who may do what where: the tokens of workspaces, the header that selects one, and what each of them is shown."""
 
+import asyncio
 import json
+import os
+import shlex
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -12,10 +15,11 @@ from yarl import URL
 
 from rookery.system.ids import project_id
 from rookery.system.log import REDACTOR
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.gateway import OWNERS, Gateway, a_gateway
 from tests.support.requirements import requirement
+from tests.support.wire import soon
 from tests.support.workspaces import git, make_repository
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +40,7 @@ async def a_guarded(*projects: Path) -> AsyncGenerator[Gateway]:
 async def made(gateway: Gateway, folder: Path, name: str) -> tuple[Workspace, str]:
     """A new workspace that knows its own name, and its token."""
     workspace = await gateway.workspaces.create(project_id(folder), name)
-    workspace = await gateway.workspaces.prepared(workspace)
+    workspace = await gateway.workspaces.wait_until_prepared(workspace)
     await gateway.workspaces.set_metadata(workspace, "who", name)
     return workspace, await gateway.workspaces.token(workspace)
 
@@ -73,6 +77,19 @@ HELLO = json.dumps(
 ).encode()
 
 
+async def raw_status(gateway: Gateway, paths: Sequence[bytes]) -> int:
+    """The status of an answer to the owner, who sends these bytes as paths of workspaces."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.site.port)
+    lines = [f"Host: 127.0.0.1:{gateway.site.port}", f"Authorization: Bearer {OWNERS}", f"Content-Length: {len(HELLO)}"]
+    lines += ["Content-Type: application/json", "Accept: application/json, text/event-stream", "Connection: close"]
+    head = [b"POST /mcp HTTP/1.1", *map(str.encode, lines), *(HEADER.encode() + b": " + path for path in paths)]
+    writer.write(b"\r\n".join([*head, b"", HELLO]))
+    try:
+        return int((await soon(reader.readline())).split()[1])
+    finally:
+        writer.close()
+
+
 @requirement("ws.identity.header", "ws.identity.normalise")
 @pytest.mark.parametrize("era", ERAS)
 async def test_p27_every_spelling_of_its_path_leads_to_the_same_workspace(era: str) -> None:
@@ -100,20 +117,86 @@ async def test_p27_every_spelling_of_its_path_leads_to_the_same_workspace(era: s
 
 
 @requirement("ws.identity.malformed", "ws.identity.unknown")
-async def test_a07_a_path_of_windows_or_of_nobody_selects_no_workspace(tmp_path: Path) -> None:
+async def test_a07_a_malformed_path_or_one_of_nobody_selects_no_workspace(tmp_path: Path) -> None:
     folder = repository()
     async with a_guarded(folder) as gateway:
         task, _ = await made(gateway, folder, "task")
-        for wrong in ("C:\\Users\\me\\task", "C:/task", "\\\\host\\task", "task", "", "file://" + str(task.path)):
+        windows = ["C:\\Users\\me\\task", "C:/task", "\\\\host\\task", str(task.path).replace("/", "\\")]
+        relative = ["task", "", "./task", "%2e/task", "file://" + str(task.path)]
+        long = [f"{task.path}/" + "/" * 4096, "/" + "x" * 4096]
+        encoded = [f"{task.path}%ff", "%ff", f"{task.path}%00", f"%00{task.path}"]
+        for wrong in [*windows, *relative, *long, *encoded]:
             assert await status(gateway, "POST", "/mcp", bearer(OWNERS, **{HEADER: wrong}), HELLO) == 400, wrong
+        place = os.fsencode(task.path)
+        # No library sends a NUL, or bytes that are no text.
+        for sent in ([place, place], [place, b"/"], [b"", place], [place + b"/\xff"], [b"/caf\xe9"], [place + b"\0"]):
+            assert await raw_status(gateway, sent) == 400, sent
+        assert await raw_status(gateway, [place]) == 200
+        assert await who(await gateway.caller(headers=bearer(OWNERS, **{HEADER: str(task.path)}))) == "task"
         forged = tmp_path / "forged"
         shutil.copytree(task.path, forged)
         unknown = [f"{task.path}\\..\\task", f"{task.path}/sub", f"{task.path}x", str(task.path.parent)]
-        for path in [*unknown, str(forged), str(repository("stranger")), "/" + "x" * 300, "/proc/1/root", "/root/x"]:
+        for path in [*unknown, str(forged), "/" + "x" * 300, "/proc/1/root", "/root/x"]:
             caller = await gateway.caller(headers=bearer(OWNERS, **{HEADER: path}))
             found = await caller.call("workspace_get_metadata")
             assert failure(found) == "workspace-not-found", path
         assert [one.name for one in await gateway.workspaces.list()] == ["@main", "task"]
+        assert [one.path for one in await gateway.parts.projects.all()] == [str(folder)]
+
+
+def unregistered_repositories(folder: Path) -> dict[Path, str]:
+    """Folders of repositories that nobody registered, each with the command that registers it, if there is one.
+
+    Their config names programs that leave a file behind if anything runs them.
+    """
+    stranger = make_repository(folder / "it's a stranger", {"src/deep/a.txt": "a\n"})
+    git(stranger, "worktree", "add", str(folder / "tree"), "-b", "tree")
+    git(stranger, "clone", "--bare", str(stranger), str(folder / "bare.git"))
+    link = folder / "link"
+    link.symlink_to(stranger / "src")
+    program = folder / "program.sh"
+    program.write_text(f"#!/bin/sh\ntouch '{folder}/ran'\n")
+    program.chmod(0o755)
+    for key in ("core.fsmonitor", "core.pager", "filter.x.clean", "core.sshCommand", "core.hooksPath"):
+        git(stranger, "config", key, str(program))
+    add = f"rookery project add {shlex.quote(str(stranger))}"
+    return {
+        stranger: add,
+        stranger / "src" / "deep": add,
+        stranger / "no" / "such" / "folder": add,
+        stranger / ".git": add,
+        link: add,
+        folder / "tree": f"rookery project add {folder / 'tree'}",
+        folder / "bare.git": "",
+    }
+
+
+@requirement("ws.identity.project", "ws.identity.unknown")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_header_with_an_unregistered_repository_names_the_missing_project(era: str, tmp_path: Path) -> None:
+    folder = repository()
+    strangers = unregistered_repositories(tmp_path)
+    async with a_guarded(folder) as gateway:
+        task, token = await made(gateway, folder, "task")
+        inner = make_repository(task.path / "inner")
+        strangers[inner] = f"rookery project add {inner}"
+        for path, add in strangers.items():
+            for spelt in (str(path), quote(str(path))):
+                caller = await gateway.caller("/mcp", era, headers=bearer(OWNERS, **{HEADER: spelt}))
+                found = await caller.call("workspace_get_status")
+                assert failure(found) == "project-not-found" and add in words(found), spelt
+        (tmp_path / "plain").mkdir()
+        for path in (tmp_path / "plain", tmp_path / "gone", Path("/"), task.path / "src", task.path.parent):
+            caller = await gateway.caller("/mcp", era, headers=bearer(OWNERS, **{HEADER: str(path)}))
+            assert failure(await caller.call("workspace_get_status")) == "workspace-not-found", path
+        # To the token of a workspace all of them look the same.
+        for path in (*strangers, tmp_path / "plain", tmp_path / "gone"):
+            assert await status(gateway, "POST", "/mcp", bearer(token, **{HEADER: str(path)}), HELLO) == 403
+        assert not (tmp_path / "ran").exists()
+        # What the error says helps.
+        await gateway.parts.projects.add(tmp_path / "tree")
+        caller = await gateway.caller("/mcp", era, headers=bearer(OWNERS, **{HEADER: str(tmp_path / "tree")}))
+        assert told(await caller.call("workspace_get_metadata"))
 
 
 @requirement("ws.identity.token", "ws.identity.header")
@@ -218,7 +301,7 @@ async def test_a_token_ends_with_its_workspace_and_is_another_one_for_the_next_o
 async def test_e16_a_token_of_a_worktree_that_was_replaced_by_hand_opens_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.api.known.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rookery.api.endpoint.router.RECHECK_SECONDS", 0.0)
     folder = repository()
     async with a_guarded(folder) as gateway:
         task, token = await made(gateway, folder, "task")
@@ -236,7 +319,7 @@ async def test_e16_a_token_of_a_worktree_that_was_replaced_by_hand_opens_nothing
 async def test_e16_a_worktree_that_is_gone_or_replaced_is_noticed_without_being_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rookery.api.known.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rookery.api.endpoint.router.RECHECK_SECONDS", 0.0)
     folder = repository()
     async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
         task, _ = await made(gateway, folder, "task")
@@ -285,12 +368,13 @@ async def test_a_project_that_is_removed_takes_its_views_and_servers_with_it() -
         assert told(await caller.call("one__echo"))
         await gateway.parts.projects.remove(project_id(folder))
         await gateway.theatre.of("one")[0].has_ended()
-        assert failure(await caller.call("one__echo")) == "workspace-not-found"
+        assert failure(await caller.call("one__echo")) == "project-not-found"
         assert await opens(gateway, token, path_of(task)) == 403
         mine = await (await gateway.caller(headers=bearer(token))).call("workspace_get_metadata")
         assert failure(mine) == "workspace-not-found" and "project add" in words(mine)
 
 
+@requirement("ws.project.add")
 async def test_p26_neither_the_root_nor_a_home_becomes_a_project() -> None:
     make_repository(Path.home() / "nested")
     shutil.move(Path.home() / "nested" / ".git", Path.home() / ".git")
@@ -301,7 +385,7 @@ async def test_p26_neither_the_root_nor_a_home_becomes_a_project() -> None:
             assert code == 400 and answered["error"]["code"] == "invalid-input"
         assert (await gateway.rest("GET", "/api/projects"))[1] == []
         caller = await gateway.caller(headers={HEADER: str(Path.home())})
-        assert failure(await caller.call("workspace_get_metadata")) == "workspace-not-found"
+        assert failure(await caller.call("workspace_get_metadata")) == "project-not-found"
 
 
 async def test_a_client_over_the_older_transports_gets_the_workspace_of_its_token() -> None:

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from rookery.api import streams
-from rookery.api.app import House, build
+from rookery.api.app import AppServices, build_app
 from rookery.system.bus import Bus
-from rookery.wire.door import Limits
+from rookery.wire.http.pool import HttpLimits
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, Client, Site, request, room_for, serving, soon
 
@@ -83,15 +83,15 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(*, history: int = 1000, queue: int = 1000, limits: Limits | None = None) -> AsyncGenerator[Stage]:
-    events, logs = (Bus(name, history=history, queue=queue) for name in ("events", "logs"))
+async def staged(*, history: int = 1000, queue: int = 1000, limits: HttpLimits | None = None) -> AsyncGenerator[Stage]:
+    events, logs = (Bus(name, history=history, max_queue=queue) for name in ("events", "logs"))
     rest = cast(Any, Mock())
-    names = ("guard", "mcp", "agents", "endpoints", "sessions", "plugins", "reload", "stop")
+    names = ("guard", "mcp", "agents", "endpoints", "sessions", "plugins", "clients", "shares", "reload", "stop")
     others: dict[str, Any] = dict.fromkeys(names, rest)
-    house = House("i", "v", rest, rest, rest, events, logs, **others)
-    async with serving(build(house), limits) as site:
+    house = AppServices("i", "v", rest, rest, rest, events, logs, **others)
+    async with serving(build_app(house), limits) as site:
         yield Stage(site, events, logs)
-    assert (events.readers, logs.readers) == (0, 0)
+    assert (events.reader_count, logs.reader_count) == (0, 0)
 
 
 async def test_every_event_is_sent_with_its_id_and_time() -> None:
@@ -157,7 +157,7 @@ async def test_a_since_that_is_no_id_is_an_invalid_input(since: str) -> None:
         ):
             answer = await stage.site.ask(sent)
             assert (answer.status, answer.code) == (400, "invalid-input")
-        assert stage.events.readers == 0
+        assert stage.events.reader_count == 0
 
 
 async def test_head_does_not_hang_and_subscribes_to_nothing() -> None:
@@ -167,7 +167,7 @@ async def test_head_does_not_hang_and_subscribes_to_nothing() -> None:
         answer = await client.answer(bodyless=True)
         assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
         assert (await client.answer()).json()["status"] == "ok"
-        assert stage.events.readers == 0
+        assert stage.events.reader_count == 0
 
 
 async def test_at_shutdown_the_stream_ends_with_what_there_was_and_the_reason() -> None:
@@ -200,10 +200,10 @@ async def test_a_quiet_stream_says_that_it_is_still_there(monkeypatch: pytest.Mo
 async def test_a_reader_that_goes_is_forgotten_at_once(how: str) -> None:
     async with staged() as stage:
         reader, other = await stage.open(), await stage.open()
-        assert stage.events.readers == 2
+        assert stage.events.reader_count == 2
         reader.client.close() if how == "close" else reader.client.reset()
         await stage.site.connections.reach(1)
-        assert stage.events.readers == 1
+        assert stage.events.reader_count == 1
         published = stage.events.publish("tick").id
         assert await other.ids(1) == [published]
 
@@ -217,6 +217,17 @@ async def test_log_lines_come_with_their_past_and_only_those_that_were_asked_for
         stage.logs.publish("log", level="info")
         published = stage.logs.publish("log", level="error").id
         assert await reader.ids(1) == [published]
+
+
+async def test_log_lines_of_one_logger_and_of_those_below_it_can_be_asked_for() -> None:
+    async with staged() as stage:
+        names = ["rookery.mcp", "rookery.mcp.servers", "rookery.mcpx", "rookery.agents"]
+        ids = [stage.logs.publish("log", level="info", logger=name).id for name in names]
+        short, full = [await stage.open(f"?logger={name}", path="/api/logs") for name in ("mcp", "rookery.mcp")]
+        assert await short.ids(2) == ids[:2] == await full.ids(2)
+        stage.logs.publish("log", level="info", logger="rookery.daemon")
+        published = stage.logs.publish("log", level="info", logger="rookery.mcp.client").id
+        assert await short.ids(1) == [published] == await full.ids(1)
 
 
 async def test_no_reconnect_loses_or_doubles_an_event() -> None:
@@ -273,7 +284,7 @@ class Pace:
 async def test_a14_a_slow_reader_is_cut_off_with_the_reason_at_nobody_elses_cost(reads_again: bool) -> None:
     """100 MB of events while one client does not read."""
     room_for(256)
-    limits = Limits(write_seconds=60.0 if reads_again else 1.0)
+    limits = HttpLimits(write_seconds=60.0 if reads_again else 1.0)
     async with staged(history=100, queue=100, limits=limits) as stage:
         slow = await stage.open(receive_bytes=4096)
         (front,) = stage.site.connections
@@ -287,7 +298,7 @@ async def test_a14_a_slow_reader_is_cut_off_with_the_reason_at_nobody_elses_cost
         assert pace.ids == list(range(start + 1, start + EVENTS + 1))
         assert largest < 3_000_000  # one batch of a full queue and what was begun before it
         assert psutil.Process().memory_info().rss - before < 60_000_000
-        assert stage.events.readers == 1
+        assert stage.events.reader_count == 1
         if not reads_again:
             await stage.site.connections.reach(1)
             assert b"event: end" not in await slow.client.rest()

@@ -1,4 +1,4 @@
-"""A bus as server-sent events. A reader that stalls is cut off with a reason, at nobody else's cost."""
+"""An event bus as server-sent events. A reader that stalls is disconnected with a reason; others are not affected."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,25 +14,28 @@ _KEEP_ALIVE_SECONDS = 15.0
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 
 
-def since_of(request: Request) -> int | None:
-    """Where to go on: the header by which a browser reconnects, to the URL it began with, or that URL's `?since=`."""
-    asked = request.headers.get("last-event-id") or request.query_params.get("since")
-    if not asked:
+def read_since(request: Request) -> int | None:
+    """Return the id of the last event that the client received; None if it sends none.
+
+    A browser that reconnects to the same URL sends the header `Last-Event-ID`, which overrides `?since=` in that URL.
+    """
+    value = request.headers.get("last-event-id") or request.query_params.get("since")
+    if not value:
         return None
-    if not asked.isascii() or not asked.isdigit() or len(asked) > 18:
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
         raise RookeryError(
-            "invalid-input", f"since={asked[:40]!r} is not an event id", "send the id of the last event seen"
+            "invalid-input", f"since={value[:40]!r} is not an event id", "send the id of the last event seen"
         )
-    return int(asked)
+    return int(value)
 
 
 class EventStream:
-    """An answer that lasts until the client goes, falls behind, or the daemon stops."""
+    """A response that lasts until the client disconnects, falls behind, or the daemon stops."""
 
-    def __init__(self, bus: Bus, since: int | None, keep: Callable[[Event], bool] = lambda event: True) -> None:
+    def __init__(self, bus: Bus, since: int | None, matches: Callable[[Event], bool] = lambda event: True) -> None:
         self._bus = bus
         self._since = since
-        self._keep = keep
+        self._matches = matches
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":
@@ -43,7 +46,7 @@ class EventStream:
         scope["extensions"]["rookery.on_lost"](lambda: reader.end("client-gone"))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            first = frame("gap", {"oldest": self._bus.oldest_id}) if reader.gap else b": hello\n\n"
+            first = encode_event("gap", {"oldest": self._bus.oldest_id}) if reader.gap else b": hello\n\n"
             await send({"type": "http.response.body", "body": first, "more_body": True})
             while True:
                 try:
@@ -52,9 +55,9 @@ class EventStream:
                 except TimeoutError:
                     await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
                     continue
-                data = b"".join(frame(e.type, e.data | {"at": e.at}, e.id) for e in batch if self._keep(e))
+                data = b"".join(encode_event(e.type, e.data | {"at": e.at}, e.id) for e in batch if self._matches(e))
                 if reader.ended is not None:
-                    data += frame("end", {"reason": reader.ended})
+                    data += encode_event("end", {"reason": reader.ended})
                     await send({"type": "http.response.body", "body": data})
                     return
                 if data:
@@ -63,6 +66,7 @@ class EventStream:
             reader.end("client-gone")
 
 
-def frame(type_: str, data: object, id_: int | None = None) -> bytes:
+def encode_event(type_: str, data: object, id_: int | None = None) -> bytes:
+    """Encode one server-sent event."""
     head = b"id: %d\n" % id_ if id_ is not None else b""
     return b"%bevent: %b\ndata: %b\n\n" % (head, type_.encode(), msgspec.json.encode(data))

@@ -78,7 +78,7 @@ async def test_a07_a_workspace_that_is_not_registered_can_use_nothing_and_starts
             assert "one__echo" not in await caller.tools()
             for tool in ("one__echo", "hub_list_servers", "no_such_tool"):
                 found = await caller.call(tool)
-                assert failure(found) == "workspace-not-found" and "rookery project add" in words(found)
+                assert failure(found) == "workspace-not-found" and "rookery ws list" in words(found)
             assert "error" in await caller.ask("resources/read", {"uri": "one+x://y"})
         assert gateway.theatre.all == []
         assert len((await gateway.rest("GET", "/api/projects"))[1]) == 1
@@ -88,7 +88,7 @@ async def test_a_workspace_that_is_registered_meanwhile_is_there_at_once() -> No
     folder = checkout()
     async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
         caller = await gateway.caller(headers={HEADER: str(folder)})
-        assert failure(await caller.call("one__echo")) == "workspace-not-found"
+        assert failure(await caller.call("one__echo")) == "project-not-found"
         status, _ = await gateway.rest("POST", "/api/projects", {"path": str(folder)})
         assert status == 201
         assert told(await caller.call("one__echo"))["server"] == "one"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.api.known import LOOK_SECONDS, Known, mark_of
-from rookery.gateway.nowhere import Nowhere
+from rookery.api.endpoint.router import RECHECK_SECONDS, CachedRoute, read_link_mark
+from rookery.gateway.unavailable import Absence, UnavailableView
 from rookery.system.ids import project_id
-from rookery.wire.endpoint import Endpoint
+from rookery.wire.server.endpoint import Endpoint
 from tests.support.callers import Caller
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
@@ -27,7 +27,7 @@ async def becomes(caller: Caller, wanted: str) -> None:
     """Looked at now and then only."""
     async with asyncio.timeout(LIMIT):
         while await who(caller) != wanted:  # noqa: ASYNC110 - it is the question that finds out
-            await asyncio.sleep(LOOK_SECONDS / 4)
+            await asyncio.sleep(RECHECK_SECONDS / 4)
 
 
 def worktrees(*names: str) -> tuple[Path, list[Path]]:
@@ -47,11 +47,13 @@ async def caller_of(gateway: Gateway, checkout: Path, name: str) -> Caller:
 async def test_everybody_who_asks_hears_that_a_choice_no_longer_holds(tmp_path: Path) -> None:
     link = tmp_path / ".git"
     link.write_text("gitdir: elsewhere")
-    known = Known(Endpoint(Nowhere([], {}, "")), b"/mcp", link, mark_of(link))
-    assert known.holds()
+    known = CachedRoute(
+        Endpoint(UnavailableView([], {}, Absence("workspace-not-found", "", ""))), b"/mcp", link, read_link_mark(link)
+    )
+    assert known.is_valid()
     link.unlink()
-    await asyncio.sleep(LOOK_SECONDS)
-    assert [known.holds(), known.holds()] == [False, False]
+    await asyncio.sleep(RECHECK_SECONDS)
+    assert [known.is_valid(), known.is_valid()] == [False, False]
 
 
 @requirement("hub.pool.scope")
@@ -73,5 +75,5 @@ async def test_a_workspace_is_found_by_the_name_that_it_had_as_long_as_nobody_el
         caller = await caller_of(gateway, checkout, "first")
         assert await who(caller) == "first"
         git(folder, "switch", "-q", "-c", "third")
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(RECHECK_SECONDS)
         assert [await who(caller) for _ in range(2)] == ["first", "first"]

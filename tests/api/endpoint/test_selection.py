@@ -5,38 +5,42 @@ from pathlib import Path
 import pytest
 from starlette.types import Scope
 
-from rookery.api.choosing import HEADER, Chooser
-from rookery.wire.gate import OWNER, Principal
-from rookery.wire.head import Head
-from rookery.workspaces.listing import Found
+from rookery.api.endpoint.selection import HEADER, ViewSelector
+from rookery.system.errors import RookeryError
+from rookery.wire.http.auth import OWNER, Principal
+from rookery.wire.http.head import RequestHead
+from rookery.workspaces.lookup import LocatedWorkspace
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
 from rookery.workspaces.worktrees import Worktree
 
 pytestmark = pytest.mark.anyio
 
 FOLDER, OWN = Path("/work/one"), Path("/work/app/.git/worktrees/one")
 PROJECT = Project("app-1", "app", "/work/app")
-FOUND = Found(Workspace(PROJECT, "one", FOLDER, "one", False, "ready"), Worktree(FOLDER), OWN)
+FOUND = LocatedWorkspace(Workspace(PROJECT, "one", FOLDER, "one", False, "ready"), Worktree(FOLDER), OWN)
 TOOLSETS = frozenset({"project", "workspace", "session"})
 
 
 class OneWorkspace:
-    def counts(self, own: Path) -> bool:
+    def has_token(self, own: Path) -> bool:
         return own == OWN
 
-    async def named(self, project: str, name: str) -> Found | None:
+    async def find(self, project: str, name: str) -> LocatedWorkspace | None:
         return FOUND if (project, name) == (PROJECT.id, "one") else None
 
-    async def at(self, path: str) -> Found | None:
+    async def find_at(self, path: str) -> LocatedWorkspace | None:
         return FOUND if path == str(FOLDER) else None
 
-    async def with_own(self, own: Path) -> Found | None:
+    async def explain_missing(self, path: str) -> RookeryError:
+        return RookeryError("workspace-not-found", path)
+
+    async def find_by_git_folder(self, own: Path) -> LocatedWorkspace | None:
         return FOUND if own == OWN else None
 
 
 def request(principal: Principal, *header: str) -> Scope:
-    head = Head.of([(HEADER, value.encode()) for value in header])
+    head = RequestHead.from_headers([(HEADER, value.encode()) for value in header])
     return {"state": {"principal": principal}, "query_string": b"", "headers": head}
 
 
@@ -45,7 +49,7 @@ def request(principal: Principal, *header: str) -> Scope:
 async def test_whoever_comes_with_the_token_of_a_workspace_sees_the_things_of_that_one_alone(
     beside: str, header: tuple[str, ...]
 ) -> None:
-    chooser = Chooser(OneWorkspace(), TOOLSETS, TOOLSETS)
+    chooser = ViewSelector(OneWorkspace(), TOOLSETS, TOOLSETS)
     found = await chooser.choose(request(Principal("workspace", workspace=OWN), *header), beside)
     assert (found.directory, found.scope) == (FOLDER, FOLDER)
     assert (await chooser.choose(request(OWNER, *header), beside)).scope is None

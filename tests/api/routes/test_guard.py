@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rookery.system.processes import MARKER
+from rookery.system.process.table import MARKER
 from tests.support.checkouts import SERVER, define, local, make_checkout, was_started
 from tests.support.house import Answer, House, kill, rookery, up
 from tests.support.person import at_a_terminal
@@ -203,7 +203,7 @@ def test_c23_a_server_that_was_started_cannot_approve_another(house: House, tmp_
     assert person_asks("/api/guard/approve", key_of(spoof))[0] == 200
     person_asks(f"/api/mcp/spoof/connect?workspace={quote(str(made), safe='')}", {})
     told = (made / "told").read_text()
-    assert told.count('[403, {"error": {"code": "approval-refused"') == 2, told
+    assert told.count('[403, {"error": {"code": "forbidden"') == 2, told
     assert [one["name"] for one in waiting(house)] == ["victim"]
 
 
@@ -259,8 +259,8 @@ def test_c08_a_store_that_somebody_else_wrote_approves_nothing_and_status_says_s
         shutil.copy(tmp_path / "old", state / "rookery.db")
     else:
         with closing(sqlite3.connect(state / "rookery.db")) as db:
-            row = (one["kind"], one["place"], one["name"], one["digest"], one["shown"], 1.0)
-            db.execute("INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?)", row)
+            row = (one["kind"], one["place"], one["name"], one["digest"], one["shown"], 1.0, "terminal")
+            db.execute("INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             db.commit()
     house = up()
     assert status_of(house, made, connect=True) == "needs_approval"

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from rookery.system.processes import MARKER
 from tests.support.checkouts import make_checkout
 from tests.support.clients import PROGRAMS
 from tests.support.event_reader import Reader
 from tests.support.house import Answer, House, quiet_port, rookery, up
+from tests.support.inside import as_child
 from tests.support.requirements import requirement
 
 ODD = [sys.executable, str(PROGRAMS / "odd_server.py")]
@@ -134,6 +134,7 @@ def test_the_path_mcp_itself_speaks_mcp_only(house: House) -> None:
 
 @requirement("hub.api.control")
 def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change_is_an_event(house: House) -> None:
+    assert ask(house, "GET", "/api/mcp").json() == {}
     news = Reader(house, "/api/events")
     defined(odd={"command": ODD})
     assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "pending"
@@ -146,17 +147,19 @@ def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change
     ):
         done = ask(house, "POST", f"/api/mcp/odd/{verb}")
         assert (done.status, done.json()["status"]) == (200, status), verb
+    assert ask(house, "DELETE", "/api/mcp/odd").status == 200
     seen: list[str] = []
-    while "enabled" not in seen:
+    while "removed" not in seen:
         event = news.next()
         assert event is not None
-        if event["event"] == "mcp.status":
-            seen.append(event["data"]["status"])
-        elif event["event"] == "mcp.switched":
-            seen.append("enabled" if event["data"]["enabled"] else "disabled")
+        if event["event"].startswith("mcp."):
+            assert event["data"].get("server", "odd") == "odd"
+            seen += [event["data"]["status"]] if event["event"] == "mcp.status" else []
+            seen += ["removed"] if event["event"] == "mcp.removed" else []
     news.close()
-    assert seen[:5] == ["pending", "connected", "stopped", "pending", "connected"]
-    assert "disabled" in seen[5:]
+    # Defined, then as it was told to.
+    connected = ["pending", "connected"]
+    assert seen == ["pending", *connected, "stopped", *connected, "disabled", "pending", "removed"]
 
 
 @requirement("hub.api.control")
@@ -329,7 +332,7 @@ def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without
     ("config", "failing", "said"),
     [
         ({"command": ["/nowhere/at-all"]}, "open process", "was not found"),
-        ({"command": [*ODD, "--exit", "3", f"no luck with {SECRET}"]}, "initialize", "it ended with code 3"),
+        ({"command": [*ODD, "--exit", "3", f"no luck with {SECRET}"]}, "initialize", "it exited with code 3"),
         ({"command": [*ODD, "--list", "silent"], "timeouts": {"catalog": 0.2}}, "tools/list", "given up"),
         ({"url": "http://127.0.0.1:9/mcp"}, "server/discover", "ConnectionRefusedError"),
     ],
@@ -381,7 +384,7 @@ def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_sock
 ) -> None:
     defined(odd={"command": ODD, "enabled": False})
     argv = [sys.executable, "-c", ASK, method, path, json.dumps(body)]
-    env = os.environ | {MARKER: os.environ[MARKER]}
+    env = os.environ | as_child(house)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
     status, told = json.loads(done.stdout)
     assert (status, told["error"]["code"]) == (403, "forbidden")

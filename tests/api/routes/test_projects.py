@@ -21,7 +21,7 @@ async def test_registering_opens_nothing_and_lists_existing_worktrees_as_closed(
         (app / "deep").mkdir()
         status, told = await gateway.rest("POST", "/api/projects", {"path": str(app / "deep")})
         wanted = {"id": project_id(app), "name": "app", "path": str(app)}
-        assert (status, told) == (201, {**wanted, "added": True})
+        assert (status, told) == (201, {**wanted, "added": True, "approved": [], "note": ""})
         assert (await gateway.rest("POST", "/api/projects", {"path": str(app)}))[0] == 200
         assert (await gateway.rest("GET", "/api/projects"))[1] == [wanted]
         listed = (await gateway.rest("GET", "/api/workspaces"))[1]

@@ -26,6 +26,7 @@ async def refused(colony: Colony, method: str, path: str, body: Any = None) -> t
 
 @requirement("session.create.input", "session.list.all", "session.send.wait", "session.messages.since")
 @requirement("session.toasts.get", "session.history.get", "session.asks.visible", "session.close.one")
+@requirement("session.face.all")
 async def test_the_routes_do_what_the_tools_do() -> None:
     async with a_driven_colony("fix") as (colony, (path,)):
 

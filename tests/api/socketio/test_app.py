@@ -14,13 +14,13 @@ import pytest
 from socketio.exceptions import ConnectionError as NotConnected
 from websockets.asyncio.client import connect
 
-from rookery.api import socketio, socketio_clients
-from rookery.api.socketio import SocketIo
-from rookery.api.socketio_events import WorkspaceEvents
+from rookery.api.socketio import app as socketio, clients
+from rookery.api.socketio.app import SocketIo
+from rookery.api.socketio.events import WorkspaceEvents
 from rookery.toolsets.workspace import workspace_toolset
-from rookery.wire.gate import OWNER, Principal, Tokens, tcp_judge
-from rookery.workspaces.tools import WorkspaceTools
-from rookery.workspaces.worktrees import named_git_folder
+from rookery.wire.http.auth import OWNER, Principal, Tokens, make_tcp_authenticator
+from rookery.workspaces.operations import WorkspaceOperations
+from rookery.workspaces.worktrees import read_git_folder
 from tests.support.editor import editor
 from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
@@ -37,7 +37,7 @@ class Desk:
     """A service of workspaces with one project, `app`, and Socket.IO in front of it."""
 
     served: Served
-    tools: WorkspaceTools
+    tools: WorkspaceOperations
     site: Site
     tokens: Tokens
     app: Path
@@ -49,11 +49,11 @@ class Desk:
     async def make(self, name: str) -> Path:
         project = await self.served.project(self.app)
         made = await self.served.workspaces.create(project, name)
-        return (await self.served.workspaces.prepared(made)).path
+        return (await self.served.workspaces.wait_until_prepared(made)).path
 
     def token_of(self, path: Path) -> str:
         """Such as the daemon gives to what it runs in a workspace."""
-        own = named_git_folder(path)
+        own = read_git_folder(path)
         assert own is not None
         self.tokens.add(f"of {path.name}", Principal("workspace", workspace=own.resolve()))
         return f"of {path.name}"
@@ -66,12 +66,12 @@ async def desk(state: Path, tmp_path: Path) -> AsyncGenerator[Desk]:
     tokens.add("owner", OWNER)
     async with serving(state) as served:
         await served.project(app)
-        tools = WorkspaceTools(served.workspaces, served.projects, served.git, served.events, NoAgents())
+        tools = WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
         served_app = SocketIo(WorkspaceEvents(tools), served.events)
-        async with listening(served_app, judge_of=lambda port: tcp_judge(port, tokens)) as site:
+        async with listening(served_app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
             yield Desk(served, tools, site, tokens, app)
             served.events.end_all("shutdown")
-            await soon(served_app._tasks.finish())
+            await soon(served_app._tasks.wait_all())
 
 
 @requirement("ws.socketio.ack")
@@ -137,7 +137,7 @@ async def test_a_workspace_is_deleted_exactly_as_the_tool_does(desk: Desk, keep:
                     return await ours.call("delete", {**given, **more})
             toolset = workspace_toolset(desk.tools, path)
             arguments = json.dumps({**given, **more}).encode()
-            call: Any = SimpleNamespace(method="tools/call", meta={})
+            call: Any = SimpleNamespace(method="tools/call", meta={}, owner="owner")
             told: Any = await toolset.handle(call, {"name": "workspace_delete", "arguments": arguments})
             found = told["structuredContent"]
             if told.get("isError"):
@@ -150,7 +150,7 @@ async def test_a_workspace_is_deleted_exactly_as_the_tool_does(desk: Desk, keep:
         assert not path.exists()
     assert answers[0] == answers[1] == ["workspace-not-clean", {"success": True, "data": {"started": True}}]
     assert branches(desk.app) == ({"main", "by-tool", "by-event"} if keep else {"main"})
-    assert len(desk.served.workspaces.removals.trash.all()) == 2
+    assert len(desk.served.workspaces.deletions.trash.all()) == 2
 
 
 async def test_what_stands_in_the_way_of_a_deletion_is_listed(desk: Desk) -> None:
@@ -300,8 +300,8 @@ async def test_a_connection_that_is_beyond_help_ends_and_nothing_of_it_stays(des
 async def test_clients_and_events_under_way_are_bounded_and_the_limit_says_so(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socketio, "_MOST_CLIENTS", 1)
-    monkeypatch.setattr(socketio_clients, "_MOST_EVENTS", 2)
+    monkeypatch.setattr(socketio, "_MAX_CLIENTS", 1)
+    monkeypatch.setattr(clients, "_MAX_EVENTS", 2)
     holding, entered = asyncio.Event(), asyncio.Queue[None]()
     whole = desk.tools.status
 
@@ -346,7 +346,7 @@ async def test_changes_are_pushed_to_whom_they_concern(desk: Desk) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socketio_clients, "_MOST_UNREAD", 3)
+    monkeypatch.setattr(clients, "_MAX_UNREAD", 3)
     polling = f"{desk.url}/socket.io/?EIO=4&transport=polling"
     async with (
         aiohttp.ClientSession(headers=BEARER | {"Content-Type": "text/plain"}) as session,

@@ -1,4 +1,4 @@
-"""The clients of Socket.IO that are connected: what they ask is answered, what happens is told, and at last goodbye."""
+"""The connected Socket.IO clients: runs their requests, and sends events to them."""
 
 import asyncio
 import contextlib
@@ -7,78 +7,85 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from rookery.api.socketio_events import Caller, WorkspaceEvents
-from rookery.api.socketio_server import refused
+from rookery.api.socketio.events import SocketCaller, WorkspaceEvents
+from rookery.api.socketio.server import refuse_connection
 from rookery.system import metrics
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
-from rookery.wire.gate import Principal
-from rookery.workspaces.record import as_text
+from rookery.wire.http.auth import Principal
+from rookery.workspaces.model import format_path
 
 logger = logging.getLogger("rookery.socketio")
 EVENTS = metrics.counter("rookery_socketio_events_total", "Events of Socket.IO clients, by how they ended.", "outcome")
 
-_MOST_EVENTS = 32
-_MOST_UNREAD = 1000
-_GOODBYE_SECONDS = 1.0
-_PUSHED = "workspace."
-_GONE = "workspace.deleted"
-_FAULT = RookeryError("internal-error", "something went wrong here; the daemon's log tells what")
+_MAX_EVENTS = 32
+_MAX_UNREAD = 1000
+_DISCONNECT_TIMEOUT_SECONDS = 1.0
+_PUSHED_PREFIX = "workspace."
+_DELETED_EVENT = "workspace.deleted"
+_INTERNAL_ERROR = RookeryError("internal-error", "an internal error occurred; see the log of the daemon")
 
 
-class Clients:
-    """`server` is the library's."""
+class SocketClients:
+    """Handles the connections of all clients. `server` is the server of the Socket.IO library."""
 
     def __init__(self, server: Any, events: WorkspaceEvents) -> None:
         self.server = server
         self.closed = False
         self._events = events
-        self._callers: dict[str, Caller] = {}
-        self._under_way: dict[str, int] = {}
-        server.on("connect", self._connected)
-        server.on("disconnect", self._disconnected)
-        server.on("*", self._event)
+        self._callers: dict[str, SocketCaller] = {}
+        self._running: dict[str, int] = {}
+        server.on("connect", self._on_connect)
+        server.on("disconnect", self._on_disconnect)
+        server.on("*", self._on_event)
 
-    async def _connected(self, sid: str, _: object, auth: object = None) -> None:
-        principal = principal_of(self.server.get_environ(sid))
+    async def _on_connect(self, sid: str, _: object, auth: object = None) -> None:
+        """Accept a client, or refuse the connection with an error."""
+        principal = read_principal(self.server.get_environ(sid))
         try:
-            self._callers[sid] = await self._events.caller(principal, auth)
+            self._callers[sid] = await self._events.make_caller(principal, auth)
         except RookeryError as error:
-            raise refused(error.message, error.as_dict()) from None
+            raise refuse_connection(error.message, error.as_dict()) from None
         except Exception:
-            logger.exception("a client of Socket.IO could not be let in")
-            raise refused(_FAULT.message, _FAULT.as_dict()) from None
+            logger.exception("a Socket.IO client could not be accepted")
+            raise refuse_connection(_INTERNAL_ERROR.message, _INTERNAL_ERROR.as_dict()) from None
 
-    async def _disconnected(self, sid: str, _: object) -> None:
+    async def _on_disconnect(self, sid: str, _: object) -> None:
         self._callers.pop(sid, None)
 
-    async def _event(self, event: str, sid: str, *given: object) -> Mapping[str, Any]:
-        """One event; what it returns is its acknowledgement."""
+    async def _on_event(self, event: str, sid: str, *arguments: object) -> Mapping[str, Any]:
+        """Run one event of a client, and return its acknowledgement."""
         caller = self._callers.get(sid)
-        running = self._under_way.get(sid, 0)
+        running = self._running.get(sid, 0)
         if caller is None:
-            return _failed(RookeryError("invalid-input", "this client is not connected", "connect first"))
-        if running >= _MOST_EVENTS:
-            return _failed(RookeryError("too-many-events", f"{_MOST_EVENTS} events are under way", "wait for answers"))
-        self._under_way[sid] = running + 1
+            return _error_response(RookeryError("invalid-input", "this client is not connected", "connect first"))
+        if running >= _MAX_EVENTS:
+            return _error_response(
+                RookeryError(
+                    "too-many-events",
+                    f"{_MAX_EVENTS} events of this client are still running",
+                    "wait for their acknowledgements",
+                )
+            )
+        self._running[sid] = running + 1
         try:
-            answer = await self._events.run(caller, event, given)
+            result = await self._events.run(caller, event, arguments)
         except RookeryError as error:
-            return _failed(error)
+            return _error_response(error)
         except Exception:
             logger.exception("the event %s crashed", event[:100])
-            return _failed(_FAULT)
+            return _error_response(_INTERNAL_ERROR)
         finally:
-            self._under_way[sid] -= 1
-            if not self._under_way[sid]:
-                del self._under_way[sid]
+            self._running[sid] -= 1
+            if not self._running[sid]:
+                del self._running[sid]
         EVENTS.add("ok")
-        return {"success": True, "data": answer}
+        return {"success": True, "data": result}
 
-    # ---- what goes out by itself
+    # Events to clients
 
-    async def follow(self, bus: Bus) -> None:
-        """Push what happens to workspaces until the daemon stops, and then say goodbye."""
+    async def forward_events(self, bus: Bus) -> None:
+        """Send the events of workspaces to clients until the daemon stops, then end all connections."""
         reader = bus.subscribe()
         while reader.ended is None or reader.ended == "slow-reader":
             if reader.ended is not None:
@@ -87,50 +94,51 @@ class Clients:
                 await self._push(event)
         self.closed = True
         await self.server.emit("shutdown")
-        await asyncio.gather(*map(self._part, list(self._callers)))
+        await asyncio.gather(*map(self._disconnect, list(self._callers)))
         await self.server.shutdown()
 
     async def _push(self, event: Event) -> None:
-        """To everybody whom it concerns."""
-        if not event.type.startswith(_PUSHED):
+        """Send an event to every client that it concerns."""
+        if not event.type.startswith(_PUSHED_PREFIX):
             return
         for sid, caller in list(self._callers.items()):
-            if sid not in self._callers or caller.gone:
+            if sid not in self._callers or caller.is_deleted:
                 continue
-            if caller.path is not None and event.data.get("path") != as_text(caller.path):
+            if caller.path is not None and event.data.get("path") != format_path(caller.path):
                 continue
-            if event.type == _GONE and caller.principal.workspace is not None:
-                # Another one may come to lie in its place, which this token must not open.
-                self._callers[sid] = replace(caller, gone=True)
+            if event.type == _DELETED_EVENT and caller.principal.workspace is not None:
+                # Another workspace may be created at the same path, and this token must not give access to it.
+                self._callers[sid] = replace(caller, is_deleted=True)
             try:
-                await self._tell(sid, event)
+                await self._send(sid, event)
             except Exception:
-                logger.exception("a client of Socket.IO could not be told of %s", event.type)
+                logger.exception("the event %s could not be sent to a Socket.IO client", event.type)
 
-    async def _tell(self, sid: str, event: Event) -> None:
-        if (session := self._session(sid)) is not None and session.queue.qsize() > _MOST_UNREAD:
-            logger.warning("cut off a client of Socket.IO that does not read")
-            await self._part(sid)
+    async def _send(self, sid: str, event: Event) -> None:
+        if (session := self._session(sid)) is not None and session.queue.qsize() > _MAX_UNREAD:
+            logger.warning("disconnected a Socket.IO client that does not read")
+            await self._disconnect(sid)
         elif sid in self._callers:
             await self.server.emit(event.type.replace(".", ":"), event.data, to=sid)
 
     def _session(self, sid: str) -> Any:
-        """What the library keeps of a connection."""
+        """Return the library's object for a connection."""
         return self.server.eio.sockets.get(self.server.manager.eio_sid_from_sid(sid, "/"))
 
-    async def _part(self, sid: str) -> None:
-        """Tell a client that it is over, and end its connection; one that does not listen is not waited for."""
+    async def _disconnect(self, sid: str) -> None:
+        """End the connection of a client. Do not wait for a client that does not read."""
         session = self.server.manager.eio_sid_from_sid(sid, "/")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_SECONDS):
+            async with asyncio.timeout(_DISCONNECT_TIMEOUT_SECONDS):
                 await self.server.disconnect(sid)
                 await self.server.eio.disconnect(session)
 
 
-def principal_of(environ: Any) -> Principal:
+def read_principal(environ: Any) -> Principal:
     return cast(Principal, environ["asgi.scope"]["state"]["principal"])
 
 
-def _failed(error: RookeryError) -> Mapping[str, Any]:
+def _error_response(error: RookeryError) -> Mapping[str, Any]:
+    """Count an error and return its acknowledgement."""
     EVENTS.add(error.code)
     return {"success": False, "error": error.as_dict()}

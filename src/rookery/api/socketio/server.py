@@ -1,4 +1,4 @@
-"""The Socket.IO library's server as we want it: bounded, quiet, and with no door to the world of its own."""
+"""The configuration of the Socket.IO library's server: limited, without logging, and not listening by itself."""
 
 import importlib
 import logging
@@ -13,18 +13,18 @@ _RESERVED = ("connect", "disconnect")
 
 
 def make_server() -> Any:
-    """Imports the library, which takes its time: call it in a thread."""
+    """Import the library and return its server. The import is slow: call this function in a thread."""
     library: Any = importlib.import_module("socketio")
     logger = logging.getLogger("rookery.socketio.library")
-    # It tells of every packet, and takes a client's mistakes for its own. What we make of events we log ourselves.
+    # The library logs every packet, and reports errors of clients as its own. Rookery logs events itself.
     logger.setLevel(logging.CRITICAL)
     return library.AsyncServer(
         async_mode="asgi",
-        serializer=_packets(importlib.import_module("socketio.packet").Packet),
+        serializer=_make_packet_class(importlib.import_module("socketio.packet").Packet),
         json=_Json,
         logger=logger,
         engineio_logger=logger,
-        # The gate has looked at the origin.
+        # The authentication has already checked the origin.
         cors_allowed_origins=[],
         http_compression=False,
         max_http_buffer_size=MESSAGE_BYTES,
@@ -32,43 +32,46 @@ def make_server() -> Any:
     )
 
 
-def refused(message: str, error: dict[str, Any]) -> Exception:
-    """What a handler of `connect` raises to turn a client away."""
+def refuse_connection(message: str, error: dict[str, Any]) -> Exception:
+    """Return the exception that a handler of `connect` raises to refuse a client."""
     library: Any = importlib.import_module("socketio.exceptions")
     return library.ConnectionRefusedError(message, error)
 
 
 class _Json:
-    """As the library calls the standard library's."""
+    """JSON with the interface of the standard library's module, as the library expects."""
 
     @staticmethod
     def loads(text: str, **_: object) -> Any:
         try:
             return msgspec.json.decode(text)
         except RecursionError:
-            raise ValueError("this is nested too deeply") from None
+            raise ValueError("the message is nested too deeply") from None
 
     @staticmethod
     def dumps(value: object, **_: object) -> str:
         return msgspec.json.encode(value).decode()
 
 
-def _packets(base: Any) -> Any:
-    """The library's packets; what comes in is looked at before the library acts on it."""
+def _make_packet_class(base: Any) -> Any:
+    """Return a subclass of the library's packet that validates incoming packets before the library processes them."""
 
     def decode(packet: Any, encoded: Any) -> int:
         base.decode(packet, encoded)
-        # Bytes beside an event are not kept: none of ours takes any, and a client says itself how many there are.
+        # Binary attachments are not kept: no event of Rookery uses them, and the client itself declares their number.
         if packet.packet_type in (_BINARY_EVENT, _BINARY_ACK):
             packet.packet_type -= _BINARY_EVENT - _EVENT
         if packet.packet_type == _EVENT and not _is_event(packet.data):
-            raise ValueError("this is no event")
+            raise ValueError("the message is not an event")
         return 0
 
     return type("Packet", (base,), {"uses_binary_events": False, "decode": decode})
 
 
 def _is_event(data: object) -> bool:
-    """With the name of one of its own events the library would call what is meant for itself."""
-    words = cast(list[object], data) if isinstance(data, list) else []
-    return bool(words) and isinstance(words[0], str) and words[0] not in _RESERVED
+    """Return whether `data` is an event.
+
+    The library would call its own handlers for the names of its own events.
+    """
+    items = cast(list[object], data) if isinstance(data, list) else []
+    return bool(items) and isinstance(items[0], str) and items[0] not in _RESERVED

@@ -1,0 +1,1 @@
+"""The MCP endpoints: routing of requests to views."""
