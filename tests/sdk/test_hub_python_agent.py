@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rookery.testing.model import scripted_model
-from tests.face.test_hub import a_hub
+from tests.sdk.test_hub import a_hub
 from tests.support.house import SECONDS, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rookery.face.hub import Tool
-from rookery.face.results import Result, result_of
+from rookery.sdk.hub import Tool
+from rookery.sdk.results import Result, parse_result
 from tests.support.requirements import requirement
 
 PNG = base64.b64encode(b"\x89PNG").decode()
 
 
 def result(*content: Any, **more: Any) -> Result:
-    return result_of(json.dumps({"content": content, **more}).encode())
+    return parse_result(json.dumps({"content": content, **more}).encode())
 
 
 def text(words: str) -> dict[str, Any]:

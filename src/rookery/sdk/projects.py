@@ -1,4 +1,4 @@
-"""The git repositories that Rookery knows."""
+"""The projects of the daemon: git repositories that Rookery knows."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.face.line import Line, segment
+from rookery.sdk.rest import RestClient, quote_segment
 from rookery.system.errors import RookeryError
 
 
@@ -19,29 +19,33 @@ class Project(msgspec.Struct, frozen=True):
 
 
 class Projects:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    """Lists, adds and removes projects."""
+
+    def __init__(self, rest: RestClient) -> None:
+        self._rest = rest
 
     async def list(self) -> list[Project]:
-        return await self._line.ask("GET", "/api/projects", list[Project])
+        return await self._rest.request("GET", "/api/projects", list[Project])
 
     async def get(self, project: str) -> Project:
-        """By its id, or by its name where only one has it."""
-        every = await self.list()
-        found = [one for one in every if one.id == project] or [one for one in every if one.name == project]
-        if not found:
+        """Return a project by its id, or by its name if only one project has it."""
+        projects = await self.list()
+        matches = [project_record for project_record in projects if project_record.id == project] or [
+            project_record for project_record in projects if project_record.name == project
+        ]
+        if not matches:
             raise RookeryError("project-not-found", f"there is no project {project}", "add it: projects.add(path)")
-        if len(found) > 1:
-            ids = ", ".join(one.id for one in found)
+        if len(matches) > 1:
+            ids = ", ".join(match.id for match in matches)
             raise RookeryError("invalid-input", f"{project} may be several projects", f"say which: {ids}")
-        return found[0]
+        return matches[0]
 
     async def add(self, path: str | os.PathLike[str]) -> Project:
-        """Register the repository that a folder lies in; one that is known already stays as it is."""
+        """Register the repository that contains a folder. A known one stays as it is."""
         folder = await asyncio.to_thread(Path(path).absolute)
-        return await self._line.ask("POST", "/api/projects", Project, {"path": str(folder)})
+        return await self._rest.request("POST", "/api/projects", Project, {"path": str(folder)})
 
     async def remove(self, project: Project | str) -> None:
-        """Forget it; its workspaces and their files stay on the disk."""
+        """Forget a project; its workspaces and their files stay on the disk."""
         id_ = project.id if isinstance(project, Project) else (await self.get(project)).id
-        await self._line.ask("DELETE", f"/api/projects/{segment(id_)}", msgspec.Raw)
+        await self._rest.request("DELETE", f"/api/projects/{quote_segment(id_)}", msgspec.Raw)

@@ -1,4 +1,4 @@
-"""Requests to the daemon's REST routes over its Unix socket: typed answers, and its errors as `RookeryError`."""
+"""Requests to the daemon's REST routes over its Unix socket, with typed results, and errors as `RookeryError`."""
 
 import asyncio
 import socket
@@ -9,24 +9,24 @@ import msgspec
 
 from rookery.cli import link
 from rookery.system.errors import RookeryError
-from rookery.wire.http_client import HttpClient
-from rookery.wire.http_request import Requests
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.http_client.request import HttpRequestWriter
 
 T = TypeVar("T")
 
-# The host that stands in requests; on a Unix socket it means nothing.
+# The host in requests; on a Unix socket it has no meaning.
 URL = "http://rookery"
-# Git takes as long as a repository is large; the daemon ends what takes longer.
+# Git takes longer in large repositories; the daemon stops what takes too long.
 _SECONDS = 600.0
 
 
-class Line:
-    """One for a connection to Rookery: everything in it goes over the same sockets."""
+class RestClient:
+    """The HTTP client of one connection to Rookery. All requests use the same sockets."""
 
     def __init__(self) -> None:
-        self.http = HttpClient(_dial)
+        self.http = HttpClient(_connect)
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -37,83 +37,83 @@ class Line:
         seconds: float = _SECONDS,
         **query: str | None,
     ) -> T:
-        """The answer as `kind`. What waits for something says with `seconds` how long that may take at most."""
-        chosen = {key: value for key, value in query.items() if value is not None}
-        url = f"{URL}{path}" + (f"?{urlencode(chosen)}" if chosen else "")
+        """Send a request and return the response as `kind`. `seconds` is the time limit."""
+        parameters = {key: value for key, value in query.items() if value is not None}
+        url = f"{URL}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
         data = msgspec.json.encode(body) if body is not None else None
-        requests = Requests(url, {"Content-Type": "application/json"} if data is not None else {})
+        writer = HttpRequestWriter(url, {"Content-Type": "application/json"} if data is not None else {})
         try:
             async with asyncio.timeout(seconds):
                 with await self.http.send(
-                    requests.place, requests.write(method, {}, data), harmless=method == "GET"
-                ) as answer:
-                    told = await answer.read()
+                    writer.origin, writer.write(method, {}, data), idempotent=method == "GET"
+                ) as response:
+                    content = await response.read()
         except TimeoutError:
-            raise RookeryError("timeout", f"the daemon did not answer within {seconds:g} s", LOGS) from None
+            raise RookeryError("timeout", f"the daemon did not answer within {seconds:g} s", LOGS_REMEDY) from None
         except (OSError, ValueError) as error:
-            raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", LOGS) from None
-        if answer.status >= 400:
-            raise error_of(told, answer.status)
+            raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", LOGS_REMEDY) from None
+        if response.status >= 400:
+            raise parse_error(content, response.status)
         try:
-            return msgspec.json.decode(told, type=kind, dec_hook=_made_of)
+            return msgspec.json.decode(content, type=kind, dec_hook=_decode_path)
         except msgspec.DecodeError as error:
-            told_wrong = f"the daemon's answer to {path} is not what was expected: {error}"
-            raise RookeryError(
-                "internal-error", told_wrong, "the daemon may be of another version: restart it"
-            ) from None
+            message = f"the daemon's answer to {path} is not what was expected: {error}"
+            raise RookeryError("internal-error", message, "the daemon may be of another version: restart it") from None
 
 
-LOGS = "see `rookery logs`"
+LOGS_REMEDY = "see `rookery logs`"
 
 
-def segment(text: str) -> str:
-    """As one part of a path."""
+def quote_segment(text: str) -> str:
+    """Quote text as one segment of a path."""
     return quote(text, safe="@")
 
 
-class _Told(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     code: str
     message: str
     remedy: str = ""
     details: list[str] = []
 
 
-class _Refused(msgspec.Struct):
-    error: _Told
+class _ErrorAnswer(msgspec.Struct):
+    error: _ErrorBody
 
 
-def error_of(answer: bytes, status: int) -> RookeryError:
+def parse_error(answer: bytes, status: int) -> RookeryError:
+    """Return the error that a response contains."""
     try:
-        told = msgspec.json.decode(answer, type=_Refused).error
+        body = msgspec.json.decode(answer, type=_ErrorAnswer).error
     except msgspec.DecodeError:
-        return RookeryError("internal-error", f"the daemon answered {status}", LOGS)
-    return RookeryError(told.code, told.message, told.remedy, told.details)
+        return RookeryError("internal-error", f"the daemon answered {status}", LOGS_REMEDY)
+    return RookeryError(body.code, body.message, body.remedy, body.details)
 
 
-async def _dial(host: str, port: int) -> socket.socket:
-    """Connected to the daemon, wherever it listens by now: it may have been started anew."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.setblocking(False)
-    try:
-        path, pid = await asyncio.to_thread(link.address)
-        await asyncio.get_running_loop().sock_connect(made, path)
-        link.require_ours(made, pid)
-    except (OSError, KeyError, TypeError):
-        made.close()
-        raise RookeryError(
-            "daemon-unreachable", "no daemon is running", "start it with `rookery up -d`, or connect(start=True)"
-        ) from None
-    except BaseException:
-        made.close()
-        raise
-    return made
+async def _connect(host: str, port: int) -> socket.socket:
+    """Connect to the daemon at its current address, since it may have been restarted. Arguments are ignored."""
+    for path, pid in await asyncio.to_thread(link.list_addresses):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, path)
+            link.require_own_peer(connection, pid)
+        except (OSError, TypeError, ValueError):
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise RookeryError(
+        "daemon-unreachable", "no daemon is running", "start it with `rookery up -d`, or connect(start=True)"
+    )
 
 
-def _made_of(kind: type[Any], told: Any) -> Any:
-    """Paths, which JSON has as text."""
-    return kind(told)
+def _decode_path(kind: type[Any], value: Any) -> Any:
+    """Decode types that JSON has as text, such as paths."""
+    return kind(value)
 
 
-def as_given(**members: Any) -> dict[str, Any]:
-    """The members of a body that were given."""
+def drop_none(**members: Any) -> dict[str, Any]:
+    """Return the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}
