@@ -17,14 +17,14 @@ from tests.support.house import SECONDS, House, alive, kill, rookery, up, wait_d
 from tests.support.requirements import requirement
 
 # What may stay after an orderly stop; none of it hinders the next start.
-REMAINS = {"daemon.lock", "instances.json", "logs", "opencode", "plugins", "rookery.db", "token"}
+REMAINS = {"approvals.seal", "daemon.lock", "instances.json", "logs", "opencode", "plugins", "rookery.db", "token"}
 
 
 def names(state: Path) -> set[str]:
     return {path.name for path in state.iterdir()}
 
 
-@requirement("house.start.up", "house.place.state", "house.stop.ordered")
+@requirement("house.start.up", "house.stop.ordered")
 def test_up_serves_in_the_background_and_down_leaves_nothing_that_hinders(state: Path) -> None:
     done = rookery("up", "-d")
     assert done.returncode == 0
@@ -55,13 +55,30 @@ def test_a_start_that_fails_says_why_and_where_the_log_is(state: Path) -> None:
     done = rookery("up", "-d")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "rookery.db" in done.stderr
+    log = state / "logs" / "daemon.jsonl"
+    assert "rookery.db" in done.stderr and f"its log: {log}" in done.stderr
+    assert "rookery.db" in log.read_text()
     (state / "rookery.db").rmdir()
     (state / "token").write_text("x")
     (state / "token").chmod(0o644)
     done = rookery("up", "-d")
     assert done.returncode == 1
-    assert f"rm {state / 'token'}" in done.stderr
+    assert f"rm {state / 'token'}" in done.stderr and str(log) in done.stderr
+
+
+@requirement("house.place.state")
+@pytest.mark.parametrize("named", [True, False], ids=["ROOKERY_HOME", "platform"])
+def test_every_file_of_the_daemon_is_in_the_state_folder(named: bool) -> None:
+    folder = Path.home().parent / "named" if named else Path.home() / ".local" / "state" / "rookery"
+    env = {"ROOKERY_HOME": str(folder) if named else ""}
+    assert rookery("up", "-d", env=env).returncode == 0
+    runtime = House(folder).refresh().runtime
+    assert names(folder) >= REMAINS | {"daemon.json", "rookery.sock"}
+    assert Path(runtime["token_file"]) == folder / "token"
+    assert (folder / "logs" / "daemon.jsonl").exists()
+    assert (folder / "opencode" / "rookery-mcp.json").exists(), "a generated file"
+    assert names(Path.home()) == (set[str]() if named else {".local"})
+    assert rookery("down", env=env).returncode == 0
 
 
 def test_a_daemon_that_dies_at_once_is_told_with_its_last_words(state: Path) -> None:
@@ -73,9 +90,9 @@ def test_a_daemon_that_dies_at_once_is_told_with_its_last_words(state: Path) -> 
 
 
 def broken(state: Path) -> Path:
-    """A folder whose `msgspec` cannot be imported."""
+    """A folder whose `httptools`, which only the daemon needs, cannot be imported."""
     (state / "path").mkdir()
-    (state / "path" / "msgspec.py").write_text("raise SystemExit('broken on purpose')\n")
+    (state / "path" / "httptools.py").write_text("raise SystemExit('broken on purpose')\n")
     return state / "path"
 
 
@@ -136,7 +153,8 @@ def test_d10_a_forged_runtime_file_with_a_living_pid_is_not_a_daemon(house: Hous
     """The pid is that of this test; the socket is even that of a real daemon."""
     forged = house.runtime | {"pid": os.getpid()}
     (house.state / "daemon.json").write_text(json.dumps(forged))
-    assert rookery("status", "--no-start").returncode == 5
+    told = rookery("status", "--no-start", "--json")
+    assert json.loads(told.stdout)["daemon"]["pid"] == house.pid
     # Without any, the socket is found where it always is.
     (house.state / "daemon.json").write_text("{not json")
     assert rookery("status", "--no-start").returncode == 0
@@ -161,13 +179,18 @@ def test_the_runtime_file_says_what_programs_rely_on(house: House) -> None:
     assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
 
 
-@requirement("house.stop.ordered")
+@requirement("house.start.up", "house.stop.ordered")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda one: one.name)
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_d08_one_signal_stops_in_order(state: Path, number: signal.Signals, loop: str) -> None:
-    with foreground("--set", f"daemon.loop={loop}") as daemon:
+    with foreground("--set", f"daemon.loop={loop}", "--log-level", "debug") as daemon:
+        house = house_of(state)
         daemon.send_signal(number)
         assert daemon.wait(SECONDS) == 0
+    told = [one["message"] for one in house.log() if one["logger"] == "rookery.services"]
+    started = [line.partition(" is up ")[0] for line in told if " is up " in line]
+    stopped = [line.removesuffix(" has stopped") for line in told if line.endswith(" has stopped")]
+    assert len(started) > 5 and stopped == started[::-1]
     assert names(state) == REMAINS
     assert json.loads((state / "instances.json").read_text()) == []
 
@@ -178,7 +201,7 @@ def test_d08_a_second_signal_forces_the_end(state: Path, tmp_path: Path) -> None
     with with_children(tmp_path / "notes", "deaf,setsid") as daemon:
         assert daemon.stderr is not None
         daemon.send_signal(signal.SIGTERM)
-        wait_for_line(daemon.stderr.fileno(), b"once more forces it")
+        wait_for_line(daemon.stderr.fileno(), b"a second signal forces it")
         daemon.send_signal(signal.SIGINT)
         assert daemon.wait(SECONDS) == 128 + signal.SIGINT
     for pid in pids_in(tmp_path / "notes"):
@@ -293,18 +316,16 @@ def test_d07_what_a_killed_daemon_left_is_ended_and_nothing_else(state: Path, tm
 
 
 @requirement("house.start.reap")
-def test_d07_a_daemon_started_from_inside_a_leftover_spares_itself_and_those_above_it(
-    state: Path, tmp_path: Path
-) -> None:
+def test_d07_no_daemon_is_started_from_inside_a_leftover_and_the_next_one_ends_it(state: Path, tmp_path: Path) -> None:
     with with_children(tmp_path / "notes", "plain") as daemon:
         instance = house_of(state).runtime["instance"]
         daemon.kill()
         daemon.wait(SECONDS)
     marker = f"{os.environ['ROOKERY_SPAWN']}:{instance}.99"
-    done = rookery("up", "-d", env={"ROOKERY_SPAWN": marker})
-    assert done.returncode == 0, done.stderr
+    assert rookery("up", "-d", env={"ROOKERY_SPAWN": marker}).returncode == 4
+    assert all(alive(pid) for pid in pids_in(tmp_path / "notes"))
+    assert rookery("up", "-d").returncode == 0
     assert not any(alive(pid) for pid in pids_in(tmp_path / "notes"))
-    assert rookery("status", "--json", env={"ROOKERY_SPAWN": marker}).returncode == 0
     assert rookery("down").returncode == 0
 
 

@@ -61,8 +61,8 @@ def test_the_log_is_shown_filtered_and_followed_and_its_level_changed_while_it_r
         assert follower.stdout is not None and follower.stderr is not None
         wait_for_line(follower.stdout.fileno(), b"up at")
         done = rookery("config", "set", "log.level", "debug")
-        assert "taken it over" in done.stderr
-        wait_for_line(follower.stdout.fileno(), b"settings taken over: log.level")
+        assert "has applied it" in done.stderr
+        wait_for_line(follower.stdout.fileno(), b"settings applied: log.level")
         house.http("GET", "/api/status", token=None)
         wait_for_line(follower.stdout.fileno(), b"refused with 401")
         assert rookery("down").returncode == 0

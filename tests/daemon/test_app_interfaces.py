@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from rookery.system.ids import project_id
 from tests.support.clients import LIMIT
 from tests.support.editor import Editor, editor
+from tests.support.event_reader import Reader
 from tests.support.house import House, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, make_repository
@@ -89,6 +91,44 @@ async def test_what_one_face_sets_all_of_them_see(faces: Faces) -> None:
     await faces.socketio("setMetadata", key="socketio", value="4")
     wanted = {"base": "main", "rest": "1", "tool": "2", "cli": "3", "socketio": "4"}
     assert await faces.metadata() == [wanted] * 4
+
+
+@requirement("ws.metadata.set")
+def test_a_metadata_put_starts_as_many_processes_among_3_workspaces_as_among_30(house: House) -> None:
+    app = make_repository(Path.home() / "app")
+    assert rookery("project", "add", str(app)).returncode == 0
+    project = project_id(app)
+
+    def make(number: int) -> None:
+        body = json.dumps({"name": f"w{number}", "agent": False, "wait": True}).encode()
+        assert house.http("POST", "/api/workspaces", body, headers=JSON).status == 201
+
+    def started() -> int:
+        told = house.http("GET", "/metrics").body.decode()
+        return int(float(told.partition("\nrookery_children_started_total ")[2].split()[0]))
+
+    def counted() -> int:
+        """The processes that the daemon starts for ten changes, and for who watches, asks and is pushed them."""
+        assert len(house.http("GET", "/api/workspaces").json()) == len(made) + 1
+        events = Reader(house, "/api/events")
+        before = started()
+        for number in range(10):
+            body = json.dumps({"key": "note", "value": f"{len(made)}-{number}"}).encode()
+            answer = house.http("PUT", f"/api/workspaces/{project}/w0/metadata", body, headers=JSON)
+            assert answer.json()["note"] == f"{len(made)}-{number}"
+            assert events.until("workspace.changed")["data"]["metadata"]["note"] == f"{len(made)}-{number}"
+        events.close()
+        return started() - before
+
+    made: list[int] = []
+    found: list[int] = []
+    for count in (3, 30):
+        missing = range(len(made), count)
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(make, missing))
+        made += missing
+        found.append(counted())
+    assert found == [0, 0]
 
 
 @requirement("ws.face.same", "ws.status.shape")

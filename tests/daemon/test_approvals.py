@@ -109,8 +109,23 @@ def test_c10_another_script_behind_the_same_command_waits_again_and_only_where_i
 def test_e20_programs_of_a_repositorys_git_config_run_only_once_they_are_approved(house: House, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", {".gitattributes": "*.x filter=loud\n", "a.x": "plain\n"})
     git(checkout, "config", "filter.loud.smudge", "tr a-z A-Z")
+    ran = tmp_path / "ran"
+    hooks = [checkout / ".git" / "hooks" / name for name in ("post-checkout", "reference-transaction", "fsmonitor")]
+    for hook in hooks:
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\necho {hook.name} >> {ran}\n")
+        hook.chmod(0o755)
+    git(checkout, "config", "core.fsmonitor", str(hooks[-1]))
+    ran.unlink(missing_ok=True)
     quiet = run("create", "quiet", cwd=checkout)
     assert quiet.returncode == 0, quiet.stderr
+    assert ws_told("list", cwd=checkout)[1]["status"]["isDirty"] is False
+    ws_told("diff", "quiet", cwd=checkout)
+    assert run("rm", "quiet", cwd=checkout).returncode == 0 and run("restore", "quiet", cwd=checkout).returncode == 0
+    assert not ran.exists(), ran.read_text()
+    git(checkout, "status")
+    assert "fsmonitor" in ran.read_text(), "it would not have run anyway"
+    git(checkout, "config", "--unset", "core.fsmonitor")
     assert (Path(quiet.stdout.strip()) / "a.x").read_text() == "plain\n"
     assert [(one["kind"], one["name"]) for one in waiting()] == [("git-config", "git-config")]
     seen = approve("git-config", checkout)
@@ -126,9 +141,9 @@ async def _status(gateway: Gateway, workspace: Path, *, connect: bool = True) ->
 
 
 async def _approve(gateway: Gateway, digest: str) -> None:
-    subject = next(one for one in await gateway.service.waiting() if one.digest == digest)
+    subject = next(one for one in await gateway.service.list_waiting() if one.digest == digest)
     await gateway.approvals.approve(subject, digest)
-    await gateway.service.approvals_changed(subject.key)
+    await gateway.service.on_approvals_changed(subject.key)
 
 
 @requirement("guard.approve.config")
@@ -140,10 +155,10 @@ async def test_a_server_that_is_approved_once_holds_for_the_same_content_in_ever
     git(folder, "commit", "-q", "-m", "servers")
     async with a_gateway(None, folder) as gateway:
         made = [await gateway.workspaces.create(project_id(folder), name) for name in ("same", "other")]
-        same, other = [(await gateway.workspaces.prepared(one)).path for one in made]
+        same, other = [(await gateway.workspaces.wait_until_prepared(one)).path for one in made]
         define(other, tools=local(env={"LEVEL": "9"}))
         assert [await _status(gateway, one) for one in (folder, same, other)] == ["needs_approval"] * 3
-        found = await gateway.service.waiting()
+        found = await gateway.service.list_waiting()
         assert {one.place for one in found} == {str(folder)} and len({one.digest for one in found}) == 2
         first = next(one for one in found if one.folder == str(same))
         await _approve(gateway, first.digest)
@@ -153,7 +168,7 @@ async def test_a_server_that_is_approved_once_holds_for_the_same_content_in_ever
             "needs_approval",
         ]
         assert was_started(folder) and was_started(same) and not was_started(other)
-        (left,) = await gateway.service.waiting()
+        (left,) = await gateway.service.list_waiting()
         assert await gateway.approvals.state(left) == "changed"
         await _approve(gateway, left.digest)
         assert [await _status(gateway, one) for one in (folder, same, other)] == ["connected"] * 3

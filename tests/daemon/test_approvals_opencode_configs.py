@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.project_config import KIND
-from rookery.workspaces.record import Workspace
+from rookery.agents.opencode.project_config import APPROVAL_KIND
+from rookery.workspaces.model import Workspace
 from tests.support.agency import Agency, an_agency
 from tests.support.agents import config_with
 from tests.support.requirements import requirement
@@ -25,7 +25,7 @@ OFF = "the repository's own OpenCode config is not approved, and has no effect"
 
 async def in_force(agency: Agency, workspace: Workspace) -> bool:
     """Whether the repository's config is, in an agent that has loaded all that it loads."""
-    life = await agency.agents.up(workspace)
+    life = await agency.agents.ensure_running(workspace)
     config = await life.client.config()
     return config.get("username") == "heron"
 
@@ -51,15 +51,17 @@ async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_an
         agent = await agency.agents.process(other)
         assert (agent.state, agent.notes) == ("running", (OFF,))
         assert [(one.reason, one.text) for one in agent.attention] == [
-            ("needs-approval", f"{OFF}: rookery guard approve {KIND}")
+            ("needs-approval", f"{OFF}: rookery guard approve {APPROVAL_KIND}")
         ]
         assert not note(other).exists()
 
-        (subject,) = [one for one in await configs.waiting() if await agency.gateway.approvals.state(one) != "approved"]
-        assert (subject.kind, subject.place, subject.folder) == (KIND, str(app), str(other.path))
+        (subject,) = [
+            one for one in await configs.list_subjects() if await agency.gateway.approvals.state(one) != "approved"
+        ]
+        assert (subject.kind, subject.place, subject.folder) == (APPROVAL_KIND, str(app), str(other.path))
         assert await agency.gateway.approvals.state(subject) == "changed"
         await agency.gateway.approvals.approve(subject, subject.digest)
-        await agency.gateway.parts._decided(subject.key)
+        await agency.gateway.parts._on_decision(subject.key)
         assert (await agency.agents.process(other)).needs_restart
         assert not note(other).exists()
 
@@ -74,13 +76,13 @@ async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_an
 async def test_what_is_added_to_the_main_checkout_later_is_asked_about_too() -> None:
     app = make_repository(Path.home() / "src" / "app")
     async with an_agency(SCRIPT, app, start="use") as agency:
-        project = await agency.tools.project(None)
+        project = await agency.tools.resolve_project(None)
         main = await agency.tools.get(project.id, "@main")
         configs = agency.gateway.parts.configs
-        assert await configs.waits(main) == ""
+        assert await configs.explain_unapproved(main) == ""
         (app / "opencode.json").write_text(config_with(username="heron"))
-        assert await configs.waits(main) == OFF
+        assert await configs.explain_unapproved(main) == OFF
         await agency.gateway.parts.projects.add(app)
-        assert await configs.waits(main) == OFF, "to add what is there already approves nothing"
+        assert await configs.explain_unapproved(main) == OFF, "to add what is there already approves nothing"
         (app / "opencode.json").write_text("{")
-        assert "and cannot be approved: opencode.json cannot be read" in await configs.waits(main)
+        assert "and cannot be approved: opencode.json cannot be read" in await configs.explain_unapproved(main)

@@ -1,17 +1,23 @@
 """Workspaces and their tokens at the real daemon, over its port and over restarts."""
 
 import asyncio
+import json
+import re
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.callers import ERAS, Caller
+from tests.support.callers import ERAS, HANDSHAKE, Caller, told
 from tests.support.house import House, rookery, up
+from tests.support.inside import an_inside, program, routes
 from tests.support.requirements import requirement
+from tests.support.user import user
 from tests.support.ws import app, made, ws
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +91,188 @@ async def test_a06_a_token_opens_its_workspace_over_restarts_and_is_in_no_log(st
         assert not [one for one in house.log() if any(token in str(one) for token in given.values())]
     finally:
         await asyncio.to_thread(rookery, "down")
+
+
+BAD_TOKENS = [
+    "a",
+    "",
+    "rk_short",
+    "rk_" + "x" * 42,
+    "rk_" + "x" * 44,
+    "x" * 46,
+    "rk_" + "x" * 42 + "\n\ny",
+    "rk_" + "é" * 43,
+]
+
+
+@requirement("house.auth.token")
+@pytest.mark.parametrize("bad", BAD_TOKENS)
+def test_a_token_file_that_holds_no_token_is_replaced_and_that_is_said(state: Path, bad: str) -> None:
+    path = state / "token"
+    path.write_text(bad)
+    path.chmod(0o600)
+    house = up()
+    try:
+        assert re.fullmatch(r"rk_[\w-]{43}\n", path.read_text()) and path.stat().st_mode & 0o777 == 0o600
+        assert house.http("GET", "/api/status").status == 200
+        if bad.isascii() and bad.strip().isprintable():
+            assert house.http("GET", "/api/status", token=bad or None).status == 401
+        problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+        assert any(f"{path} held no valid token" in problem for problem in problems)
+        assert any(f"{path} held no valid token" in one["message"] for one in house.log())
+        kept = path.read_text()
+    finally:
+        assert rookery("down").returncode == 0
+    # A good one is kept, and nothing is said of it.
+    again = up()
+    try:
+        assert path.read_text() == kept
+        assert not any("token" in one for one in again.http("GET", "/api/status").json()["daemon"]["problems"])
+    finally:
+        assert rookery("down").returncode == 0
+
+
+@requirement("house.auth.token")
+def test_a_workspace_token_that_is_none_is_replaced_and_that_is_said(state: Path, tmp_path: Path) -> None:
+    house = up()
+    checkout, _ = two_workspaces(tmp_path / "app")
+    good = tokens(house)
+    assert rookery("down").returncode == 0
+    with closing(sqlite3.connect(state / "rookery.db")) as db:
+        db.execute("UPDATE workspace_tokens SET token = 'a' WHERE workspace LIKE '%/left'")
+        db.commit()
+    house = up()
+    try:
+        assert ws("token", "right", cwd=checkout).strip() == good["right"]
+        left = ws("token", "left", cwd=checkout).strip()
+        assert re.fullmatch(r"rk_[\w-]{43}", left) and left != good["left"]
+        assert house.http("GET", f"/w/{project_id(checkout)}/left/mcp", token="a").status == 401
+        problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+        assert [one for one in problems if "held no valid token" in one and "worktrees/left" in one]
+    finally:
+        assert rookery("down").returncode == 0
+
+
+# ---- auth = "loopback", for clients without a token and for agents with theirs
+
+KINDS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+# What the toolsets of a workspace's own endpoint have, and what no client without a token may have.
+OURS = {"workspace_get_status", "workspace_delete", "read_file", "run_just_task"}
+OWNERS = {"answer_ask", "send_message", "create_session", "hub_list_servers"}
+
+
+@requirement("house.auth.loopback-agents")
+@pytest.mark.timeout(300)
+async def test_without_a_token_a_named_workspace_offers_its_own_tools_and_nothing_else(state: Path) -> None:
+    async with an_inside("auth=loopback") as inside:
+        house, url = inside.house, inside.house.runtime["url"]
+        servers = {"servers": {"odd": {"command": [sys.executable, "-c", "input()"]}}}
+        config = Path.home() / ".config" / "rookery" / "mcp.json"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(json.dumps(servers))
+        place = f"/w/{inside.project}/other"
+        port = json.loads((await asyncio.to_thread(user, "ws", "show", "other", "--json", cwd=inside.app)).stdout)[
+            "mcp"
+        ]
+        for address, headers in (
+            (f"{url}/mcp", {HEADER: str(inside.other)}),
+            (f"{url}{place}/mcp", {}),
+            (port["url"], {}),
+        ):
+            for era in ERAS:
+                caller = Caller(inside.http, address, era, headers=headers)
+                await caller.open()
+                found = {one["name"] for one in (await caller.ask("tools/list"))["result"]["tools"]}
+                assert found >= OURS and not found & OWNERS, address
+                assert not {name for name in found if "__" in name}
+                assert told(await caller.call("workspace_get_metadata")) == {"base": "main"}
+                for tool in ("answer_ask", "list_asks", "send_message", "odd__any"):
+                    answer = await caller.call(tool, {"askId": "per_any", "reply": "once"})
+                    assert "error" in answer or answer["result"]["isError"], (address, tool)
+                await caller.close()
+            # Asking for more does not give more.
+            more = Caller(inside.http, f"{address}?toolsets=session,hub,workspace", ERAS[1], headers=headers)
+            names = {one["name"] for one in (await more.ask("tools/list"))["result"]["tools"]}
+            assert "workspace_delete" in names and not names & (OWNERS | {"read_file"})
+        hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+        for path, status in (("/mcp", 400), (f"{place}/s/odd/mcp", 403), ("/w/nowhere/x/mcp", 404)):
+            answer = await asyncio.to_thread(house.http, "POST", path, hello, token=None, headers=KINDS)
+            assert answer.status == status, (path, answer.body)
+        for method, path in (("GET", "/sse"), ("GET", "/ws")):
+            assert (await asyncio.to_thread(house.http, method, path, token=None)).status == 400
+        for method, path in routes():
+            filled = re.sub(r"{\w+}", "any", path)
+            body = b"{}" if method in ("POST", "PUT") else None
+            answer = await asyncio.to_thread(house.http, method, filled, body, token=None, headers=KINDS)
+            assert answer.status == (200 if path == "/api/health" else 401), (method, path)
+        for site in ("cross-site", "same-site"):
+            sent = {HEADER: str(inside.other), "Sec-Fetch-Site": site}
+            assert (await asyncio.to_thread(house.http, "GET", "/sse", token=None, headers=sent)).status == 403
+
+
+@requirement("house.auth.loopback-agents", "ws.agent.may-not")
+@pytest.mark.timeout(300)
+async def test_with_auth_loopback_an_agent_stays_within_its_workspace() -> None:
+    async with an_inside("auth=loopback", "agents.toolsets=workspace,session,hub") as inside:
+        bearer = {"Authorization": f"Bearer {inside.token('fix')}"}
+        asked = [(method, re.sub(r"{\w+}", "any", path)) for method, path in routes() if path != "/socket.io/"]
+        jobs = [inside.to_port(m, path, {} if m in ("POST", "PUT") else None, **bearer) for m, path in asked]
+        for (method, path), answer in zip(asked, await inside.run(*jobs), strict=True):
+            assert answer["status"] == (200 if path == "/api/health" else 403), (method, path, answer)
+        place, header = f"/w/{inside.project}/other/mcp", {HEADER: str(inside.other)}
+        hello: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+        hello["params"] = {
+            "protocolVersion": HANDSHAKE,
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        own = f"/w/{inside.project}/fix/mcp"
+        for auth in (bearer, {}):
+            found = await inside.run(
+                inside.to_port("POST", place, hello, **KINDS, **auth),
+                inside.to_port("POST", "/mcp", hello, **KINDS, **header, **auth),
+                inside.to_port("POST", own, hello, **KINDS, **auth),
+                inside.to_port("POST", "/mcp", hello, **KINDS, **auth),
+            )
+            assert [one["status"] for one in found] == [403, 403, 200, 200], auth
+        # Also through a socket for IPv6, as some runtimes have for all addresses.
+        argv = [sys.executable, "-c", MAPPED, str(inside.house.port), place, json.dumps(hello)]
+        (sent,) = await inside.run(program(*argv))
+        assert sent["out"].strip() == "403", sent
+        for wrong in ("rk_garbage", inside.house.token[:-1], ""):
+            for path in (place, "/mcp", "/api/status"):
+                answer = await asyncio.to_thread(inside.house.http, "GET", path, token=wrong or " ")
+                assert answer.status == 401, (wrong, path)
+        assert (await asyncio.to_thread(inside.house.http, "GET", "/api/status")).status == 200
+        assert await inside.names() == ["@main", "fix", "other"]
+
+
+# Sends one request without a token, and prints the status of the answer.
+MAPPED = """
+import socket, sys
+port, path, body = sys.argv[1:]
+head = f"POST {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nContent-Type: application/json\\r\\n"
+head += f"Accept: application/json, text/event-stream\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+line = socket.socket(socket.AF_INET6)
+line.connect(("::ffff:127.0.0.1", int(port)))
+line.sendall((head + body).encode())
+print(line.recv(1000).split()[1].decode())
+"""
+
+
+@requirement("house.auth.loopback-agents")
+def test_status_doctor_and_the_log_say_that_no_token_is_needed(state: Path) -> None:
+    for mode, shown in (("token", False), ("loopback", True)):
+        house = up("--set", f"auth={mode}")
+        try:
+            assert json.loads(rookery("status", "--json").stdout)["daemon"]["auth"] == mode
+            assert ("without a token" in rookery("status").stdout) is shown
+            checks = json.loads(rookery("doctor", "--json").stdout)["checks"]
+            (check,) = [one for one in checks if one["id"] == "auth"]
+            assert check["status"] == ("warning" if shown else "ok")
+            assert ("without a token" in check["summary"] and bool(check["remedy"])) is shown
+            said = [one["level"] for one in house.log() if "without a token" in one["message"]]
+            assert said == (["warning"] if shown else [])
+        finally:
+            assert rookery("down").returncode == 0
+        (state / "logs" / "daemon.jsonl").unlink()

@@ -1,12 +1,13 @@
 """Services start after what they need and stop before it."""
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from rookery.daemon.services import Runner, start_order
+from rookery.daemon.lifecycle import ServiceRunner, order_services
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -22,6 +23,7 @@ class Fake:
     fails_to_start: bool = False
     fails_to_stop: bool = False
     hangs: bool = False
+    stops_with: Exception | None = None
 
     async def start(self) -> None:
         self.diary.append(f"+{self.name}")
@@ -34,12 +36,14 @@ class Fake:
             await asyncio.Event().wait()
         if self.fails_to_stop:
             raise RuntimeError("no")
+        if self.stops_with is not None:
+            raise self.stops_with
 
 
 @requirement("house.stop.ordered")
 async def test_the_order_is_that_of_the_needs_and_stopping_reverses_it() -> None:
     diary: list[str] = []
-    runner = Runner([Fake("c", ["b"], diary), Fake("a", [], diary), Fake("b", ["a"], diary)], 5)
+    runner = ServiceRunner([Fake("c", ["b"], diary), Fake("a", [], diary), Fake("b", ["a"], diary)], 5)
     await runner.start()
     await runner.stop()
     assert diary == ["+a", "+b", "+c", "-c", "-b", "-a"]
@@ -47,10 +51,22 @@ async def test_the_order_is_that_of_the_needs_and_stopping_reverses_it() -> None
 
 async def test_a_start_that_fails_stops_what_had_started_and_itself() -> None:
     diary: list[str] = []
-    runner = Runner([Fake("a", [], diary), Fake("b", ["a"], diary, fails_to_start=True), Fake("c", ["b"], diary)], 5)
+    runner = ServiceRunner(
+        [Fake("a", [], diary), Fake("b", ["a"], diary, fails_to_start=True), Fake("c", ["b"], diary)], 5
+    )
     with pytest.raises(RuntimeError):
         await runner.start()
     assert diary == ["+a", "+b", "-b", "-a"]
+
+
+async def test_what_fails_to_stop_after_a_start_that_failed_is_a_note_of_that(caplog: pytest.LogCaptureFixture) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/state/instances.json")
+    services = [Fake("a", stops_with=full), Fake("b", ["a"], fails_to_start=True, fails_to_stop=True)]
+    with pytest.raises(RuntimeError, match="no") as caught:
+        await ServiceRunner(services, 5).start()
+    told = ["b failed to stop: RuntimeError: no", "a failed to stop: the disk is full: /state/instances.json"]
+    assert caught.value.__notes__ == told
+    assert "failed to stop" not in caplog.text
 
 
 @requirement("house.stop.ordered")
@@ -59,7 +75,7 @@ async def test_one_that_hangs_or_fails_does_not_keep_the_others_from_stopping(
 ) -> None:
     diary: list[str] = []
     services = [Fake("a", [], diary), Fake("b", ["a"], diary, hangs=True), Fake("c", ["b"], diary, fails_to_stop=True)]
-    runner = Runner(services, 0.05)
+    runner = ServiceRunner(services, 0.05)
     await runner.start()
     async with asyncio.timeout(10):
         await runner.stop()
@@ -78,4 +94,4 @@ async def test_one_that_hangs_or_fails_does_not_keep_the_others_from_stopping(
 )
 async def test_an_order_that_cannot_be_is_refused(services: list[Fake], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        start_order(services)
+        order_services(services)

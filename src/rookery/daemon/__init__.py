@@ -1,1 +1,1 @@
-"""The composition root: settings, start order, single instance, runtime file, shutdown."""
+"""The composition root of the daemon: settings, start order, single instance, runtime file, shutdown."""

@@ -1,4 +1,4 @@
-"""`python -P -m rookery.daemon COMMAND`: what the command line hands over to. A command imports what it needs."""
+"""`python -P -m rookery.daemon COMMAND`: run a command for the command line. Each command imports its own modules."""
 
 import argparse
 import gc
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Parser = argparse.ArgumentParser
-# Adds its arguments, and answers what runs with them.
+# Adds the command's arguments to the parser, and returns the function that runs the command with them.
 Command = Callable[[Parser], Callable[[Any], int]]
 
 
@@ -20,20 +20,20 @@ def _serve(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--ready-fd", type=int)
     parser.add_argument("--foreground", action="store_true")
 
-    def run(given: Any) -> int:
-        # All that is imported stays: to look for garbage among it costs a sixth of a start. `serve` turns it on.
+    def run(arguments: Any) -> int:
+        # Imported modules stay: scanning them for garbage takes a sixth of a start. `serve` enables it again.
         gc.set_threshold(0)
         from rookery.daemon.options import Options
         from rookery.daemon.serve import serve
 
-        flags = [tuple(pair.split("=", 1)) for pair in given.set]
+        flags = [tuple(pair.split("=", 1)) for pair in arguments.set]
         return serve(
             Options(
-                project=given.project,
-                project_required=given.project_required,
+                project=arguments.project,
+                project_required=arguments.project_required,
                 flags=[(key, value) for key, value in flags],
-                ready_fd=given.ready_fd,
-                foreground=given.foreground,
+                ready_fd=arguments.ready_fd,
+                foreground=arguments.foreground,
             )
         )
 
@@ -43,10 +43,10 @@ def _serve(parser: Parser) -> Callable[[Any], int]:
 def _doctor(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--json", action="store_true")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.doctor import run_doctor
+    def run(arguments: Any) -> int:
+        from rookery.daemon.doctor.checks import run_doctor
 
-        return run_doctor(as_json=given.json)
+        return run_doctor(as_json=arguments.json)
 
     return run
 
@@ -58,10 +58,12 @@ def _config(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--project", action="store_true")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.configure import run_config
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.config import run_config
 
-        return run_config(given.action, given.key, given.value, as_json=given.json, in_project=given.project)
+        return run_config(
+            arguments.action, arguments.key, arguments.value, as_json=arguments.json, in_project=arguments.project
+        )
 
     return run
 
@@ -72,11 +74,22 @@ def _model(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--until", type=int)
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--env-for", type=int)
+    parser.add_argument("--shell", default="sh")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.model import ServeOptions, run_model
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.model import EnvOptions, ServeOptions, run_env, run_model
 
-        return run_model(ServeOptions(given.script, given.port, given.log, given.check, given.json))
+        if arguments.env_for is not None:
+            return run_env(
+                EnvOptions(
+                    arguments.script, arguments.env_for, arguments.port, arguments.log, arguments.shell, arguments.json
+                )
+            )
+        serve_options = (arguments.check, arguments.json, arguments.until, arguments.ready_fd)
+        return run_model(ServeOptions(arguments.script, arguments.port, arguments.log, *serve_options))
 
     return run
 
@@ -86,10 +99,10 @@ def _demo(parser: Parser) -> Callable[[Any], int]:
     for flag in ("--once", "--keep", "--json"):
         parser.add_argument(flag, action="store_true")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.demo import run_demo
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.demo import run_demo
 
-        return run_demo(once=given.once, keep=given.keep, as_json=given.json, pictures=given.pictures)
+        return run_demo(once=arguments.once, keep=arguments.keep, as_json=arguments.json, pictures=arguments.pictures)
 
     return run
 
@@ -100,10 +113,10 @@ def _bridge(parser: Parser) -> Callable[[Any], int]:
     parser.add_argument("--mode")
     parser.add_argument("--no-start", action="store_true")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.bridge import run_bridge
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.bridge import run_bridge
 
-        return run_bridge(given.workspace, given.of, given.mode, start=not given.no_start)
+        return run_bridge(arguments.workspace, arguments.of, arguments.mode, start=not arguments.no_start)
 
     return run
 
@@ -114,22 +127,22 @@ def _client(parser: Parser) -> Callable[[Any], int]:
     for flag in ("--write", "--show-file", "--json", "--no-start"):
         parser.add_argument(flag, action="store_true")
 
-    def run(given: Any) -> int:
-        from rookery.daemon.clients import ClientOptions, run_client
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.client import ClientOptions, run_client
 
         return run_client(
             ClientOptions(
-                client=given.client,
-                name=given.name,
-                workspace=given.workspace,
-                project=given.of,
-                transport=given.transport,
-                mode=given.mode,
-                scope=given.scope,
-                write=given.write,
-                show_file=given.show_file,
-                as_json=given.json,
-                start=not given.no_start,
+                client=arguments.client,
+                name=arguments.name,
+                workspace=arguments.workspace,
+                project=arguments.of,
+                transport=arguments.transport,
+                mode=arguments.mode,
+                scope=arguments.scope,
+                write=arguments.write,
+                show_file=arguments.show_file,
+                as_json=arguments.json,
+                start=not arguments.no_start,
             )
         )
 
@@ -151,10 +164,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser(prog="rookery.daemon")
     commands = parser.add_subparsers(required=True)
     for name, command in _COMMANDS.items():
-        of_its_own = commands.add_parser(name)
-        of_its_own.set_defaults(run=command(of_its_own))
-    given = parser.parse_args(argv)
-    return given.run(given)
+        subparser = commands.add_parser(name)
+        subparser.set_defaults(run=command(subparser))
+    arguments = parser.parse_args(argv)
+    return arguments.run(arguments)
 
 
 if __name__ == "__main__":
@@ -162,12 +175,19 @@ if __name__ == "__main__":
         code = main()
     except BrokenPipeError:
         code = 141
+    except OSError as error:
+        from rookery.cli.failure import make_os_failure, report_failure
+
+        failure = make_os_failure(error)
+        if failure is None:
+            raise
+        code = report_failure(failure)
     except KeyboardInterrupt:
         code = 130
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            # Whoever read it has gone; flushing at exit would only say so again, and change the exit code.
+            # The reader has closed the pipe; flushing at exit would fail again and change the exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)

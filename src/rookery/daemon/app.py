@@ -1,106 +1,157 @@
-"""The composition root: everything is made here, started in order, and stopped in reverse."""
+"""The running daemon: makes all its parts, starts them in order, and stops them in reverse order."""
 
 import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import psutil
+
 import rookery
-from rookery.api.status import Daemon
-from rookery.daemon import layers
-from rookery.daemon.composition import Composition, Hands
-from rookery.daemon.gauges import register_gauges
-from rookery.daemon.loading import load_again
-from rookery.daemon.options import Options, Starter
-from rookery.daemon.parts import ChildrenService, HttpService, StoreService
-from rookery.daemon.runtime import Runtime, lock_note, owner_token, write_runtime
-from rookery.daemon.services import Runner, Service
-from rookery.system import log, places
+from rookery.api.status import DaemonStatus
+from rookery.daemon.approvals import why_started_by_rookery
+from rookery.daemon.composition import Composition, DaemonCallbacks
+from rookery.daemon.lifecycle import Service, ServiceRunner
+from rookery.daemon.options import Options, StartReporter
+from rookery.daemon.presence import Presence, Runtime, format_lock_note, load_owner_token, write_runtime
+from rookery.daemon.services.core import ChildrenService, HttpService, StoreService
+from rookery.daemon.settings import layers
+from rookery.daemon.settings.layers import reload_settings
+from rookery.guard.digests import load_digests
+from rookery.system import log, metrics
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, iso
 from rookery.system.errors import RookeryError
-from rookery.system.files import remove
-from rookery.system.ids import new_id
-from rookery.system.lock import FileLock
+from rookery.system.fs import paths
+from rookery.system.fs.atomic import remove_file
+from rookery.system.fs.lock import FileLock
 from rookery.system.log import REDACTOR
-from rookery.system.spawn import Spawner
+from rookery.system.process.leftovers import new_instance
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
-from rookery.wire.gate import OWNER
+from rookery.system.tasks import CRASH_LOG, record_stray_crashes
+from rookery.wire.http.auth import OWNER
+from rookery.workspaces.projects import Registration
+
+
+def register_gauges(started_at: float, spawner: Spawner, events: Bus) -> None:
+    """Register the metrics of the daemon's own process: uptime, children, event readers, memory and open files."""
+    process = psutil.Process()
+    metrics.gauge(
+        "rookery_uptime_seconds", "Seconds since the daemon started.", lambda: SYSTEM_CLOCK.monotonic() - started_at
+    )
+    metrics.gauge("rookery_children", "Running processes that the daemon started.", lambda: len(spawner.children))
+    metrics.gauge("rookery_event_readers", "Readers of the event stream.", lambda: events.reader_count)
+    metrics.gauge("rookery_resident_bytes", "Memory of the daemon itself.", lambda: process.memory_info().rss)
+    metrics.gauge("rookery_open_files", "File descriptors in use.", process.num_fds)
+    metrics.gauge(
+        "rookery_open_files_limit",
+        "File descriptors allowed.",
+        lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    )
+
 
 logger = logging.getLogger("rookery.daemon")
 
 
 @dataclass
 class RunningDaemon:
-    """One life of the daemon, from the first service to the last."""
+    """One run of the daemon, from the start of the first service to the stop of the last."""
 
     options: Options
-    starter: Starter
-    layered: layers.Layered
+    starter: StartReporter
+    layered: layers.LayeredSettings
     state: Path
     lock: FileLock
-    instance: str = field(default_factory=new_id)
+    # Descriptions of the damage that was found before the services started.
+    damage_reports: Sequence[str] = ()
+    instance: str = field(default_factory=new_instance)
+    _presence: Presence | None = field(default=None, init=False)
 
     async def run(self) -> int:
+        """Run the daemon until it is asked to stop, and return the exit code."""
         settings = self.layered.settings()
-        self._began = SYSTEM_CLOCK.monotonic()
+        self._started_at = SYSTEM_CLOCK.monotonic()
         self._stop_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._starting: asyncio.Task[Any] | None = None
         self._spawner = Spawner(self.instance)
-        self._store = Store(places.store_file(self.state))
-        self._events = Bus("events", history=settings.events.history, queue=settings.events.queue)
-        logs = Bus("logs", history=200, queue=settings.events.queue)
-        self._tap_log(logs)
-        token = owner_token(self.state)
+        self._store = Store(paths.store_file(self.state), is_owner=lambda: not self.lock.is_lost())
+        self._events = Bus("events", history=settings.events.history, max_queue=settings.events.queue)
+        logs = Bus("logs", history=200, max_queue=settings.events.queue)
+        self._publish_log_records(logs)
+        record_stray_crashes(asyncio.get_running_loop())
+        digests = self._load_digests()
+        token, problem = load_owner_token(self.state)
+        if problem:
+            logger.error("%s", problem)
+            self._store.problems.append(problem)
         REDACTOR.add(token)
-        made = Composition(
+        composition = Composition(
             settings,
             self.state,
             store=self._store,
             spawner=self._spawner,
             events=self._events,
             logs=logs,
-            hands=Hands(self.instance, self._describe, self._reload, self._ask_to_stop),
+            callbacks=DaemonCallbacks(self.instance, self._describe, self._reload, self._ask_to_stop),
+            digests=digests,
         )
-        made.tokens.add(token, OWNER)
-        self._projects = made.projects
+        composition.tokens.add(token, OWNER)
+        # Requests for a session wait until all services run.
+        self._agents_complete = composition.workspaces.agents.restored
+        self._agents_complete.clear()
+        self._projects, self._notifier = composition.projects, composition.upkeep.notifier
         self._http = HttpService(
-            self.state, settings, self._store, made.tokens, made.doors, made.closing, made.gateway.bound
+            self.state,
+            settings,
+            self._store,
+            composition.callers,
+            composition.endpoint_router,
+            composition.shares,
+            composition.on_closing,
+            composition.gateway.on_bound,
+        )
+        self._children = ChildrenService(
+            self.state, self._spawner, lambda text: self.starter.send(progress=text), self.lock.is_intact
         )
         services: list[Service] = [
-            ChildrenService(self.state, self._spawner, lambda text: self.starter.tell(progress=text)),
+            self._children,
             StoreService(self._store),
-            *made.services,
+            *composition.services,
             self._http,
         ]
-        register_gauges(self._began, self._spawner, self._events)
+        register_gauges(self._started_at, self._spawner, self._events)
         self._catch_signals()
-        runner = Runner(services, settings.daemon.stop_seconds)
+        runner = ServiceRunner(services, settings.daemon.stop_seconds)
         try:
-            if await self._unless_stopped(self._start(runner)):
+            if await self._run_until_stopped(self._start(runner)):
                 hint = "; Ctrl-C stops it" if self.options.foreground else ""
                 logger.info("up at %s, instance %s%s", self._http.url, self.instance, hint)
                 await self._stop_reason
         finally:
-            # Neither of these may keep the services from being stopped.
+            # None of these steps may prevent the services from being stopped.
+            if self._presence is not None:
+                await self._presence.close()
             with contextlib.suppress(OSError):
-                self.lock.note(lock_note("stopping"))
-            with contextlib.suppress(OSError):
-                remove(places.runtime_file(self.state))
+                self.lock.write_note(format_lock_note("stopping"))
+            self._remove_runtime_file()
             self._events.publish("daemon.stopping")
             await runner.stop()
             logger.info("stopped")
         return 0
 
-    async def _start(self, runner: Runner) -> None:
+    async def _start(self, runner: ServiceRunner) -> None:
         await runner.start()
-        await self._register_project()
+        self._agents_complete.set()
+        registration = await self._register_project()
         for problem in self.layered.problems:
             logger.warning("%s", problem)
         runtime = Runtime(
@@ -109,18 +160,23 @@ class RunningDaemon:
             url=self._http.url,
             mcp_url=f"{self._http.url}/mcp",
             socket=str(self._http.socket_file),
-            token_file=str(places.token_file(self.state)),
+            token_file=str(paths.token_file(self.state)),
             version=rookery.__version__,
             instance=self.instance,
+            auth=self.layered.values["auth"],
         )
         write_runtime(self.state, runtime)
-        self.lock.note(lock_note("running"))
+        self.lock.write_note(format_lock_note("running"))
+        self._presence = Presence(self.state, self.lock, self._http, runtime, self._ask_to_stop)
         self._events.publish("daemon.started", instance=self.instance, version=rookery.__version__)
-        self.starter.tell(ready={"pid": runtime.pid, "url": runtime.url, "socket": runtime.socket})
+        ready: dict[str, Any] = {"pid": runtime.pid, "url": runtime.url, "socket": runtime.socket}
+        if registration is not None:
+            ready |= {"approved": msgspec.to_builtins(registration.approved), "note": registration.note}
+        self.starter.send(ready=ready)
         self.starter.close()
 
-    async def _unless_stopped(self, work: Awaitable[None]) -> bool:
-        """Do `work`; being told to stop before it is done cancels it."""
+    async def _run_until_stopped(self, work: Awaitable[None]) -> bool:
+        """Await `work` and return True. Return False if a request to stop cancels it first."""
         self._starting = asyncio.current_task()
         try:
             await work
@@ -133,16 +189,18 @@ class RunningDaemon:
             self._starting = None
         return True
 
-    async def _register_project(self) -> None:
+    async def _register_project(self) -> Registration | None:
         if self.options.project is None:
-            return
+            return None
         try:
-            project, _ = await self._projects.add(self.options.project)
-            logger.info("project %s (%s)", project.id, project.path)
+            registration = await self._projects.add(self.options.project, by_user=why_started_by_rookery() is None)
         except RookeryError as error:
             if self.options.project_required:
                 raise
             logger.info("no project registered: %s", error.message)
+            return None
+        logger.info("project %s (%s)", registration.project.id, registration.project.path)
+        return registration
 
     def _ask_to_stop(self, reason: str) -> None:
         if not self._stop_reason.done():
@@ -151,7 +209,17 @@ class RunningDaemon:
             if self._starting is not None:
                 self._starting.cancel()
 
-    # ---- signals
+    def _load_digests(self) -> dict[str, str]:
+        """Return the digests that the owner approves in advance; none if Rookery itself started this daemon."""
+        digests = load_digests(os.environ, paths.config_folder())
+        if digests and (why := why_started_by_rookery()):
+            problem = f"{len(digests)} digests are ignored because {why}; start the daemon yourself"
+            logger.warning("%s", problem)
+            self._store.problems.append(problem)
+            return {}
+        return digests
+
+    # Signals
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -160,38 +228,52 @@ class RunningDaemon:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if not self._stop_reason.done():
-            self._ask_to_stop(f"{number.name}; once more forces it")
+            self._ask_to_stop(f"{number.name}; a second signal forces it")
             return
         logger.error("forced to stop by %s", number.name)
         self._spawner.kill_all_now()
-        for path in (places.runtime_file(self.state), self._http.socket_file):
-            with contextlib.suppress(OSError):
-                remove(path)
+        self._remove_runtime_file()
+        with contextlib.suppress(OSError):
+            self._http.remove_socket()
         os._exit(128 + number)
 
-    # ---- what the routes ask for
+    def _remove_runtime_file(self) -> None:
+        """Remove the runtime file, unless another daemon owns it by now."""
+        with contextlib.suppress(OSError):
+            if self.lock.is_intact():
+                remove_file(paths.runtime_file(self.state))
 
-    def _describe(self) -> Daemon:
-        return Daemon(
+    # Functions for the HTTP routes
+
+    def _describe(self) -> DaemonStatus:
+        return DaemonStatus(
             pid=os.getpid(),
             url=self._http.url,
             mcp_url=f"{self._http.url}/mcp",
-            uptime_s=round(SYSTEM_CLOCK.monotonic() - self._began, 3),
+            uptime_s=round(SYSTEM_CLOCK.monotonic() - self._started_at, 3),
             version=rookery.__version__,
             instance=self.instance,
-            problems=[*map(str, self.layered.problems), *self._store.problems],
+            problems=[*map(str, self.layered.problems), *self._describe_damage()],
+            crashes=CRASH_LOG.entries(),
+            auth="loopback" if self._http.callers.allows_tokenless else "token",
+            notify_failure=self._notifier.failure,
         )
 
+    def _describe_damage(self) -> list[str]:
+        """Return descriptions of what was damaged, and was set aside and replaced."""
+        return [*self.damage_reports, *self._children.problems, *self._store.problems]
+
     async def _reload(self) -> dict[str, Any]:
-        return load_again(self.options, self.layered, self._events)
+        return reload_settings(self.options, self.layered, self._events)
 
-    def _tap_log(self, logs: Bus) -> None:
-        loop, home = asyncio.get_running_loop(), threading.get_ident()
+    def _publish_log_records(self, logs: Bus) -> None:
+        """Publish every log record on the `logs` bus, from any thread."""
+        loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
 
-        def give(record: dict[str, Any]) -> None:
-            if threading.get_ident() == home:
+        def publish_record(record: dict[str, Any]) -> None:
+            if threading.get_ident() == loop_thread:
                 logs.publish("log", **record)
             else:
                 loop.call_soon_threadsafe(lambda: logs.publish("log", **record))
 
-        logging.getLogger().addHandler(log.TapHandler(give))
+        logging.getLogger().addHandler(log.CallbackHandler(publish_record))

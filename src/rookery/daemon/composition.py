@@ -1,59 +1,67 @@
-"""All parts of the daemon made and joined; none of them is started here."""
+"""Makes and connects all parts of the daemon; starts none of them."""
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import rookery
-from rookery.agents.project_config import KIND as OPENCODE
+from rookery.agents.opencode.project_config import APPROVAL_KIND as OPENCODE
 from rookery.api import app as api
-from rookery.api.guard import Guard
-from rookery.api.mcp import Mcp
-from rookery.api.status import Daemon
-from rookery.daemon.adding import added_by_user
-from rookery.daemon.agents import AgentsService, read_jsonc
-from rookery.daemon.boulder import boulder
-from rookery.daemon.context import Gathering
-from rookery.daemon.endpoints import EndpointsService
-from rookery.daemon.files import FilesService
-from rookery.daemon.gateway import GatewayService
-from rookery.daemon.justfiles import Justfiles
-from rookery.daemon.nested import Nested
-from rookery.daemon.opencode_configs import OpenCodeConfigs
-from rookery.daemon.plugin_files import KIND as PLUGIN, PluginFiles
-from rookery.daemon.plugins import Around, PluginsService
-from rookery.daemon.saving import Places
-from rookery.daemon.search import search_tokens
-from rookery.daemon.sessions import SessionsService
-from rookery.daemon.settings import Settings
-from rookery.daemon.upkeep import UpkeepService
-from rookery.daemon.workspaces import SETUP, WorkspacesService
-from rookery.files.just import Just
+from rookery.api.routes.guard import GuardServices
+from rookery.api.routes.mcp import McpServices
+from rookery.api.status import DaemonStatus
+from rookery.daemon.approvals import (
+    PLUGIN,
+    JustfileApprovals,
+    OpenCodeConfigApprovals,
+    PluginApprovals,
+    ProjectApprovals,
+    WorkspaceFolders,
+)
+from rookery.daemon.callers import Callers
+from rookery.daemon.services.agents import AgentsService, read_jsonc
+from rookery.daemon.services.boulder import make_boulder
+from rookery.daemon.services.context import ContextSources
+from rookery.daemon.services.core import share_limits
+from rookery.daemon.services.endpoints import EndpointsService
+from rookery.daemon.services.files import FilesService
+from rookery.daemon.services.gateway import GatewayService, count_search_tokens
+from rookery.daemon.services.nested import NestedFolders
+from rookery.daemon.services.plugins import PluginsService, PluginSurroundings
+from rookery.daemon.services.sessions import SaveFolders, SessionsService
+from rookery.daemon.services.upkeep import UpkeepService
+from rookery.daemon.services.workspaces import SETUP, WorkspacesService
+from rookery.daemon.settings.schema import Settings
+from rookery.files.just.run import JustRunner
 from rookery.guard.approvals import Approvals
-from rookery.guard.definitions import KIND
+from rookery.guard.server import KIND
 from rookery.guard.subject import Key, Subject
 from rookery.plugins.boulder.plugin import boulder_plugin
 from rookery.system.bus import Bus
 from rookery.system.git import Git
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
-from rookery.wire.gate import Principal, Tokens
-from rookery.workspaces.projects import Project, Projects
+from rookery.wire.http.auth import Principal, Tokens
+from rookery.wire.shares import Shares
+from rookery.workspaces.projects import Projects
+from rookery.workspaces.worktrees import find_home
 
 
 @dataclass(frozen=True)
-class Hands:
-    """What the routes can ask of the running daemon itself."""
+class DaemonCallbacks:
+    """Functions of the running daemon that the HTTP routes call."""
 
     instance: str
-    describe: Callable[[], Daemon]
+    describe: Callable[[], DaemonStatus]
     reload: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[str], None]
 
 
 class Composition:
+    """All parts of the daemon, connected but not started."""
+
     def __init__(
         self,
         settings: Settings,
@@ -63,94 +71,109 @@ class Composition:
         spawner: Spawner,
         events: Bus,
         logs: Bus,
-        hands: Hands,
+        callbacks: DaemonCallbacks,
+        digests: Mapping[str, str] | None = None,
     ) -> None:
+        self.shares = Shares(share_limits(settings))
+        spawner.find_workspace = find_home
         self.projects = Projects(store, Git(spawner), events)
-        self.approvals = Approvals(store)
+        self.approvals = Approvals(store, digests=digests or {})
         self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
-        agents = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
+        agent_toolsets = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
         workspaces = self.workspaces.tools
         self.gateway = GatewayService(
-            state, store, spawner, events, self.projects, self.approvals, workspaces, agents, settings.gateway
+            state, store, spawner, events, self.projects, self.approvals, workspaces, agent_toolsets, settings.gateway
         )
-        self.configs = OpenCodeConfigs(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
-        git, just = Git(spawner), Just(spawner)
-        self.justfiles = Justfiles(
+        self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
+        git, just = Git(spawner), JustRunner(spawner)
+        self.justfiles = JustfileApprovals(
             self.approvals, self.projects, self.workspaces.workspaces, just, settings.just.approval
         )
-        gathering = Gathering(git, just, self.workspaces.agents, self.gateway.hub)
+        context_sources = ContextSources(git, just, self.workspaces.agents, self.gateway.hub)
         self.files = FilesService(
-            settings, state, self.projects, self.workspaces.tools, git, just, self.justfiles, gathering, events
+            settings, state, self.projects, self.workspaces.tools, git, just, self.justfiles, context_sources, events
         )
         self.gateway.toolsets.append(self.files.toolset)
-        self.projects.adding = self._approve_with
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
-        rolling = boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects, events)
-        # Plugins of our own.
-        self.builtins = [boulder_plugin(rolling)]
-        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, rolling)
-        self.plugin_files = PluginFiles(self.approvals, self.projects)
-        sessions, agency = self.sessions.sessions, self.workspaces.agents
-        around = Around(self.projects, agency, sessions, self.gateway, self.files, events)
-        self.plugins = PluginsService(settings, state, around, self.plugin_files, self.builtins)
-        nested = Nested(state, self.projects, self.workspaces.workspaces)
-        self.sessions.tools += [Places(self.files, nested, state).tools(sessions), self.plugins.tools]
-        self.gateway.scoped.append(self.sessions.toolset)
-        self.upkeep = UpkeepService(settings, self.workspaces.workspaces, spawner, events)
+        boulder = make_boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects, events)
+        # Built-in plugins.
+        self.builtins = [boulder_plugin(boulder)]
+        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, boulder)
+        self.plugin_files = PluginApprovals(self.approvals, self.projects)
+        sources = (
+            self.configs.list_in_main_checkout,
+            self.justfiles.list_in_main_checkout,
+            self.plugin_files.read_subjects,
+        )
+        self.projects.hooks = ProjectApprovals(self.approvals, sources, self._on_decision)
+        sessions, agent_manager = self.sessions.sessions, self.workspaces.agents
+        surroundings = PluginSurroundings(self.projects, agent_manager, sessions, self.gateway, self.files, events)
+        self.plugins = PluginsService(settings, state, surroundings, self.plugin_files, self.builtins)
+        nested = NestedFolders(state, self.projects, self.workspaces.workspaces)
+        save_folders = SaveFolders(self.files, nested, state, settings.sessions.save_roots)
+        self.sessions.tool_makers += [save_folders.tools(sessions), self.plugins.tools]
+        self.gateway.scoped_toolsets.append(self.sessions.toolset)
+        self.upkeep = UpkeepService(settings, self.workspaces.tools, spawner, events)
         self.tokens = Tokens()
-        self.agents.admits = lambda key: (found := self.tokens.find(key)) is not None and found.kind == "workspace"
-        given = self.workspaces.workspaces.tokens
-        given.valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
-        given.void = lambda token, own: self.tokens.remove(token)
-        house = api.House(
-            instance=hands.instance,
+        self.agents.is_valid_token = lambda key: (
+            (principal := self.tokens.find(key)) is not None and principal.kind == "workspace"
+        )
+        workspace_tokens = self.workspaces.workspaces.tokens
+        workspace_tokens.on_valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
+        workspace_tokens.on_revoked = lambda token, own: self.tokens.remove(token)
+        self.callers = Callers(settings, spawner, self.tokens, workspace_tokens, self.gateway.lookup)
+        app_services = api.AppServices(
+            instance=callbacks.instance,
             version=rookery.__version__,
-            daemon=hands.describe,
+            daemon=callbacks.describe,
             projects=self.projects,
             workspaces=self.workspaces.tools,
             events=events,
             logs=logs,
-            reload=hands.reload,
-            stop=hands.stop,
-            guard=Guard(self.approvals, events, self._waiting, self._decided),
-            mcp=Mcp(self.gateway.hub, self.gateway.lookup.directory, search_tokens()),
+            reload=callbacks.reload,
+            stop=callbacks.stop,
+            guard=GuardServices(self.approvals, events, self._list_subjects, self._on_decision),
+            mcp=McpServices(self.gateway.hub, self.gateway.lookup.find_folder, count_search_tokens()),
             agents=self.workspaces.agents,
             endpoints=lambda: self.endpoints,
             sessions=sessions,
             plugins=self.plugins.plugins,
+            shares=self.shares,
+            clients=lambda: self.endpoint_router.clients(),
         )
-        self.doors = self.gateway.doors(api.build(house))
-        self.endpoints = EndpointsService(settings, store, self.tokens, self.doors, self.gateway, events)
-        # Behind the gateway, since what was opened last is closed first.
-        self.workspaces.workspaces.openness.companions += [self.files, self.endpoints, self.workspaces.agents]
-        # Each is started after those that it needs.
+        self.endpoint_router = self.gateway.make_router(api.build_app(app_services), self.shares)
+        self.endpoints = EndpointsService(
+            settings, store, self.callers, self.endpoint_router, self.shares, self.gateway, events
+        )
+        # Opened first: a folder is recorded before anything runs there.
+        self.workspaces.workspaces.lifecycle.hooks.insert(0, WorkspaceFolders(self.approvals))
+        # After the gateway, since the lifecycle hook that was added last is closed first.
+        self.workspaces.workspaces.lifecycle.hooks += [self.files, self.endpoints, self.workspaces.agents]
+        # Each service starts after those that it needs.
         inner = self.workspaces, self.files, self.gateway
         self.services = (*inner, self.endpoints, self.agents, self.sessions, self.plugins, self.upkeep)
-        # Called while clients can still be told that the daemon stops.
-        self.closing: Sequence[Callable[[], None]] = [
-            self.doors.close,
+        # Called while clients can still be notified that the daemon stops.
+        self.on_closing: Sequence[Callable[[], None]] = [
+            self.endpoint_router.close,
             *(functools.partial(bus.end_all, "shutdown") for bus in (events, logs)),
         ]
 
-    async def _approve_with(self, project: Project) -> None:
-        """What a main checkout brings along is approved by adding its project, if it is the user who does that."""
-        if await added_by_user():
-            await self.configs.approve_with(project)
-            await self.justfiles.approve_with(project)
-            await self.plugin_files.approve_with(project)
+    async def _list_subjects(self) -> list[Subject]:
+        """Return all content of repositories that needs approval, approved or not; equal content occurs once."""
+        subjects = [
+            *await self.gateway.list_repository_servers(),
+            *await self.workspaces.list_subjects(),
+            *await self.configs.list_subjects(),
+        ]
+        subjects += [*await self.justfiles.list_subjects(), *await self.plugin_files.list_subjects()]
+        return list({subject.digest: subject for subject in reversed(subjects)}.values())[::-1]
 
-    async def _waiting(self) -> list[Subject]:
-        """What the user is to look at; what several workspaces have alike is shown once."""
-        found = [*await self.gateway.waiting(), *await self.workspaces.waiting(), *await self.configs.waiting()]
-        found += [*await self.justfiles.waiting(), *await self.plugin_files.waiting()]
-        return list({one.digest: one for one in reversed(found)}.values())[::-1]
-
-    async def _decided(self, key: Key) -> None:
+    async def _on_decision(self, key: Key) -> None:
         if key.kind == KIND:
-            await self.gateway.approvals_changed(key)
+            await self.gateway.on_approvals_changed(key)
         elif key.kind == SETUP:
-            await self.workspaces.workspaces.approved_now(key.place)
+            await self.workspaces.workspaces.on_approved(key.place)
         elif key.kind == OPENCODE:
-            await self.agents.decided(key)
+            await self.agents.on_decision(key)
         elif key.kind == PLUGIN:
-            await self.plugins.decided(key)
+            await self.plugins.on_decision(key)

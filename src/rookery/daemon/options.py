@@ -1,4 +1,4 @@
-"""What the daemon was started with, and how it tells whoever started it how that goes."""
+"""The options of the daemon, and the pipe on which it reports its start."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line gave."""
+    """Options from the command line."""
 
     project: Path | None = None
     project_required: bool = False
@@ -19,17 +19,20 @@ class Options:
     foreground: bool = False
 
 
-class Starter:
-    """Tells whoever started the daemon how that goes: one JSON object a line, on a pipe that closes at the end."""
+class StartReporter:
+    """Reports the progress of the start to the starting process: one JSON object a line, on a pipe.
+
+    The pipe is closed when the daemon is ready, or when its process ends.
+    """
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
-    def tell(self, **what: Any) -> None:
+    def send(self, **fields: Any) -> None:
         if self._fd is None:
             return
         try:
-            os.write(self._fd, json.dumps(what).encode() + b"\n")
+            os.write(self._fd, json.dumps(fields).encode() + b"\n")
         except OSError:
             self._fd = None
 

@@ -50,7 +50,7 @@ def lines(*given: Any, words: tuple[str, ...] = ()) -> subprocess.CompletedProce
     )
 
 
-@requirement("client.bridge.relay")
+@requirement("client.bridge.relay", "wire.stdio.server")
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_the_bridge_starts_the_daemon_and_relays_in_both_eras(mode: str) -> None:
     async with a_client(mode=mode) as client:
@@ -87,7 +87,7 @@ async def test_a_killed_daemon_costs_the_calls_under_way_and_nothing_else() -> N
             held = asyncio.ensure_future(client.call_tool("one__hold", {}))
             await (await theatre.comes("one")).called("hold")
             kill(house.pid)
-            with pytest.raises(MCPError, match="has stopped; whether the request was carried out is not known"):
+            with pytest.raises(MCPError, match="has stopped; it is unknown whether the request was executed"):
                 await held
             await asyncio.to_thread(wait_dead, house.pid)
             # Nobody starts it but the next request.
@@ -109,7 +109,7 @@ async def test_a_daemon_that_is_stopped_and_started_finds_the_same_client_again(
             assert await tools(client) == before
 
 
-@requirement("client.bridge.relay")
+@requirement("client.bridge.relay", "wire.stdio.server")
 def test_nothing_but_messages_comes_out_of_it() -> None:
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "it", "version": "1"}}
     done = lines(

@@ -2,15 +2,19 @@
 
 import json
 import os
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.house import House, rookery
+from tests.support.opencode import installed
 from tests.support.requirements import requirement
 
-PROGRAMS = ["python", "git", "node", "npm", "opencode", "ripgrep", "models", "just"]
+PROGRAMS = ["python", "git", "git-user", "node", "npm", "opencode", "ripgrep", "models", "just"]
 # Nobody listens there.
 NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9"}
 EXPECTED = [*PROGRAMS, "state", "store", "daemon", "ports", "disk", "inotify"]
@@ -27,14 +31,36 @@ def tree(folder: Path) -> dict[str, int]:
 
 
 @requirement("house.cli.doctor")
-def test_there_is_a_row_for_everything_and_nothing_is_changed() -> None:
+def test_there_is_a_row_for_everything_and_nothing_is_changed(tmp_path: Path) -> None:
     before = tree(Path.home().parent)
-    code, found = checks()
-    assert [*EXPECTED, "modes", "config", "servers"] == list(found)
+    folders = {f"XDG_{kind}_HOME": str(Path.home() / kind) for kind in ("CONFIG", "DATA", "STATE", "CACHE")}
+    # With the real OpenCode, which makes folders in its home and among temporary files even to say its version.
+    code, found = checks(
+        PATH=f"{installed().search_path}:{os.environ['PATH']}",
+        ROOKERY_AGENTS_VERSION="path",
+        TMPDIR=str(tmp_path),
+        **folders,
+    )
+    assert found["opencode"]["status"] == "ok", found["opencode"]
+    assert [*EXPECTED, "modes", "config", "auth", "servers"] == list(found)
     assert code == 0
     assert all(set(row) == {"id", "status", "summary", "remedy"} for row in found.values())
     assert all(row["remedy"] for row in found.values() if row["status"] != "ok")
     assert tree(Path.home().parent) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@requirement("house.cli.doctor")
+def test_npm_leaves_nothing_among_temporary_files(tmp_path: Path) -> None:
+    # The one from PyPI keeps compiled code there.
+    search = tmp_path / "bin"
+    search.mkdir()
+    (search / "git").symlink_to(shutil.which("git") or "")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    _, found = checks(PATH=str(search), TMPDIR=str(temporary))
+    assert found["npm"]["summary"].startswith("npm ") and "ECONNREFUSED" in found["npm"]["summary"]
+    assert list(temporary.iterdir()) == []
 
 
 @requirement("house.cli.doctor")
@@ -46,6 +72,23 @@ def test_what_is_missing_is_told_with_a_remedy(tmp_path: Path) -> None:
     for tool in ("node", "npm", "opencode", "ripgrep", "models", "just"):
         assert found[tool]["status"] == "warning"
         assert found[tool]["remedy"]
+
+
+@requirement("house.cli.doctor")
+def test_a_git_that_does_not_know_its_user_is_told_with_the_commands_that_tell_it() -> None:
+    _, found = checks()
+    row = found["git-user"]
+    assert row["status"] == "warning" and "no user.name and no user.email" in row["summary"]
+    # The remedy is one as it stands.
+    for line in row["remedy"].split("; "):
+        assert line.startswith("git config --global user.")
+        subprocess.run(shlex.split(line), check=True)
+    assert checks()[1]["git-user"]["status"] == "ok"
+    (Path.home() / ".gitconfig").write_text("[user]\nname = Somebody\n")
+    row = checks()[1]["git-user"]
+    assert "no user.email" in row["summary"] and "user.name" not in row["remedy"]
+    given = {f"GIT_{role}_{what}": "x@example.com" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    assert checks(**given)[1]["git-user"]["status"] == "ok"
 
 
 def test_old_and_broken_programs_are_recognised(tmp_path: Path) -> None:
@@ -62,9 +105,24 @@ def test_old_and_broken_programs_are_recognised(tmp_path: Path) -> None:
     assert code == 1
     assert "too old" in found["git"]["summary"]
     assert "is old" in found["node"]["summary"]
-    assert "does not tell its version" in found["npm"]["summary"]
+    assert "cannot read the version of npm" in found["npm"]["summary"]
     assert found["just"]["status"] == "ok"
     assert found["ripgrep"]["status"] == "warning"
+
+
+@requirement("house.cli.doctor")
+def test_an_error_is_never_taken_for_a_version(tmp_path: Path) -> None:
+    for name in ("git", "node", "npm", "just", "rg"):
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho \"cannot open '/opt/lib-99.9/x': Read-only file system\"; exit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    code, found = checks(PATH=f"{tmp_path}:/usr/bin:/bin", ROOKERY_AGENTS_VERSION="path")
+    assert code == 1 and found["git"]["status"] == "failed"
+    for row, name in {"git": "git", "node": "node", "npm": "npm", "just": "just", "ripgrep": "rg"}.items():
+        assert found[row]["status"] != "ok"
+        told = f"cannot read the version of {name}: the file system is read-only: /opt/lib-99.9/x"
+        assert found[row]["summary"] == told
 
 
 @requirement("house.cli.doctor")
@@ -77,7 +135,7 @@ def test_a_running_and_a_killed_daemon_are_told_apart(house: House) -> None:
 
 
 @requirement("house.cli.doctor")
-def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House) -> None:
+def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House, tmp_path: Path) -> None:
     (house.state / "token").chmod(0o644)
     code, found = checks()
     assert code == 1
@@ -89,6 +147,14 @@ def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House) 
     code, found = checks()
     assert code == 1
     assert str(config) in found["config"]["summary"]
+    config.unlink()
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    config = tmp_path / ".rookery" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[log\n")
+    done = rookery("doctor", env=NO_REGISTRY, cwd=tmp_path)
+    (line,) = [line for line in done.stdout.splitlines() if "config" in line and str(config) in line]
+    assert line.startswith("!") and "repair or remove it" in line
 
 
 def test_what_would_keep_a_start_from_working_is_told(state: Path) -> None:
@@ -105,7 +171,7 @@ def test_what_would_keep_a_start_from_working_is_told(state: Path) -> None:
 
 def test_people_see_one_line_a_check() -> None:
     shown = rookery("doctor", env=NO_REGISTRY).stdout.splitlines()
-    assert len(shown) == len(EXPECTED) + 3
+    assert len(shown) == len(EXPECTED) + 4
     assert shown[0].startswith("✓ python")
 
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from rookery.daemon.doctor_clients import Ports, client_checks
+from rookery.daemon.doctor.clients import ClientPorts, client_checks
 from tests.support.house import House, rookery
 from tests.support.requirements import requirement
 from tests.support.ws import app, made, ws
@@ -13,7 +13,7 @@ INSTALLED = ("zed", "codex", "cursor", "vscode", "opencode")
 
 
 def rows(port: int | None, **env: str) -> dict[str, tuple[str, str]]:
-    return {one.id: (one.status, one.summary) for one in client_checks(Ports(port, {}), {**os.environ, **env})}
+    return {one.id: (one.status, one.summary) for one in client_checks(ClientPorts(port, {}), {**os.environ, **env})}
 
 
 @requirement("client.real.connected")
@@ -34,7 +34,7 @@ def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(house: Hous
     assert (servers["status"], servers["summary"]) == ("ok", "none defined")
     assert {status for status, _ in rows(house.port, ROOKERY_TOKEN="x").values()} == {"ok"}
     assert "needs ROOKERY_TOKEN" in rows(house.port)["client codex"][1]
-    assert f"the daemon is at port {house.port + 1}" in rows(house.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
+    assert f"the daemon listens on port {house.port + 1}" in rows(house.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
 
 
 def test_a_bridge_that_is_gone_and_a_broken_file_are_told() -> None:
@@ -45,7 +45,7 @@ def test_a_bridge_that_is_gone_and_a_broken_file_are_told() -> None:
     gemini.parent.mkdir()
     gemini.write_text('{\n"mcpServers": {"x": \n')
     found = rows(None)
-    assert found["client zed"] == ("warning", f"a in {zed} runs /gone/rookery, which is not there")
+    assert found["client zed"] == ("warning", f"a in {zed} runs /gone/rookery, which does not exist")
     assert found["client gemini"][0] == "warning"
     assert "line" in found["client gemini"][1]
 

@@ -5,13 +5,14 @@ import json
 import os
 import signal
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
 
-from rookery.agents.supervision import Pace
+from rookery.agents.policy import SupervisionIntervals
 from rookery.system.errors import RookeryError
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.agency import Agency, an_agency, environment_of
 from tests.support.house import alive, wait_dead
 from tests.support.requirements import requirement
@@ -28,7 +29,7 @@ SCRIPT = steps(
     run=[{"call": "bash", "with": {"command": "env", "description": "look"}}, {"say": "it ran"}],
 )
 # OpenCode's heart beats every ten seconds.
-QUICK = Pace(first_pause=0.1, check=2.0, between_checks=0.1, silence=12.0)
+QUICK = SupervisionIntervals(first_pause=0.1, check=2.0, between_checks=0.1, silence=12.0)
 
 
 def app(files: dict[str, str] | None = None) -> Path:
@@ -36,8 +37,9 @@ def app(files: dict[str, str] | None = None) -> Path:
 
 
 @requirement("agent.order.start", "agent.env.secrets", "ws.port.get", "agent.cli.verbs")
+@requirement("agent.env.config", "agent.env.port", "agent.env.path", "ws.daily.ports")
 async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
-    async with an_agency(SCRIPT, app()) as agency:
+    async with an_agency(SCRIPT, make_repository(Path.home() / "src" / "日本")) as agency:
         config = agency.gateway.parts.workspaces.agents.launcher.state / "opencode" / "rookery-mcp.json"
         assert list(json.loads(config.read_text())["mcp"]) == ["rookery"]
         made = await agency.create("feature/one", prompt="run")
@@ -48,17 +50,21 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
 
         given = environment_of(agent.pid)
         assert given["OPENCODE_CONFIG"] == str(config)
-        assert given["ROOKERY_MCP_PORT"] == str(agency.gateway.site.port)
+        assert given["ROOKERY_MCP_PORT"] == given["CODEHYDRA_MCP_PORT"] == str(agency.gateway.site.port)
+        assert given["ROOKERY_WORKSPACE_PATH"] == given["CODEHYDRA_WORKSPACE_PATH"] == str(made.path)
+        assert "日本" in str(made.path) and given["ROOKERY_WORKSPACE_HEADER"] == quote(str(made.path))
         assert given["ROOKERY_TOKEN"] == await agency.gateway.workspaces.token(made)
         assert given["ROOKERY_WORKSPACE_NAME"] == "feature/one"
+        ports = (await agency.gateway.workspaces.environment(made))["ROOKERY_PORTS"]
+        assert given["ROOKERY_PORTS"] == ports and ports.startswith(f"{given['ROOKERY_PORT']}-")
 
         session = await agency.said(made, "it ran")
         found = await agency.tools.session(made)
         assert found is not None and (found.port, found.session_id) == (agent.port, session)
-        life = await agency.agents.up(made)
+        life = await agency.agents.ensure_running(made)
         told = (await life.client.messages(session))[-2].parts
         printed = next(part.state.output for part in told if part.state is not None) or ""
-        assert "ROOKERY_PORT=" in printed
+        assert f"ROOKERY_PORTS={ports}\n" in printed
         assert given["OPENCODE_SERVER_PASSWORD"] not in printed and given["ROOKERY_TOKEN"] not in printed
 
         status, shown = await agency.rest("GET", made)
@@ -154,11 +160,11 @@ async def test_agent_and_first_prompt_wait_for_the_setup_and_get_its_log_if_it_f
         assert (held.state, held.pid) == ("starting", None)
         assert held.detail == "the setup command of the workspace waits for approval"
         assert await agency.tools.session(made) is None
-        subject = (await agency.gateway.parts.workspaces.waiting())[0]
+        subject = (await agency.gateway.parts.workspaces.list_subjects())[0]
         await agency.gateway.approvals.approve(subject, subject.digest)
-        await agency.gateway.workspaces.approved_now(made.project.path)
+        await agency.gateway.workspaces.on_approved(made.project.path)
         session = await agency.said(made, "hello yourself")
-        life = await agency.agents.up(made)
+        life = await agency.agents.ensure_running(made)
         asked = (await life.client.messages(session))[0].text
         assert "the setup command ended with 3" in asked and "the well is dry" in asked
         assert asked.endswith("\n\nhello")
@@ -166,7 +172,9 @@ async def test_agent_and_first_prompt_wait_for_the_setup_and_get_its_log_if_it_f
 
 
 @requirement("agent.config.no-port", "ws.daily.attention")
-async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not_work(tmp_path: Path) -> None:
+async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     heard = tmp_path / "heard"
     os.mkfifo(heard)
     notify = f'echo "$ROOKERY_WORKSPACE_NAME $ROOKERY_ATTENTION" > {heard}'
@@ -174,16 +182,17 @@ async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not
         with pytest.raises(RookeryError, match="one is made, but its prompt was not sent: OpenCode has no model") as no:
             await agency.create("one", prompt="hello")
         assert (no.value.code, no.value.remedy) == (
-            "agent-unavailable",
+            "no-provider",
             "sign in to one: rookery agent login (opencode auth login)",
         )
         assert await soon(asyncio.to_thread(heard.read_text)) == "one prompt-not-sent\n"
-        made = await agency.tools.get((await agency.tools.project(None)).id, "one")
+        made = await agency.tools.get((await agency.tools.resolve_project(None)).id, "one")
         agent = await agency.until_is(made, "running")
         assert [one.reason for one in agent.attention] == ["prompt-not-sent"]
         assert agent.notes == ("there is no gateway port, so the agent starts without Rookery's MCP entry",)
+        assert f"the agent of one: {agent.notes[0]}" in caplog.messages
         assert agent.pid is not None and "OPENCODE_CONFIG" not in environment_of(agent.pid)
-        life = await agency.agents.up(made)
+        life = await agency.agents.ensure_running(made)
         assert "rookery" not in (await life.client.config()).get("mcp", {})
         # It is still there to be sent once somebody has signed in.
         with pytest.raises(RookeryError, match="no model provider"):
@@ -193,7 +202,7 @@ async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not
 async def test_a_workspace_without_an_agent_stays_so_and_an_empty_prompt_is_none() -> None:
     async with an_agency(SCRIPT, app()) as agency:
         made = await agency.create("one", agent=False)
-        await agency.gateway.workspaces.bring_back()
+        await agency.gateway.workspaces.start_open_workspaces()
         assert (await agency.agents.process(made)).state == "stopped"
         with pytest.raises(RookeryError, match="the prompt is empty"):
             await agency.create("two", prompt=" ")

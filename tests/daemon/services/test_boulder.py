@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.daemon.boulder import BoulderGround
-from rookery.daemon.known import known_settings
+from rookery.daemon.services.boulder import BoulderWorkspaces
+from rookery.daemon.settings.layers import list_settings
 from rookery.system.ids import project_id
 from tests.support.clients import LIMIT
 from tests.support.driving import refusal
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.anyio
 JUSTFILE = "good:\n    @true\nbad:\n    @exit 3\nslow:\n    @sleep 600\n[confirm]\nrisky:\n    @touch risky\n"
 
 
-def ground_of(gateway: Gateway) -> BoulderGround:
+def ground_of(gateway: Gateway) -> BoulderWorkspaces:
     parts = gateway.parts
-    return BoulderGround(parts.files, parts.gateway.lookup, parts.projects, gateway.events)
+    return BoulderWorkspaces(parts.files, parts.gateway.lookup, parts.projects, gateway.events)
 
 
 @requirement("boulder.complete.checks")
@@ -113,13 +113,13 @@ async def test_what_was_switched_on_is_not_on_for_another_one_in_its_place() -> 
             gone = {one["why"] for one in gateway.events.of("boulder.off")}
             subjects = f"workspace {made['path']}", f"project {project_id(app)}"
             assert gone == {f"for the {one}, which is gone" for one in subjects}
-            book = gateway.parts.sessions._boulder._book
+            book = gateway.parts.sessions._boulder._store
             assert await book.switches() == []
         finally:
             await gateway.parts.plugins.stop()
 
 
 def test_no_repository_gives_boulder_a_setting_or_switches_it_on() -> None:
-    found = {key: known for key, known in known_settings().items() if key.startswith("boulder.")}
-    assert found and not [key for key, known in found.items() if known.project]
+    found = {key: known for key, known in list_settings().items() if key.startswith("boulder.")}
+    assert found and not [key for key, known in found.items() if known.allowed_in_project]
     assert "boulder.enabled" not in found

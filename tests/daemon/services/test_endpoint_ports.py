@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.daemon.endpoint_ports import EndpointPorts, Held
+from rookery.daemon.services.endpoint_ports import BoundPort, EndpointPorts
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.endpoints import a_stranger, is_free
@@ -23,14 +23,14 @@ class Ports:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store, self._folder = store, folder
-        self.held: list[Held] = []
+        self.held: list[BoundPort] = []
 
     def own(self, name: str) -> Path:
         (made := self._folder / name).mkdir(exist_ok=True)
         return made
 
-    async def hold(self, name: str, first: int) -> Held:
-        held = await EndpointPorts(self._store, first).hold(self.own(name))
+    async def hold(self, name: str, first: int) -> BoundPort:
+        held = await EndpointPorts(self._store, first).bind(self.own(name))
         self.held.append(held)
         return held
 
@@ -53,7 +53,7 @@ async def test_a_port_is_held_before_anybody_knows_of_it(state: Path) -> None:
     async with ports(state) as made:
         chooser = EndpointPorts(made._store, first)
         names = ("one", "two", "three", "four")
-        made.held += await asyncio.gather(*(chooser.hold(made.own(name)) for name in names))
+        made.held += await asyncio.gather(*(chooser.bind(made.own(name)) for name in names))
         assert sorted(one.port for one in made.held) == list(range(first, first + 4))
         assert not any(is_free(one.port) for one in made.held)
 
@@ -65,7 +65,7 @@ async def test_a_workspace_gets_the_port_it_had_and_no_other_gets_that(state: Pa
         made.held.pop().socket.close()
         assert (await made.hold("two", first)).port == first + 1
         again = await made.hold("one", first)
-        assert (again.port, again.before) == (first, None)
+        assert (again.port, again.previous) == (first, None)
 
 
 async def test_a_port_of_a_workspace_that_is_gone_is_free_again(state: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_base_that_was_moved_moves_those_below_it(state: Path) -> None:
     async with ports(state) as made:
         (await made.hold("one", first)).socket.close()
         moved = await made.hold("one", first + 5)
-        assert (moved.port, moved.before) == (first + 5, None)
+        assert (moved.port, moved.previous) == (first + 5, None)
 
 
 async def test_a_port_that_is_taken_only_on_the_other_loopback_is_passed_over(state: Path) -> None:
@@ -98,10 +98,10 @@ async def test_where_nothing_else_is_left_a_closed_workspace_gives_its_port(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = quiet_port()
-    monkeypatch.setattr("rookery.daemon.endpoint_ports._LAST", first + 1)
+    monkeypatch.setattr("rookery.daemon.services.endpoint_ports._LAST_PORT", first + 1)
     async with ports(state) as made:
         with a_stranger(first):
             (await made.hold("one", first)).socket.close()
             assert (await made.hold("two", first)).port == first + 1
-            with pytest.raises(RookeryError, match=f"from {first} on is free"):
+            with pytest.raises(RookeryError, match=f"from {first} upwards is free"):
                 await made.hold("one", first)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
@@ -65,35 +66,52 @@ async def test_opening_a_workspace_starts_its_server_and_so_does_the_daemon(tmp_
                 assert await who(http, before[name]["url"], house.token) == name
 
 
-@requirement("ws.endpoint.stop", "ws.endpoint.running")
-async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_port(house: House) -> None:
+@requirement("house.bind.loopback", "ws.endpoint.port")
+def test_a08_every_port_of_the_daemon_is_bound_to_loopback_alone(house: House) -> None:
     checkout = app(Path.home() / "app")
-    marked("one", checkout)
-    port = mcp("one", checkout)["port"]
-    async with aiohttp.ClientSession() as http:
-        caller = Caller(http, f"http://127.0.0.1:{port}/mcp", HANDSHAKE, headers=bearer(house.token))
-        await caller.open()
-        await caller.listen()
-        async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None) as socket:
-            ws("close", "one", cwd=checkout)
-            assert is_free(port)
-            # Both were ended in order, and not cut off.
-            assert caller.standing is not None
-            await soon(caller.standing)
-            with pytest.raises(ConnectionClosed) as ended:
-                await soon(socket.recv())
-            assert ended.value.rcvd is not None and ended.value.rcvd.code == 1001
-        shown = mcp("one", checkout)
-        assert (shown["server_running"], shown["port"], shown["connected_clients"]) == (False, None, 0)
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await caller.ask("ping")
-    ws("open", "one", cwd=checkout)
-    assert mcp("one", checkout)["port"] == port
-    ws("rm", "one", "--force", cwd=checkout)
-    assert is_free(port)
-    # Somebody new may have it now.
-    marked("two", checkout)
-    assert mcp("two", checkout)["port"] == port
+    for name in ("left", "right"):
+        made(name, cwd=checkout)
+    ports = {house.port, *(mcp(name, checkout)["port"] for name in ("left", "right"))}
+    assert len(ports) == 3
+    assert rookery("config", "get", "endpoints.first_port").stdout.strip() == "3000"
+    assert min(mcp(name, checkout)["port"] for name in ("left", "right")) >= 3000
+    listening = [one.laddr for one in psutil.Process(house.pid).net_connections("inet") if one.status == "LISTEN"]
+    assert {(one.ip, one.port) for one in listening} == {("127.0.0.1", port) for port in ports}
+
+
+@requirement("ws.endpoint.stop", "ws.endpoint.running")
+async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_port() -> None:
+    # Other daemons of this machine look for ports from the default on, and would take one that was freed.
+    with a_house(f"endpoints.first_port={quiet_port()}") as house:
+        checkout = app(Path.home() / "app")
+        marked("one", checkout)
+        port = mcp("one", checkout)["port"]
+        async with aiohttp.ClientSession() as http:
+            caller = Caller(http, f"http://127.0.0.1:{port}/mcp", HANDSHAKE, headers=bearer(house.token))
+            await caller.open()
+            await caller.listen()
+            async with connect(
+                f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None
+            ) as socket:
+                ws("close", "one", cwd=checkout)
+                assert is_free(port)
+                # Both were ended in order, and not cut off.
+                assert caller.standing is not None
+                await soon(caller.standing)
+                with pytest.raises(ConnectionClosed) as ended:
+                    await soon(socket.recv())
+                assert ended.value.rcvd is not None and ended.value.rcvd.code == 1001
+            shown = mcp("one", checkout)
+            assert (shown["server_running"], shown["port"], shown["connected_clients"]) == (False, None, 0)
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await caller.ask("ping")
+        ws("open", "one", cwd=checkout)
+        assert mcp("one", checkout)["port"] == port
+        ws("rm", "one", "--force", cwd=checkout)
+        assert is_free(port)
+        # Somebody new may have it now.
+        marked("two", checkout)
+        assert mcp("two", checkout)["port"] == port
 
 
 @requirement("ws.endpoint.stop")
@@ -161,22 +179,23 @@ def test_a09_a_port_that_a_stranger_has_taken_meanwhile_is_given_up_and_told(tmp
             house = up("--set", f"endpoints.first_port={first}")
             shown = mcp("one", checkout)
             assert (shown["server_running"], shown["port"]) == (True, first + 1)
-            assert f"port {first} is held by another program; now at {first + 1}" in shown["last_error"]
-            assert [line for line in house.log() if f"now at {first + 1}" in line["message"]]
+            assert f"port {first} is in use by another program; the server now uses {first + 1}" in shown["last_error"]
+            assert [line for line in house.log() if f"now uses {first + 1}" in line["message"]]
         assert rookery("down").returncode == 0
         up("--set", f"endpoints.first_port={first}")
         shown = mcp("one", checkout)
         assert (shown["port"], shown["last_error"]) == (first + 1, None)
 
 
-@requirement("ws.endpoint.running")
+@requirement("ws.endpoint.running", "ws.create.base")
 async def test_without_a_free_port_the_workspace_works_and_says_what_is_wrong(tmp_path: Path) -> None:
-    with a_stranger(65_535), a_house("endpoints.first_port=65535") as house:
+    settings = ("endpoints.first_port=65535", "worktrees.path=../trees/{project}-{name}")
+    with a_stranger(65_535), a_house(*settings) as house:
         checkout = app(tmp_path / "app")
-        marked("one", checkout)
+        assert marked("one", checkout) == tmp_path / "trees" / "app-one"
         shown = mcp("one", checkout)
         assert (shown["server_running"], shown["port"], shown["url"]) == (False, None, None)
-        assert "no port of 127.0.0.1 from 65535 on is free" in shown["last_error"]
+        assert "no port from 65535 upwards is free on 127.0.0.1" in shown["last_error"]
         assert "endpoints.first_port" in shown["last_error"]
         async with aiohttp.ClientSession() as http:
             assert await who(http, shown["app_url"], house.token) == "one"

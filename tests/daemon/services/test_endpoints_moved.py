@@ -58,13 +58,13 @@ async def test_a_workspace_that_is_closed_while_its_port_is_chosen_leaves_none_b
         workspace = await gateway.workspaces.at(folder)
         endpoints = gateway.parts.endpoints
         await endpoints.start()
-        opening = asyncio.ensure_future(endpoints.opened(workspace))
+        opening = asyncio.ensure_future(endpoints.on_opened(workspace))
         await asyncio.sleep(0)
-        await endpoints.closed(workspace)
+        await endpoints.on_closed(workspace)
         await soon(opening)
         assert endpoints.state(workspace.as_dict()).server_running is False
         assert not gateway.hub.workspace_ports
-        await endpoints.opened(workspace)
+        await endpoints.on_opened(workspace)
         port = endpoints.state(workspace.as_dict()).port
         assert port is not None and gateway.hub.workspace_ports == {port}
         await endpoints.stop()
@@ -80,7 +80,7 @@ async def test_what_ran_for_a_workspace_where_it_was_before_ends_when_it_is_seen
         endpoints = gateway.parts.endpoints
         await endpoints.start()
         workspace = await gateway.workspaces.at(folder)
-        await endpoints.opened(workspace)
+        await endpoints.on_opened(workspace)
         caller = await gateway.caller(f"/w/{workspace.project.id}/one/mcp")
         await caller.call("tool__echo")
         assert {one.cwd for one in gateway.theatre.all} == {folder}

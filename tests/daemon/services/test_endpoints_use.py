@@ -34,6 +34,7 @@ def opened(*names: str) -> Path:
 # ---- who may
 
 
+@requirement("house.auth.cross-site")
 def test_a01_a02_a03_a04_a05_a_port_asks_for_its_own_host_origin_and_a_token(house: House) -> None:
     shown = mcp("one", opened("one"))
     port, own = shown["port"], dict(bearer(token_of(house, "one")))
@@ -104,19 +105,22 @@ async def test_the_port_the_path_and_the_bridge_serve_the_same(house: House) -> 
     shown = mcp("one", checkout)
     found: list[Any] = []
     headers = bearer(house.token)
-    call = ("read_file", {"path": "a.txt"})
+    calls: list[tuple[str, dict[str, Any]]] = [
+        *(("read_file", {"path": path}) for path in ("a.txt", "/etc/passwd")),
+        *((name, {}) for name in ("workspace_get_status", "workspace_get_metadata", "list_just_tasks")),
+    ]
     async with aiohttp.ClientSession() as http:
         for url in (shown["url"], shown["app_url"]):
             for era in ERAS:
                 caller = Caller(http, url, era, headers=headers)
                 await caller.open()
-                answer = (await caller.call(*call))["result"]
-                found.append(([one["name"] for one in await caller.listed("tools")], answer["content"]))
+                answers = [(await caller.call(*call))["result"] for call in calls]
+                found.append((await caller.listed("tools"), [answer_of(one) for one in answers]))
                 if era == HANDSHAKE:
                     # What was begun at one place goes on at the other.
                     other = Caller(http, shown["app_url" if url == shown["url"] else "url"], era, headers=headers)
                     other.session = caller.session
-                    assert [one["name"] for one in await other.listed("tools")] == found[-1][0]
+                    assert await other.listed("tools") == found[-1][0]
                 await caller.close()
         narrowed = Caller(http, f"{shown['url']}?toolsets=workspace", headers=headers)
         names = {one["name"] for one in await narrowed.listed("tools")}
@@ -126,13 +130,24 @@ async def test_the_port_the_path_and_the_bridge_serve_the_same(house: House) -> 
     )
     for mode in ("legacy", MODERN):
         async with Client(way, mode=mode, read_timeout_seconds=LIMIT) as client:
-            tools = [one.name for one in (await client.list_tools()).tools]
-            content = [one.model_dump(exclude_none=True) for one in (await client.call_tool(*call)).content]
-            found.append((tools, content))
-    assert "read_file" in found[0][0] and "workspace_get_status" in found[0][0]
-    assert found[0][1][0]["text"].endswith("a\n")
-    assert all(one == found[0] for one in found[1:])
-    assert [one["name"] for one in mcp("one", checkout)["tools"]] == found[0][0]
+            tools = [one.model_dump(by_alias=True, exclude_none=True) for one in (await client.list_tools()).tools]
+            results = [await client.call_tool(*call) for call in calls]
+            answers = [answer_of(one.model_dump(by_alias=True, exclude_none=True)) for one in results]
+            found.append((tools, answers))
+    names = [one["name"] for one in found[0][0]]
+    assert "read_file" in names and "workspace_get_status" in names
+    assert [one["isError"] for one in found[0][1]] == [False, True, False, False, False]
+    assert found[0][1][0]["content"][0]["text"].endswith("a\n")
+    for tools, answers in found[1:]:
+        assert tools == found[0][0]
+        assert answers == found[0][1]
+    assert [one["name"] for one in mcp("one", checkout)["tools"]] == names
+
+
+def answer_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What a tool answered, whatever the era wraps around it."""
+    kept = {key: result.get(key) for key in ("content", "structuredContent")}
+    return {**kept, "isError": result.get("isError", False)}
 
 
 @requirement("ws.endpoint.state")
@@ -153,11 +168,14 @@ async def test_clients_tools_and_traffic_are_told_without_what_was_said(house: H
         told = mcp("one", checkout)
         assert told["connected_clients"] == 2
         report = house.http("GET", "/api/status").json()["workspaces"][1]["mcp"]
-        assert "traffic" not in report and report["connected_clients"] == 2 and report["tools"] == told["tools"]
-        await asyncio.to_thread(_counted, events, 2)
+        assert report == {**told, "traffic": report["traffic"]}
+        assert timeless(report) == timeless(told)
+        heard = await asyncio.to_thread(_counted, events, 2)
+        assert heard["tools"] == told["tools"] and heard["traffic"]
         await old.close()
-        await asyncio.to_thread(_counted, events, 1)
-        events.close()
+        heard = await asyncio.to_thread(_counted, events, 1)
+        assert timeless(heard) == timeless(told) and heard["tools"] == told["tools"]
+        assert (heard["server_running"], heard["port"], heard["last_error"]) == (True, shown["port"], None)
     came, went = [one for one in told["traffic"] if one["id"] == "the-call"][:2]
     assert (came["direction"], came["method"], came["tool"]) == ("in", "tools/call", "workspace_set_metadata")
     assert (went["direction"], went["method"], went["error"]) == ("out", "answer", None)
@@ -167,13 +185,27 @@ async def test_clients_tools_and_traffic_are_told_without_what_was_said(house: H
     text = json.dumps(told["traffic"])
     assert "secret" not in text and token_of(house, "one") not in text
     ws("close", "one", cwd=checkout)
-    assert mcp("one", checkout)["tools"] == []
+    closed = mcp("one", checkout)
+    heard = _counted(events, 0)
+    events.close()
+    assert (heard["server_running"], heard["port"], heard["tools"]) == (False, None, [])
+    assert timeless(heard) == timeless(told)
+    # A server that is no more has no traffic.
+    assert closed == {**heard, "app_url": shown["app_url"], "traffic": []}
 
 
-def _counted(events: Reader, clients: int) -> None:
-    """Wait for the event that tells of so many clients."""
-    while (told := events.until("workspace.mcp")["data"]["mcp"])["connected_clients"] != clients:
-        assert told.keys() == {"server_running", "port", "url", "connected_clients", "last_error"}
+def timeless(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a state; when they came is rounded anew each time."""
+    return [{key: value for key, value in line.items() if key != "time"} for line in state["traffic"]]
+
+
+def _counted(events: Reader, clients: int) -> dict[str, Any]:
+    """Wait for the event that tells of so many clients; with none, of a server that is stopped."""
+    told: dict[str, Any] = {"connected_clients": None}
+    while told["connected_clients"] != clients or told["server_running"] is (clients == 0):
+        told = events.until("workspace.mcp")["data"]["mcp"]
+    assert told.keys() == {"server_running", "port", "url", "connected_clients", "last_error", "tools", "traffic"}
+    return told
 
 
 @requirement("ws.endpoint.state")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from rookery.daemon.settings import Just, Settings
+from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
 from tests.support.callers import Caller, Message, failure, told, words
 from tests.support.gateway import Gateway, a_gateway, view_of
@@ -101,7 +101,7 @@ async def test_p29_a_justfile_of_which_just_does_not_tell_all_cannot_be_approved
         caller = await gateway.caller(view_of(app))
         refused = await caller.call("run_just_task", {"task_name": "test"})
         assert failure(refused) == "needs-approval" and "unstable features" in words(refused)
-        (subject,) = await gateway.parts.justfiles.waiting()
+        (subject,) = await gateway.parts.justfiles.list_subjects()
         assert subject.problem and await gateway.approvals.list() == []
 
 
@@ -112,7 +112,7 @@ async def test_with_always_a_main_checkouts_justfile_is_asked_about_too() -> Non
         assert told(await caller.call("list_just_tasks"))["approved"] is False
         refused = await caller.call("run_just_task", {"task_name": "test"})
         assert failure(refused) == "needs-approval" and "is not approved" in words(refused)
-        (subject,) = await gateway.parts.justfiles.waiting()
+        (subject,) = await gateway.parts.justfiles.list_subjects()
         await gateway.approvals.approve(subject, subject.digest)
         assert words(await caller.call("run_just_task", {"task_name": "test"})) == "tested\n"
 
@@ -123,7 +123,7 @@ async def test_with_never_nothing_is_asked() -> None:
         caller = await gateway.caller(view_of(app))
         (app / "justfile").write_text("set unstable\ntest:\n  @echo other\n")
         assert words(await caller.call("run_just_task", {"task_name": "test"})) == "other\n"
-        assert await gateway.parts.justfiles.waiting() == [] and await gateway.approvals.list() == []
+        assert await gateway.parts.justfiles.list_subjects() == [] and await gateway.approvals.list() == []
 
 
 @requirement("guard.approve.justfile")
@@ -144,7 +144,7 @@ async def test_what_is_added_to_a_main_checkout_later_is_asked_about() -> None:
 @asynccontextmanager
 async def _a_project(approval: str, **files: str) -> AsyncGenerator[tuple[Gateway, Path]]:
     app = make_repository(Path.home() / "src" / "app", {**FILES, **files})
-    settings = Settings(just=Just(approval=cast(Any, approval)))
+    settings = Settings(just=JustSettings(approval=cast(Any, approval)))
     async with a_gateway(None, app, settings=settings) as gateway:
         assert (await gateway.workspaces.list(project_id(app)))[0].path == app
         yield gateway, app

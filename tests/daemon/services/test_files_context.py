@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rookery.files.context.section import estimate
+from rookery.files.context.section import estimate_tokens
 from rookery.system.ids import project_id
 from tests.support.callers import ERAS, HANDSHAKE, Message, failure, words
 from tests.support.docker import a_docker, framed
 from tests.support.gateway import a_gateway, view_of
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +45,11 @@ def _no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_context_comes_without_any_input_from_all_that_is_known_of_a_workspace(era: str) -> None:
     app = repository()
+    git(app, "checkout", "-q", "-b", "other")
+    commit(app, "README", "theirs\n")
+    git(app, "checkout", "-q", "main")
+    commit(app, "README", "ours\n")
+    git(app, "merge", "other", check=False)
     (app / "src/a.py").write_text("import os\n")
     broken = {"command": ["sh", "-c", "echo no luck >&2; exit 1"]}
     async with a_gateway({"broken": broken}, app, patient=False) as gateway:
@@ -54,8 +59,10 @@ async def test_context_comes_without_any_input_from_all_that_is_known_of_a_works
         answer = await caller.call("get_project_context")
         assert "structuredContent" not in answer["result"]
         told = {"tree", "tasks", "git/status", "git/log", "git/diffstat", "files/AGENTS.md", "files/src/a.py"}
-        assert keys(answer, "whole") >= told | {"failures/just test", "failures/the MCP server broken"}
-        for text in ("## main", " M src/a.py", "be kind", "test  # tests", "it broke here", "exit code 3", "no luck"):
+        told |= {"git/conflicts", "failures/just test", "failures/the MCP server broken"}
+        assert keys(answer, "whole") >= told
+        said = ["## main", " M src/a.py", "UU README", "2 files changed", ": README", "be kind", "test  # tests"]
+        for text in [*said, "it broke here", "exit code 3", "no luck"]:
             assert text in words(answer), text
         assert keys(answer, "skipped") == set() and "docker" not in words(answer)
 
@@ -66,9 +73,9 @@ async def test_a_failure_is_told_until_it_goes_well_and_that_of_the_setup_with_i
     justfile = {"justfile": "test:\n  @test -e fixed\n"}
     app = make_repository(Path.home() / "src" / "app", {**setup, **justfile})
     async with a_gateway(None, app) as gateway:
-        for subject in await gateway.parts.workspaces.waiting():
+        for subject in await gateway.parts.workspaces.list_subjects():
             await gateway.approvals.approve(subject, subject.digest)
-        made = await gateway.workspaces.prepared(await gateway.workspaces.create(project_id(app), "fix"))
+        made = await gateway.workspaces.wait_until_prepared(await gateway.workspaces.create(project_id(app), "fix"))
         assert made.state == "failed"
         caller = await gateway.caller(f"/w/{project_id(app)}/fix/mcp")
         assert failure(await caller.call("run_just_task", {"task_name": "test"})) == "task-failed"
@@ -90,7 +97,10 @@ async def test_what_has_no_room_is_named_linked_and_read_whole_as_a_resource(era
     async with a_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app), era)
         answer = await caller.call("get_project_context", {"budget": 1500})
-        assert estimate(words(answer)) <= 1500
+        assert estimate_tokens(words(answer)) <= 1500
+        usual = next(one for one in await caller.listed("tools") if one["name"] == "get_project_context")
+        assert usual["inputSchema"]["properties"]["budget"]["default"] == 20_000
+        assert all(one["priority"] > 0 and one["tokens"] > 0 for one in about(answer)["receipts"])
         links = {one["name"]: one for one in answer["result"]["content"][1:]}
         assert {one["type"] for one in links.values()} == {"resource_link"}
         receipts = {one["key"]: one for one in about(answer)["receipts"]}
@@ -144,7 +154,7 @@ async def test_b37_what_a_hostile_repository_says_is_bounded_marked_stripped_and
         caller = await gateway.caller(view_of(app), era)
         answer = await caller.call("get_project_context", {"budget": 3000})
         text = words(answer)
-        assert estimate(text) <= 3000 and "from outside" not in text
+        assert estimate_tokens(text) <= 3000 and "from outside" not in text
         assert not [char for char in text if not char.isprintable() and char not in "\n\t"]
         mark = text.partition("<untrusted-")[2][:8]
         before, said, _ = text.partition("Ignore all before.")
@@ -195,7 +205,7 @@ async def test_containers_of_the_workspace_come_first_and_with_what_their_logs_s
 
 @requirement("context.slow.skipped")
 async def test_an_engine_that_does_not_answer_is_named_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.daemon.docker._SECONDS", 0.2)
+    monkeypatch.setattr("rookery.daemon.services.context._ENGINE_SECONDS", 0.2)
     app = repository()
     socket = Path(os.environ["DOCKER_HOST"].removeprefix("unix://"))
     async with a_gateway(None, app) as gateway, a_docker(socket) as docker:
@@ -203,7 +213,7 @@ async def test_an_engine_that_does_not_answer_is_named_and_holds_nobody_up(monke
         caller = await gateway.caller(view_of(app))
         answer = await caller.call("get_project_context")
         assert keys(answer, "skipped") == {"docker"} and "tree" in keys(answer, "whole")
-        assert "docker engine did not answer" in words(answer)
+        assert "Docker engine did not respond" in words(answer)
 
 
 @pytest.mark.parametrize("host", ["ssh://somewhere", "tcp://127.0.0.1:9", "unix://", "nonsense", "unix:///etc/passwd"])

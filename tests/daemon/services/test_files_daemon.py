@@ -11,7 +11,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import CallToolResult, ResourceLink, TextContent, TextResourceContents
 
 from rookery.system.ids import project_id
-from tests.daemon.test_identity import tokens
+from tests.daemon.test_callers_identity import tokens
 from tests.support.house import House
 from tests.support.mcp_clients import MODERN
 from tests.support.requirements import requirement

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rookery.daemon.settings import Just, Settings
+from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
 from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
 from tests.support.clients import LIMIT
@@ -50,7 +50,7 @@ async def a_place(**just: Any) -> AsyncGenerator[tuple[Gateway, Path]]:
     """A gateway at a project with tasks, approved by adding it."""
     app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE, "more.just": "more:\n  @echo more\n"})
     os.mkfifo(app / "own")
-    async with a_gateway(None, app, settings=Settings(just=Just(**just))) as gateway:
+    async with a_gateway(None, app, settings=Settings(just=JustSettings(**just))) as gateway:
         yield gateway, app
 
 

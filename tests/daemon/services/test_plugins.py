@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.daemon.layers import load
+from rookery.daemon.settings.layers import load_layers
 from rookery.system.ids import project_id
 from tests.support.project_plugins import a_project, approve, in_plugins, listed, ran, source, until_only
 from tests.support.requirements import requirement
@@ -50,18 +50,18 @@ async def test_what_was_loaded_runs_on_until_other_content_of_its_file_is_approv
         asked = gateway.parts.plugins.plugins
         (app / in_plugins("notify.py")).write_text(source(version="2.0"))
         found = await listed(gateway)
-        assert "runs on until the new content is approved" in found["notify loaded"]["note"]
-        assert "other content of it runs" in found["notify needs_approval"]["note"]
+        assert "runs until the new content is approved" in found["notify loaded"]["note"]
+        assert "an earlier version of it runs" in found["notify needs_approval"]["note"]
         assert await asked.state("notify", "version", None) == "1.0" and ran() == ["notify-1.0"]
         await approve(gateway, "notify.py")
         assert await asked.state("notify", "version", None) == "2.0"
         found = await listed(gateway)
         assert {*found} == {"boulder loaded", "notify loaded"} and found["notify loaded"]["note"] is None
         (app / in_plugins("notify.py")).unlink()
-        assert "its file is gone" in (await listed(gateway))["notify loaded"]["note"]
+        assert "its file was deleted" in (await listed(gateway))["notify loaded"]["note"]
         key = (await gateway.approvals.list())[-1].key
         assert await gateway.approvals.revoke(key)
-        await gateway.parts._decided(key)
+        await gateway.parts._on_decision(key)
         assert {*await listed(gateway)} == {"boulder loaded"}
 
 
@@ -74,10 +74,10 @@ async def test_c23_what_runs_is_the_text_that_was_approved_and_what_agents_write
         assert ran() == ["a-1.0", "b-1.0"]
         assert {*await listed(gateway)} == {"boulder loaded", "a loaded", "b loaded", "b needs_approval"}
         tools = gateway.parts.workspaces.tools
-        made = await tools.create(await tools.project(None), "fix", wait=True)
+        made = await tools.create(await tools.resolve_project(None), "fix", wait=True)
         (made.path / in_plugins("agents.py")).write_text(source("agents"))
         assert "agents" not in " ".join(await listed(gateway))
-        assert [one.name for one in await gateway.parts.plugin_files.waiting()] == ["a.py", "b.py"]
+        assert [one.name for one in await gateway.parts.plugin_files.list_subjects()] == ["a.py", "b.py"]
         # It is the project's there as well, and another project's workspace knows nothing of it.
         assert [one.name for one in await gateway.parts.plugins.plugins.list(made.path)] == ["boulder", "a", "b", "b"]
         await gateway.parts.projects.remove(project_id(app))
@@ -117,7 +117,7 @@ def test_a_plugin_is_told_its_table_of_the_users_settings_and_a_project_cannot_g
     for folder in (user, project / ".rookery"):
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(f'[plugins.notify]\nwho = "{folder.parent.name}"\n[hooks]\nqueue = 7\n')
-    found = load(user, project=project)
+    found = load_layers(user, project=project)
     assert found.settings().plugins == {"notify": {"who": tmp_path.name}} and found.settings().hooks.queue == 7
     assert [one.message for one in found.problems] == [
         "plugins cannot be set by a project, only by its user",

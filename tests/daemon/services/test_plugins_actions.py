@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rookery.daemon.settings import Settings
+from rookery.daemon.settings.schema import Settings
 from rookery.system.ids import project_id
 from tests.support.callers import failure, told, words
 from tests.support.gateway import view_of
@@ -39,14 +39,14 @@ async def test_state_and_actions_are_asked_for_with_nothing_required_and_told_wi
         assert words(await caller.call("trigger_plugin_action", asked)) == "3"
         rest = await gateway.rest("POST", "/api/plugins/notify/actions/add", {"args": {"a": "x", "b": "y"}})
         assert rest == (200, {"result": "xy"})
-        for given, said in (
-            ({}, "there are: boulder: "),
-            ({"pluginName": "nobody"}, "notify: add"),
-            ({"pluginName": "notify"}, "there are: notify: add"),
-            ({"pluginName": "notify", "action": "take"}, "there are: notify: add"),
+        for given, code, said in (
+            ({}, "invalid-input", "there are: boulder: "),
+            ({"pluginName": "nobody"}, "plugin-not-found", "notify: add"),
+            ({"pluginName": "notify"}, "invalid-input", "there are: notify: add"),
+            ({"pluginName": "notify", "action": "take"}, "invalid-input", "there are: notify: add"),
         ):
             refused = await caller.call("trigger_plugin_action", given)
-            assert failure(refused) == "invalid-input" and said in words(refused)
+            assert failure(refused) == code and said in words(refused)
         refused = await caller.call("get_plugin_state", {"pluginName": "notify", "stateKey": "volume"})
         assert failure(refused) == "invalid-input" and "there are: version; scope" in words(refused)
         broken = await caller.call("trigger_plugin_action", asked | {"args": {}})
@@ -71,11 +71,11 @@ async def test_states_in_files_of_workspaces_are_read_inside_them_only_and_what_
         every = {one["plugin"]: one for one in told(await caller.call("get_plugin_state", {}))}
         assert {*every} == {"boulder", "oh-my-opencode", "sisyphus", "nexus", "mine", "out", "big"}
         assert every["oh-my-opencode"]["workspace"] == str(app)
-        assert "is no JSON" in every["mine"]["error"] and "bytes" in every["big"]["error"]
+        assert "is not valid JSON" in every["mine"]["error"] and "bytes" in every["big"]["error"]
         assert "recursion" in every["nexus"]["error"]
         assert all(every[name]["error"] and every[name]["state"] is None for name in ("out", "sisyphus"))
         refused = await caller.call("get_plugin_state", {"pluginName": "mine"})
-        assert failure(refused) == "plugin-failed" and "is no JSON" in words(refused)
+        assert failure(refused) == "plugin-failed" and "is not valid JSON" in words(refused)
 
 
 BEFORE = """
@@ -92,6 +92,7 @@ def after(event, house):
 """
 
 
+@requirement("hub.hook.around", "hub.hook.failing")
 async def test_around_tools_plugins_are_called_in_their_project_and_cost_nothing_where_there_are_none() -> None:
     def servers(theatre: Any) -> Any:
         return theatre.servers("one")
@@ -108,7 +109,7 @@ async def test_around_tools_plugins_are_called_in_their_project_and_cost_nothing
         assert said.startswith("instead of ") and f'["one", "echo", "echo", "{project_id(app)}"]' in said
         # Elsewhere nothing of it is seen.
         assert "seen" not in words(await outside.call("one__echo", {"a": 1}))
-        for _ in range(gateway.parts.plugins.registry._ground.limits.failures):
+        for _ in range(gateway.parts.plugins.registry._context.limits.failures):
             assert '"fail": 1' in words(await inside.call("echo", {"fail": 1}))
         hook = (await listed(gateway))["before loaded"]["hooks"][0]
         assert hook["failures"] == 5 and "as you wish" in hook["off"]

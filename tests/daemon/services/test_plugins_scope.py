@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from rookery.agents.service import AgentService
-from rookery.daemon.opencode_plugins import OpenCodePlugins
-from rookery.daemon.settings import Agents, Settings
+from rookery.agents.manager import AgentManager
+from rookery.daemon.services.plugins import OpenCodePlugins
+from rookery.daemon.settings.schema import AgentSettings, Settings
 from rookery.system.errors import RookeryError
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
 from tests.support.callers import failure, told, words
 from tests.support.gateway import OWNERS, a_gateway
 from tests.support.project_plugins import in_plugins, source
@@ -39,12 +39,12 @@ async def test_a_workspaces_token_has_its_own_projects_plugins_their_state_for_i
         )
         for name in ("one", "two")
     ]
-    settings = Settings(agents=Agents(toolsets="workspace,session"))
+    settings = Settings(agents=AgentSettings(toolsets="workspace,session"))
     async with a_gateway(None, *apps, settings=settings, with_tokens=True) as gateway:
         service = gateway.parts.plugins
         await service.start()
         try:
-            token = await gateway.workspaces.tokens.of((apps[0] / ".git").resolve())
+            token = await gateway.workspaces.tokens.get((apps[0] / ".git").resolve())
             agent = await gateway.caller(headers={"Authorization": f"Bearer {token}"})
             owner = await gateway.caller(headers={"Authorization": f"Bearer {OWNERS}"})
             for caller, names in ((agent, ["boulder", "one"]), (owner, ["boulder", "one", "two"])):
@@ -52,7 +52,7 @@ async def test_a_workspaces_token_has_its_own_projects_plugins_their_state_for_i
                 states = told(await caller.call("get_plugin_state"))
                 assert [one["plugin"] for one in states] == [*names, *["oh-my-opencode"] * (len(names) - 1)]
             assert told(await agent.call("get_plugin_state", {"pluginName": "one"}))["scope"] == str(apps[0])
-            assert failure(await agent.call("get_plugin_state", {"pluginName": "two"})) == "invalid-input"
+            assert failure(await agent.call("get_plugin_state", {"pluginName": "two"})) == "plugin-not-found"
             mine = {"pluginName": "one", "action": "anybodys"}
             assert words(await agent.call("trigger_plugin_action", mine)) == f'"{apps[0]}"'
             assert words(await owner.call("trigger_plugin_action", mine)) == '"None"'
@@ -61,7 +61,7 @@ async def test_a_workspaces_token_has_its_own_projects_plugins_their_state_for_i
             assert words(await owner.call("trigger_plugin_action", theirs)) == '"done"'
             foreign = mine | {"args": {"sessionId": "ses_of_another"}}
             assert failure(await agent.call("trigger_plugin_action", foreign)) == "session-not-found"
-            assert failure(await agent.call("trigger_plugin_action", {"pluginName": "two"})) == "invalid-input"
+            assert failure(await agent.call("trigger_plugin_action", {"pluginName": "two"})) == "plugin-not-found"
         finally:
             await service.stop()
 
@@ -80,12 +80,12 @@ class Client:
 
 def tenant(path: Path, life: Any) -> Any:
     workspace = Workspace(Project("app-1", "app", str(path)), path.name, path, None, False, "ready")
-    return SimpleNamespace(workspace=workspace, agent=SimpleNamespace(life=life))
+    return SimpleNamespace(workspace=workspace, supervisor=SimpleNamespace(run=life))
 
 
 def life(path: Path, *, answers: bool = True, approved: bool = True) -> Any:
     wired = SimpleNamespace(project_config=approved)
-    return SimpleNamespace(client=Client(path, answers), started=SimpleNamespace(wired=wired))
+    return SimpleNamespace(client=Client(path, answers), started=SimpleNamespace(context=wired))
 
 
 @requirement("plugin.list.all")
@@ -106,7 +106,7 @@ async def test_files_that_no_agent_names_are_listed_with_why(tmp_path: Path) -> 
     async def no_lines(workspace: Workspace, count: int) -> list[str]:
         return []
 
-    agents = OpenCodePlugins(cast(AgentService, SimpleNamespace(tenants=made, log_lines=no_lines)))
+    agents = OpenCodePlugins(cast(AgentManager, SimpleNamespace(agents=made, log_lines=no_lines)))
     found = [(Path(one.workspace or "").name, one.name, one.status) for one in await agents.all(None)]
     assert found == [
         ("asleep", "own", "unknown"),

@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rookery.daemon import notifying
-from rookery.daemon.settings import Notify, Settings, Trash
-from rookery.daemon.upkeep import Emptying
+from rookery.daemon.services import notify
+from rookery.daemon.services.upkeep import TrashEmptying
+from rookery.daemon.settings.schema import NotifySettings, Settings, TrashSettings
 from rookery.system.ids import project_id
-from tests.support.clock import SetClock
+from tests.support import ws
+from tests.support.clock import MachineClock, SetClock
+from tests.support.event_reader import Reader
 from tests.support.gateway import Gateway, a_gateway
+from tests.support.house import House, rookery, up
 from tests.support.requirements import requirement
 from tests.support.wire import soon
 from tests.support.workspaces import make_repository, serving
@@ -21,6 +25,18 @@ from tests.support.workspaces import make_repository, serving
 pytestmark = pytest.mark.anyio
 
 DAY = 86_400.0
+
+
+def logged(house: House, begins: str) -> str:
+    """Wait for a line of the daemon's log."""
+    reader = Reader(house, "/api/logs?last=200")
+    try:
+        while event := reader.next():
+            if event["data"].get("message", "").startswith(begins):
+                return event["data"]["message"]
+    finally:
+        reader.close()
+    raise AssertionError("the log ended")
 
 
 class Pager:
@@ -43,7 +59,7 @@ def repository(command: str) -> Path:
 
 
 async def approve_all(gateway: Gateway) -> None:
-    for one in await gateway.parts.workspaces.waiting():
+    for one in await gateway.parts.workspaces.list_subjects():
         await gateway.approvals.approve(one, one.digest)
 
 
@@ -51,7 +67,7 @@ async def approve_all(gateway: Gateway) -> None:
 async def test_the_command_is_run_when_a_workspace_begins_to_need_its_user_and_not_again(tmp_path: Path) -> None:
     fine = tmp_path / "fine"
     folder, pager = repository(f"test -e {fine}"), Pager(tmp_path)
-    settings = Settings(notify=Notify(pager.command))
+    settings = Settings(notify=NotifySettings(pager.command))
     async with a_gateway(None, folder, settings=settings) as gateway:
         service = gateway.workspaces
         task = await service.create(project_id(folder), "task")
@@ -62,13 +78,13 @@ async def test_the_command_is_run_when_a_workspace_begins_to_need_its_user_and_n
         # A change that is none for the user is not told: the next thing that is heard is the next new reason.
         await service.set_metadata(task, "note", "x")
         await approve_all(gateway)
-        await service.approved_now(str(folder))
+        await service.on_approved(str(folder))
         words, given = await pager.told()
         assert words == f"task failed {task.path}"
         assert "ended with 1" in given["attention"][0]["text"]
         fine.touch()
         await service.prepare(task)
-        assert (await service.prepared(task)).state == "ready"
+        assert (await service.wait_until_prepared(task)).state == "ready"
         fine.unlink()
         await service.prepare(task)
         assert (await pager.told())[0] == f"task failed {task.path}"
@@ -78,7 +94,7 @@ async def test_the_command_is_run_when_a_workspace_begins_to_need_its_user_and_n
         assert (await pager.told())[0] == f"other failed {other.path}"
 
 
-@requirement("ws.daily.attention")
+@requirement("ws.daily.attention", "house.error.disk-full")
 async def test_a_command_that_fails_is_logged_and_hurts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = repository("exit 3")
     logged: asyncio.Queue[str] = asyncio.Queue()
@@ -86,13 +102,14 @@ async def test_a_command_that_fails_is_logged_and_hurts_nothing(monkeypatch: pyt
     def warning(text: str, *more: object) -> None:
         logged.put_nowait(text % more)
 
-    monkeypatch.setattr(notifying.logger, "warning", warning)
-    settings = Settings(notify=Notify("echo it is broken >&2; exit 7"))
+    monkeypatch.setattr(notify.logger, "warning", warning)
+    settings = Settings(notify=NotifySettings("echo it is broken >&2; cp /etc/passwd /dev/full"))
     async with a_gateway(None, folder, settings=settings) as gateway:
         for name in ("one", "two"):
             made = await gateway.workspaces.create(project_id(folder), name)
-            await gateway.workspaces.prepared(made)
-            assert await soon(logged.get()) == "the notify command ended with 7: it is broken"
+            await gateway.workspaces.wait_until_prepared(made)
+            told = await soon(logged.get())
+            assert told.startswith("the notify command ended with 1: the disk is full: /dev/full: it is broken")
         assert [one.state for one in await gateway.workspaces.list()] == ["ready", "failed", "failed"]
 
 
@@ -102,33 +119,71 @@ async def test_the_trash_is_looked_through_at_the_start_and_then_each_day(state:
     clock = SetClock()
     async with serving(state) as served:
         project = await served.project(app)
-        emptying = Emptying(served.workspaces, clock)
-        assert await emptying.look()
+        emptying = TrashEmptying(served.workspaces, clock)
+        assert await emptying.empty_if_due()
         for name in ("old", "new"):
-            made = await served.workspaces.prepared(await served.workspaces.create(project, name))
+            made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name))
             await served.workspaces.delete(made, wait=True)
         clock.now += DAY - 1
-        assert not await emptying.look()
+        assert not await emptying.empty_if_due()
         clock.now += 1
-        assert await emptying.look() and not await emptying.look()
-        assert len(served.workspaces.removals.trash.all()) == 2
-        # A clock that was set back must not keep the trash for ever.
-        clock.now -= 300 * DAY
-        assert await emptying.look()
+        assert await emptying.empty_if_due() and not await emptying.empty_if_due()
+        assert len(served.workspaces.deletions.trash.all()) == 2
+
+
+@requirement("ws.trash.clock")
+async def test_setting_the_clock_neither_brings_a_look_forward_nor_puts_it_off(state: Path) -> None:
+    clock = MachineClock()
+    async with serving(state) as served:
+        emptying = TrashEmptying(served.workspaces, clock)
+        assert await emptying.empty_if_due()
+        clock.set_wall(300 * DAY)
+        assert not await emptying.empty_if_due()
+        clock.set_wall(-900 * DAY)
+        clock.sleep(DAY)
+        assert await emptying.empty_if_due()
+
+
+@requirement("ws.trash.clock")
+def test_a_daemon_that_starts_twenty_days_ahead_purges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Before anything of the daemon is imported, so that all of it has the wrong time.
+    ahead = "import time, os\nreal = time.time\ntime.time = lambda: real() + float(os.environ.get('AHEAD', 0))\n"
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(ahead)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "clock"))
+    up()
+    checkout = ws.app(tmp_path / "app")
+    ws.made("fix", cwd=checkout)
+    ws.ws("rm", "fix", cwd=checkout)
+    before = ws.told("trash", cwd=checkout)
+    for days in (20, 3650, -3650, 20):
+        assert rookery("down").returncode == 0
+        house = up("--log-level", "debug", env={"AHEAD": str(days * DAY)})
+        # It has the wrong time, and has looked through the trash.
+        started = datetime.fromisoformat(house.runtime["started"])
+        assert abs(started - datetime.now(UTC) - timedelta(days=days)) < timedelta(hours=1)
+        assert logged(house, "checked the trash") == "checked the trash: 0 purged"
+        assert ws.told("trash", cwd=checkout) == before
+    assert rookery("down").returncode == 0
+    # As it would have been purged if its days were over.
+    house = up("--log-level", "debug", env={"ROOKERY_TRASH_DAYS": "0.000001"})
+    assert logged(house, "checked the trash") == "checked the trash: 1 purged"
+    assert ws.told("trash", cwd=checkout) == []
+    assert rookery("down").returncode == 0
 
 
 @requirement("ws.delete.restore")
-@pytest.mark.parametrize("trash", [Trash(days=1e-9), Trash(limit=1024)])
-async def test_the_settings_say_when_the_trash_is_emptied(trash: Trash) -> None:
+@pytest.mark.parametrize("trash", [TrashSettings(days=1e-9), TrashSettings(limit=1024)])
+async def test_the_settings_say_when_the_trash_is_emptied(trash: TrashSettings) -> None:
     folder = make_repository(Path.home() / "src" / "app", {"large": "x" * 100_000})
     async with a_gateway(None, folder, settings=Settings(trash=trash)) as gateway:
         made = await gateway.workspaces.create(project_id(folder), "task")
-        await gateway.workspaces.delete(await gateway.workspaces.prepared(made), wait=True)
-        assert len(gateway.workspaces.removals.trash.all()) == 1
-        assert await Emptying(gateway.workspaces).look()
-        assert gateway.workspaces.removals.trash.all() == []
+        await gateway.workspaces.delete(await gateway.workspaces.wait_until_prepared(made), wait=True)
+        assert len(gateway.workspaces.deletions.trash.all()) == 1
+        assert await TrashEmptying(gateway.workspaces).empty_if_due()
+        assert gateway.workspaces.deletions.trash.all() == []
     async with a_gateway(None, folder) as gateway:
         made = await gateway.workspaces.create(project_id(folder), "task")
-        await gateway.workspaces.delete(await gateway.workspaces.prepared(made), wait=True)
-        await Emptying(gateway.workspaces).look()
-        assert len(gateway.workspaces.removals.trash.all()) == 1
+        await gateway.workspaces.delete(await gateway.workspaces.wait_until_prepared(made), wait=True)
+        await TrashEmptying(gateway.workspaces).empty_if_due()
+        assert len(gateway.workspaces.deletions.trash.all()) == 1

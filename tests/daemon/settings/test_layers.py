@@ -1,14 +1,15 @@
 """Settings come from layers, and each value's source is known."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from rookery.daemon import layers
-from rookery.daemon.known import known_settings
-from rookery.daemon.settings import Settings
+from rookery.daemon.settings import layers
+from rookery.daemon.settings.layers import list_settings
+from rookery.daemon.settings.schema import Settings
 from rookery.system.errors import RookeryError
 from tests.support.house import House, rookery, up
 from tests.support.requirements import requirement
@@ -45,7 +46,7 @@ def test_the_last_layer_that_gives_a_value_wins_and_is_named(project: Path) -> N
     assert found["log.level"] == ("error", str(project / ".rookery" / "config.toml"))
     assert found["log.files"] == (3, str(user))
     assert shown(project, ROOKERY_LOG_LEVEL="debug")["log.level"] == ("debug", "environment ROOKERY_LOG_LEVEL")
-    layered = layers.load(
+    layered = layers.load_layers(
         user.parent, project=project, environment={"ROOKERY_LOG_LEVEL": "debug"}, flags=[("log.level", "info")]
     )
     assert (layered.values["log.level"], layered.sources["log.level"]) == ("info", "flag")
@@ -53,9 +54,17 @@ def test_the_last_layer_that_gives_a_value_wins_and_is_named(project: Path) -> N
 
 @requirement("house.settings.layers")
 def test_flags_reach_the_daemon(state: Path) -> None:
-    house = up("--log-level", "debug", "--set", "events.history=7")
+    house = up("--log-level", "debug", "--set", "events.history=7", env={"ROOKERY_LOG_LEVEL": "error"})
     assert any(one["level"] == "debug" for one in house.log())
     assert rookery("down").returncode == 0
+
+
+def test_no_variable_that_rookery_itself_sets_is_taken_for_a_wrong_setting() -> None:
+    source = Path(layers.__file__).parents[1]
+    named = {name for path in source.rglob("*.py") for name in re.findall(r'"(ROOKERY_[A-Z_]+)"', path.read_text())}
+    assert {"ROOKERY_MODEL_URL", "ROOKERY_PORTS", "ROOKERY_ATTENTION"} <= named
+    layered = layers.load_layers(Path.home(), environment=dict.fromkeys(named, "1"))
+    assert [problem for problem in layered.problems if "there is no setting" in problem.message] == []
 
 
 @requirement("house.settings.layers")
@@ -84,9 +93,11 @@ def test_a_repository_cannot_open_a_door(project: Path) -> None:
 @requirement("house.auth.loopback")
 def test_auth_loopback_drops_the_token_check_and_no_other(state: Path) -> None:
     house = up("--set", "auth=loopback")
-    assert house.http("GET", "/api/status", token=None).status == 200
-    assert house.http("GET", "/api/status", token=None, headers={"Host": "evil.test"}).status == 421
-    assert house.http("GET", "/api/status", token=None, headers={"Origin": "http://evil.test"}).status == 403
+    named = {"X-Workspace-Path": "/nowhere"}
+    assert house.http("GET", "/mcp", token=None).status == 400
+    assert house.http("GET", "/mcp", token=None, headers=named).status not in (401, 403)
+    assert house.http("GET", "/mcp", token=None, headers=named | {"Host": "evil.test"}).status == 421
+    assert house.http("GET", "/mcp", token=None, headers=named | {"Origin": "http://evil.test"}).status == 403
     assert rookery("down").returncode == 0
 
 
@@ -147,7 +158,7 @@ def test_a_table_has_names_of_the_users_choice(project: Path) -> None:
     user = user_config('[sessions.agents.claude]\nagent = "build"\nmodel = "anthropic/x"\n[sessions.agents.mine]\n')
     named = {"claude": {"agent": "build", "model": "anthropic/x"}, "mine": {"agent": "", "model": ""}}
     assert shown()["sessions.agents"] == (named, str(user))
-    assert layers.load(user.parent).settings().sessions.agents["claude"].model == "anthropic/x"
+    assert layers.load_layers(user.parent).settings().sessions.agents["claude"].model == "anthropic/x"
     given = shown(ROOKERY_SESSIONS_AGENTS='{"gpt": {"model": "openai/y"}}')["sessions.agents"]
     assert given == ({"gpt": {"agent": "", "model": "openai/y"}}, "environment ROOKERY_SESSIONS_AGENTS")
     assert rookery("config", "set", "sessions.agents", '{"gpt": {"model": "openai/z"}}').returncode == 0
@@ -170,14 +181,14 @@ def test_the_file_of_a_project_counts_from_every_folder_of_it(project: Path) -> 
 def test_setting_a_value_that_a_later_layer_overrides_says_so(state: Path) -> None:
     done = rookery("config", "set", "log.level", "debug", env={"ROOKERY_LOG_LEVEL": "error"})
     assert done.returncode == 0
-    assert 'environment ROOKERY_LOG_LEVEL comes after it and gives "error"' in done.stderr
+    assert 'environment ROOKERY_LOG_LEVEL takes precedence and sets "error"' in done.stderr
 
 
 def test_a_value_is_written_also_when_the_daemon_cannot_take_it_over(house: House) -> None:
     user = user_config("auth = 3\n")
     done = rookery("config", "set", "log.level", "debug")
     assert done.returncode == 0
-    assert "could not take it over" in done.stderr
+    assert "could not apply it" in done.stderr
     assert 'level = "debug"' in user.read_text()
 
 
@@ -188,20 +199,20 @@ def test_a_file_that_cannot_be_read_is_not_overwritten(state: Path) -> None:
 
 
 def test_a_running_daemon_says_what_it_took_over_and_what_waits(house: House) -> None:
-    assert "taken it over" in rookery("config", "set", "log.level", "debug").stderr
+    assert "has applied it" in rookery("config", "set", "log.level", "debug").stderr
     assert "next start" in rookery("config", "set", "events.history", "5").stderr
-    assert "taken it over" not in rookery("config", "set", "log.level", "debug").stderr
+    assert "has applied it" not in rookery("config", "set", "log.level", "debug").stderr
 
 
 def test_every_setting_has_a_text_and_a_variable_of_its_own() -> None:
-    known = known_settings()
+    known = list_settings()
     assert all(one.text.endswith(".") for one in known.values())
     assert len({one.variable for one in known.values()}) == len(known)
-    assert layers.load(Path("/nowhere")).settings() == Settings()
+    assert layers.load_layers(Path("/nowhere")).settings() == Settings()
 
 
 def test_everything_fatal_is_named_at_once() -> None:
-    layered = layers.load(Path("/nowhere"), flags=[("http.port", "x"), ("log.level", "y")])
+    layered = layers.load_layers(Path("/nowhere"), flags=[("http.port", "x"), ("log.level", "y")])
     with pytest.raises(RookeryError) as caught:
         layered.settings()
     assert "http.port" in caught.value.message and "log.level" in caught.value.message

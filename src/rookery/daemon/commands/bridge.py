@@ -1,4 +1,4 @@
-"""`rookery bridge`: MCP between this process's stdin and stdout and the daemon, over the daemon's Unix socket."""
+"""`rookery bridge`: relay MCP between stdin/stdout of this process and the daemon's Unix socket."""
 
 import asyncio
 import contextlib
@@ -8,50 +8,60 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from rookery.cli import link
-from rookery.cli.failure import Failure, report
-from rookery.cli.ws_names import Known, quoted
-from rookery.system import places
+from rookery.cli.failure import Failure, report_failure
+from rookery.cli.ws.common import WorkspaceClient, quote_segment
+from rookery.system.fs import paths
 from rookery.system.tasks import TaskSet
 from rookery.wire.bridge import Bridge
-from rookery.wire.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST, Request, WireError, decode
-from rookery.wire.lines import Lines, one_line
-from rookery.wire.stdio_server import LINE_BYTES, Out, open_stdio
+from rookery.wire.protocol.framing import LineSplitter, join_lines
+from rookery.wire.protocol.messages import CONNECTION_CLOSED, INVALID_REQUEST, Request, WireError, decode_messages
+from rookery.wire.server.stdio import LINE_BYTES, LineWriter, open_stdio
 
 _CHUNK = 65_536
-# One daemon may be on its way out, and the next not there yet.
+# Seconds between attempts: one daemon may be stopping, and the next not yet started.
 _PAUSES = (0.1, 0.3, 1.0, 2.0, 4.0)
-# How long a client that has closed its end is given what it still waits for.
-_GOODBYE_SECONDS = 2.0
+# How long to wait for pending responses after the client has closed its end.
+_DRAIN_SECONDS = 2.0
 
 
 def run_bridge(workspace: str | None, project: str | None, mode: str | None, *, start: bool) -> int:
-    """Relay until the client closes its end. A workspace that does not exist is told at once."""
+    """Relay until the client closes its end. Report a workspace that does not exist at once."""
     try:
-        path = "/ws"
-        if workspace is not None:
-            found = Known(not start, project).one(workspace)
-            path = f"/w/{quoted(found['project'])}/{quoted(found['name'])}/ws"
+        path = f"{_endpoint_path(workspace, project, start)}/ws" if workspace is not None else "/ws"
         asyncio.run(_relay(path if mode is None else f"{path}?mode={mode}", start))
     except Failure as failure:
-        return report(failure)
+        return report_failure(failure)
     return 0
+
+
+def _endpoint_path(workspace: str, project: str | None, start: bool) -> str:
+    """Return the path of a workspace's endpoints; the daemon checks there whether the caller may use them."""
+    try:
+        record = WorkspaceClient(not start, project).find(workspace)
+    except Failure as failure:
+        # A process that works for a workspace may not list workspaces, and can only mean its own.
+        parts = workspace.split("/", 1) if project is None else [project, workspace]
+        if failure.code != "forbidden" or len(parts) != 2:
+            raise
+        return f"/w/{quote_segment(parts[0])}/{quote_segment(parts[1])}"
+    return f"/w/{quote_segment(record['project'])}/{quote_segment(record['name'])}"
 
 
 async def _relay(path: str, start: bool) -> None:
     reader, out = await open_stdio()
     relay = Relay(path, out, start=start)
-    lines = Lines(LINE_BYTES)
+    lines = LineSplitter(LINE_BYTES)
     try:
         while data := await reader.read(_CHUNK):
             for line in lines.feed(data):
                 if line is None:
-                    told = f"a message must not be longer than {LINE_BYTES} bytes"
-                    await relay.tell([WireError(INVALID_REQUEST, told).encoded(None)])
+                    problem = f"a message must not be longer than {LINE_BYTES} bytes"
+                    await relay.send_to_client([WireError(INVALID_REQUEST, problem).encode(None)])
                 elif line.strip():
-                    await relay.take(line)
-        await relay.settle()
+                    await relay.forward(line)
+        await relay.wait_for_responses()
     except ConnectionError:
-        pass  # the client has gone without a word
+        pass  # the client has ended without notice
     finally:
         await relay.close()
         with contextlib.suppress(ConnectionError):
@@ -59,105 +69,110 @@ async def _relay(path: str, start: bool) -> None:
 
 
 class Relay:
-    """The line to the daemon, which is made when the client asks for something and there is none."""
+    """The connection to the daemon. It is made when the client sends a request and there is no connection."""
 
-    def __init__(self, path: str, out: Out, *, start: bool) -> None:
+    def __init__(self, path: str, out: LineWriter, *, start: bool) -> None:
         self._path, self._out, self._start = path, out, start
         self._bridge = Bridge()
-        self._line: ClientConnection | None = None
-        self._reaching = asyncio.Lock()
+        self._connection: ClientConnection | None = None
+        self._connect_lock = asyncio.Lock()
         self._tasks = TaskSet("bridge")
-        self._answered = asyncio.Event()
+        self._response_received = asyncio.Event()
 
-    async def take(self, data: bytes) -> None:
-        """Pass on one line of the client's."""
+    async def forward(self, data: bytes) -> None:
+        """Forward one line of the client to the daemon."""
         try:
-            messages = decode(data)
+            messages = decode_messages(data)
         except WireError as error:
-            await self.tell([error.encoded(None)])
+            await self.send_to_client([error.encode(None)])
             return
-        # A daemon that somebody has stopped stays so until it is needed.
-        asks = any(isinstance(message, Request) for message in messages)
-        failure = await self._reach() if asks else None
-        wanted = self._bridge.from_client(messages)
+        # A daemon that was stopped is started again only when it is needed.
+        has_request = any(isinstance(message, Request) for message in messages)
+        failure = await self._ensure_connected() if has_request else None
+        should_forward = self._bridge.on_client_messages(messages)
         if failure is not None:
-            await self.tell(self._bridge.refused(failure))
-        elif wanted:
-            await self._say(data)
+            await self.send_to_client(self._bridge.fail_pending(failure))
+        elif should_forward:
+            await self._send_to_daemon(data)
 
-    async def tell(self, messages: Sequence[bytes]) -> None:
-        """Give messages to the client."""
+    async def send_to_client(self, messages: Sequence[bytes]) -> None:
+        """Send messages to the client."""
         for message in messages:
-            await self._out.write(one_line(message) + b"\n")
+            await self._out.write(join_lines(message) + b"\n")
 
-    async def settle(self) -> None:
-        """Wait a moment for the answers that are still to come."""
+    async def wait_for_responses(self) -> None:
+        """Wait a short time for the pending responses."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_SECONDS):
+            async with asyncio.timeout(_DRAIN_SECONDS):
                 while self._bridge.pending:
-                    self._answered.clear()
-                    await self._answered.wait()
+                    self._response_received.clear()
+                    await self._response_received.wait()
 
     async def close(self) -> None:
-        if self._line is not None:
-            await self._line.close()
+        if self._connection is not None:
+            await self._connection.close()
         await self._tasks.close()
 
-    async def _say(self, message: bytes) -> None:
-        # Where the line is gone, whoever hears on it has noticed, or will, and gives up what is pending.
+    async def _send_to_daemon(self, message: bytes) -> None:
+        # If the connection is closed, the receiving task notices that and fails the pending requests.
         with contextlib.suppress(ConnectionClosed):
-            if self._line is not None:
-                await self._line.send(message.decode())
+            if self._connection is not None:
+                await self._connection.send(message.decode())
 
-    async def _hear(self, line: ClientConnection) -> None:
+    async def _receive(self, connection: ClientConnection) -> None:
+        """Pass messages of the daemon to the client until the connection ends; then connect again if needed."""
         with contextlib.suppress(ConnectionError):
             with contextlib.suppress(ConnectionClosed):
-                async for frame in line:
+                async for frame in connection:
                     with contextlib.suppress(WireError):
-                        await self.tell(self._bridge.from_daemon(frame.encode() if isinstance(frame, str) else frame))
-                    self._answered.set()
-            self._line = None
-            await self.tell(self._bridge.lost())
-            # A client that waits for its handshake says nothing that would bring us to try again.
-            if self._bridge.pending and (failure := await self._reach()) is not None:
-                await self.tell(self._bridge.refused(failure))
-        self._answered.set()
+                        await self.send_to_client(
+                            self._bridge.on_daemon_frame(frame.encode() if isinstance(frame, str) else frame)
+                        )
+                    self._response_received.set()
+            self._connection = None
+            await self.send_to_client(self._bridge.on_daemon_lost())
+            # A client that waits for its handshake sends nothing that would cause another attempt to connect.
+            if self._bridge.pending and (failure := await self._ensure_connected()) is not None:
+                await self.send_to_client(self._bridge.fail_pending(failure))
+        self._response_received.set()
 
-    async def _reach(self) -> WireError | None:
-        """See that there is a line, and that the daemon knows the client; why not, where it cannot be had."""
-        async with self._reaching:
-            trouble = "" if self._line is None else None
-            for pause in (*_PAUSES, None) if trouble is not None else ():
+    async def _ensure_connected(self) -> WireError | None:
+        """Connect to the daemon and restore the client's state, unless connected. Return an error if that fails."""
+        async with self._connect_lock:
+            problem = "" if self._connection is None else None
+            for pause in (*_PAUSES, None) if problem is not None else ():
                 try:
-                    self._line = await self._dial()
+                    self._connection = await self._connect()
                     break
                 except InvalidStatus as error:
-                    trouble = f"it answers HTTP {error.response.status_code}"
+                    problem = f"it responds with HTTP {error.response.status_code}"
+                    if error.response.status_code == 403:
+                        return WireError(CONNECTION_CLOSED, "this process was started by Rookery for another workspace")
                     if error.response.status_code == 404:
-                        return WireError(CONNECTION_CLOSED, "the workspace of this bridge does not exist any more")
+                        return WireError(CONNECTION_CLOSED, "the workspace of this bridge no longer exists")
                 except Failure as failure:
-                    trouble = f"{failure.message} ({failure.remedy})"
+                    problem = f"{failure.message} ({failure.remedy})"
                     if failure.code != "daemon-unreachable":
-                        return WireError(CONNECTION_CLOSED, trouble)
+                        return WireError(CONNECTION_CLOSED, problem)
                 except (OSError, InvalidHandshake) as error:
-                    trouble = str(error) or type(error).__name__
+                    problem = str(error) or type(error).__name__
                 if pause is None:
-                    return WireError(CONNECTION_CLOSED, f"the daemon of Rookery cannot be reached: {trouble}")
+                    return WireError(CONNECTION_CLOSED, f"the Rookery daemon cannot be reached: {problem}")
                 await asyncio.sleep(pause)
-            if trouble is not None and self._line is not None:
-                for message in self._bridge.restored():
-                    await self._say(message)
-                self._tasks.start(self._hear(self._line), "hear")
+            if problem is not None and self._connection is not None:
+                for message in self._bridge.make_restore_messages():
+                    await self._send_to_daemon(message)
+                self._tasks.start(self._receive(self._connection), "hear")
             return None
 
-    async def _dial(self) -> ClientConnection:
-        socket = await asyncio.to_thread(self._find)
-        # What dies on this machine is noticed without asking, and what is busy is not dead.
+    async def _connect(self) -> ClientConnection:
+        socket = await asyncio.to_thread(self._find_socket)
+        # Without pings: the socket closes when a process on this machine ends, and a busy process is not dead.
         return await unix_connect(
             socket, f"ws://rookery{self._path}", compression=None, max_size=None, ping_interval=None, close_timeout=2
         )
 
-    def _find(self) -> str:
-        """The socket of the daemon, which is started if it may be."""
-        link.reach(start=self._start).close()
-        return (link.runtime() or {}).get("socket") or str(places.state_folder() / "rookery.sock")
+    def _find_socket(self) -> str:
+        """Return the path of the daemon's socket; start the daemon first if that is allowed."""
+        link.connect_or_start(start=self._start).close()
+        return (link.read_runtime_file() or {}).get("socket") or str(paths.state_folder() / "rookery.sock")

@@ -1,4 +1,4 @@
-"""`rookery client`: what a client needs to reach Rookery, shown or written into its file."""
+"""`rookery client`: print a client's config for Rookery, or write it into its file."""
 
 import json
 import os
@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from rookery.cli import link, output
-from rookery.cli.failure import Failure, report
-from rookery.cli.ws_names import Known
-from rookery.clients.editing import snippet
-from rookery.clients.entries import TOKEN, Entry, Target, entry_of
+from rookery.cli.failure import Failure, report_failure
+from rookery.cli.ws.common import WorkspaceClient
+from rookery.clients.edit import render_snippet
+from rookery.clients.entry import TOKEN_VARIABLE, Entry, EntryTarget, make_entry
 from rookery.clients.install import install
-from rookery.clients.known import CLIENTS, Client, Scope, Transport, file_of
-from rookery.daemon import layers
-from rookery.system import places
+from rookery.clients.registry import CLIENTS, Client, Scope, Transport, config_path
+from rookery.daemon.settings import layers
 from rookery.system.errors import RookeryError
+from rookery.system.fs import paths
+from rookery.system.process.leftovers import require_user
 
-# The strictest of what the clients allow.
+# The strictest of the rules of all clients.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _HOME = "ROOKERY_HOME"
 
@@ -45,113 +46,119 @@ def run_client(options: ClientOptions) -> int:
     try:
         _run(options)
     except RookeryError as error:
-        return report(Failure(error.code, error.message, error.remedy))
+        return report_failure(Failure(error.code, error.message, error.remedy))
     except Failure as failure:
-        return report(failure)
+        return report_failure(failure)
     return 0
 
 
 def _run(options: ClientOptions) -> None:
     client = CLIENTS[options.client]
+    if options.write:
+        require_user(paths.state_folder(), "changing the configs of clients", in_home=True)
     if not _NAME.fullmatch(options.name):
-        wrong = f"{options.name!r} cannot be the name of a server: letters, digits, - and _, a letter first"
-        raise Failure("invalid-input", wrong, "choose another --name")
-    workspace = Known(not options.start, options.project).one(options.workspace) if options.workspace else None
-    path = _file(client, options, workspace)
+        problem = f"{options.name!r} is not a valid server name: use letters, digits, - and _, starting with a letter"
+        raise Failure("invalid-input", problem, "choose another --name")
+    workspace = (
+        WorkspaceClient(not options.start, options.project).find(options.workspace) if options.workspace else None
+    )
+    path = _config_file(client, options, workspace)
     transport = options.transport or client.default
     if transport not in client.transports:
-        entry_of(client, transport, Target(options.name, "", _command()))  # says why
-    entry = entry_of(client, transport, _target(options, transport, workspace))
-    text = snippet(client, options.name, entry)
-    told: dict[str, Any] = {"client": client.id, "transport": transport, "file": str(path), "name": options.name}
-    told |= {"entry": entry.value, "snippet": text}
+        make_entry(client, transport, EntryTarget(options.name, "", _rookery_command()))  # raises the reason
+    entry = make_entry(client, transport, _target(options, transport, workspace))
+    text = render_snippet(client, options.name, entry)
+    result: dict[str, Any] = {"client": client.id, "transport": transport, "file": str(path), "name": options.name}
+    result |= {"entry": entry.value, "snippet": text}
     if options.write:
-        done = install(client, path, options.name, entry)
-        told |= {"change": done.change, "backup": str(done.backup) if done.backup else None}
+        change = install(client, path, options.name, entry)
+        result |= {"change": change.change, "backup": str(change.backup) if change.backup else None}
     if options.as_json:
-        output.answer(json.dumps(told))
+        output.write(json.dumps(result))
         return
     if options.write:
-        output.answer(_done(told))
+        output.write(_format_result(result))
     elif options.show_file:
-        output.answer(f"{path}\n\n{text}")
+        output.write(f"{path}\n\n{text}")
     else:
-        output.answer(text)
-        output.narrate(f"this goes into {path}")
-    for line in _next(client, entry, told, _token(workspace)):
-        output.narrate(line)
+        output.write(text)
+        output.write_note(f"this goes into {path}")
+    for line in _list_next_steps(client, entry, result, _token_command(workspace)):
+        output.write_note(line)
 
 
-def _file(client: Client, options: ClientOptions, workspace: dict[str, Any] | None) -> Path:
+def _config_file(client: Client, options: ClientOptions, workspace: dict[str, Any] | None) -> Path:
     folder: Path | None = None
     if options.scope == "project":
-        folder = Path(workspace["path"]) if workspace else layers.checkout_of(Path.cwd())
+        folder = Path(workspace["path"]) if workspace else layers.find_checkout(Path.cwd())
         if folder is None:
             raise Failure("project-not-found", "the current folder is in no git repository", "leave --scope out")
-    path = file_of(client, folder, os.environ)
+    path = config_path(client, folder, os.environ)
     if path is None:
         raise Failure("invalid-input", f"{client.title} has no file for a single project", "leave --scope out")
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
-        # The repository may be anybody's, and what it points at is its user's.
-        raise Failure("path-outside-root", f"{path} is a link that leads out of the project", "remove it first")
+        # The repository may be untrusted, and the link's target belongs to the user.
+        raise Failure(
+            "path-outside-root", f"{path} is a symbolic link to a path outside the project", "remove it first"
+        )
     return path
 
 
-def _target(options: ClientOptions, transport: Transport, workspace: dict[str, Any] | None) -> Target:
+def _target(options: ClientOptions, transport: Transport, workspace: dict[str, Any] | None) -> EntryTarget:
     words = ["bridge"]
     if workspace is not None:
         words += ["--workspace", f"{workspace['project']}/{workspace['name']}"]
     words += ["--mode", options.mode] if options.mode is not None else []
     # A client that is no child of this shell does not know which state folder is meant.
-    home = {_HOME: str(places.state_folder())} if os.environ.get(_HOME) else {}
-    url, command = "", [*_command(), *words]
+    home = {_HOME: str(paths.state_folder())} if os.environ.get(_HOME) else {}
+    url, command = "", [*_rookery_command(), *words]
     if transport == "http" and workspace is not None:
-        url = _own_url(workspace)
+        url = _workspace_url(workspace)
     elif transport == "http":
         url = json.loads(link.call("GET", "/api/status", start=options.start))["daemon"]["mcp_url"]
-    return Target(options.name, url if options.mode is None else f"{url}?mode={options.mode}", command, home)
+    return EntryTarget(options.name, url if options.mode is None else f"{url}?mode={options.mode}", command, home)
 
 
-def _own_url(workspace: dict[str, Any]) -> str:
-    """That of the port which the workspace keeps."""
+def _workspace_url(workspace: dict[str, Any]) -> str:
+    """Return the URL of the port that the workspace keeps."""
     mcp, name = workspace["mcp"], f"{workspace['project']}/{workspace['name']}"
     if mcp["url"] is None and not workspace["open"]:
-        wrong = f"{workspace['name']} is closed, and its MCP server with it"
-        raise Failure("invalid-input", wrong, f"open it first: rookery ws open {name}; or use --transport bridge")
+        problem = f"the workspace {workspace['name']} is closed, so its MCP server is not running"
+        raise Failure("invalid-input", problem, f"open it first: rookery ws open {name}; or use --transport bridge")
     if mcp["url"] is None:
-        wrong = f"the MCP server of {workspace['name']} does not run: {mcp['last_error']}"
-        again = f"then close and open it: rookery ws close {name} && rookery ws open {name}"
-        raise Failure("invalid-input", wrong, f"{again}; or use --transport bridge")
+        problem = f"the MCP server of {workspace['name']} is not running: {mcp['last_error']}"
+        remedy = f"fix the cause, then reopen it: rookery ws close {name} && rookery ws open {name}"
+        raise Failure("invalid-input", problem, f"{remedy}; or use --transport bridge")
     return mcp["url"]
 
 
-def _token(workspace: dict[str, Any] | None) -> str:
-    """How a shell gets the token: the owner's, or that of the workspace, which opens nothing else."""
+def _token_command(workspace: dict[str, Any] | None) -> str:
+    """Return a shell command that prints the token: the owner's, or the workspace's, which is valid only there."""
     if workspace is None:
-        return f"cat {shlex.quote(str(places.token_file(places.state_folder())))}"
-    home = f"{_HOME}={shlex.quote(str(places.state_folder()))} " if os.environ.get(_HOME) else ""
-    words = ["rookery"] if shutil.which("rookery") else _command()
+        return f"cat {shlex.quote(str(paths.token_file(paths.state_folder())))}"
+    home = f"{_HOME}={shlex.quote(str(paths.state_folder()))} " if os.environ.get(_HOME) else ""
+    words = ["rookery"] if shutil.which("rookery") else _rookery_command()
     return home + shlex.join([*words, "ws", "token", f"{workspace['project']}/{workspace['name']}"])
 
 
-def _command() -> list[str]:
-    """Ourselves, by a path that needs no PATH: programs with a window seldom have the shell's."""
-    beside = Path(sys.executable).with_name("rookery")
-    found = str(beside) if beside.exists() else shutil.which("rookery")
-    return [found] if found else [sys.executable, "-P", "-c", "from rookery.cli.main import main; main()"]
+def _rookery_command() -> list[str]:
+    """Return the command for Rookery by a path that needs no PATH: desktop programs seldom have the shell's."""
+    sibling = Path(sys.executable).with_name("rookery")
+    path = str(sibling) if sibling.exists() else shutil.which("rookery")
+    return [path] if path else [sys.executable, "-P", "-c", "from rookery.cli.main import main; main()"]
 
 
-def _done(told: dict[str, Any]) -> str:
-    words = {"made": "written, a new file", "changed": "written", "unchanged": "there already"}
-    return f"{told['name']} is {words[told['change']]}: {told['file']}"
+def _format_result(result: dict[str, Any]) -> str:
+    words = {"made": "written to a new file", "changed": "written", "unchanged": "already present"}
+    return f"{result['name']} is {words[result['change']]}: {result['file']}"
 
 
-def _next(client: Client, entry: Entry, told: dict[str, Any], token: str) -> list[str]:
+def _list_next_steps(client: Client, entry: Entry, result: dict[str, Any], token: str) -> list[str]:
     lines: list[str] = []
-    if told.get("backup") and told["change"] == "changed":
-        lines.append(f"as it was before: {told['backup']}")
+    if result.get("backup") and result["change"] == "changed":
+        lines.append(f"backup of the previous file: {result['backup']}")
     if entry.inputs:
         lines.append(f"{client.title} asks for the token once; this prints it: {token}")
-    elif told["transport"] == "http":
-        lines.append(f'set {TOKEN} where {client.title} is started: export {TOKEN}="$({token})"')
-    return [*lines, *([client.after] if "change" in told else [])]
+    elif result["transport"] == "http":
+        lines.append(f'set {TOKEN_VARIABLE} where {client.title} is started: export {TOKEN_VARIABLE}="$({token})"')
+    return [*lines, *([client.next_step] if "change" in result else [])]

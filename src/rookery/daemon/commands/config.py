@@ -10,17 +10,20 @@ import tomlkit
 import tomlkit.exceptions
 
 from rookery.cli import link, output
-from rookery.cli.failure import Failure, report
-from rookery.daemon import layers
-from rookery.daemon.known import Known, known_settings
-from rookery.system import places
+from rookery.cli.failure import Failure, report_failure
+from rookery.daemon.settings import layers
+from rookery.daemon.settings.layers import SettingKey, list_settings
 from rookery.system.errors import RookeryError
-from rookery.system.files import write_atomic
+from rookery.system.fs import paths
+from rookery.system.fs.atomic import write_atomic
+from rookery.system.process.leftovers import require_user
 
 
 def run_config(action: str, key: str, value: str, *, as_json: bool, in_project: bool) -> int:
     try:
-        layered = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
+        layered = layers.load_layers(
+            paths.config_folder(), project=layers.find_checkout(Path.cwd()), environment=os.environ
+        )
         if action == "show":
             _show(layered, as_json)
         elif action == "get":
@@ -30,107 +33,114 @@ def run_config(action: str, key: str, value: str, *, as_json: bool, in_project: 
         else:
             _path(layered, as_json)
     except RookeryError as error:
-        return report(Failure(error.code, error.message, error.remedy))
+        return report_failure(Failure(error.code, error.message, error.remedy))
     except Failure as failure:
-        return report(failure)
+        return report_failure(failure)
     return 0
 
 
-def _show(layered: layers.Layered, as_json: bool) -> None:
-    known = known_settings()
+def _show(layered: layers.LayeredSettings, as_json: bool) -> None:
+    settings_by_key = list_settings()
     if as_json:
         settings = [
             {
                 "key": key,
                 "value": layered.values[key],
                 "source": layered.sources[key],
-                "default": one.default,
-                "variable": one.variable,
-                "description": one.text,
+                "default": setting.default,
+                "variable": setting.variable,
+                "description": setting.text,
             }
-            for key, one in known.items()
+            for key, setting in settings_by_key.items()
         ]
-        problems = [{"source": one.source, "message": one.message, "remedy": one.remedy} for one in layered.problems]
-        output.answer(json.dumps({"version": 1, "settings": settings, "problems": problems}))
+        problems = [
+            {"source": problem.source, "message": problem.message, "remedy": problem.remedy}
+            for problem in layered.problems
+        ]
+        output.write(json.dumps({"version": 1, "settings": settings, "problems": problems}))
         return
-    rows = [[key, _literal(layered.values[key]), layered.sources[key]] for key in known]
-    output.answer(output.table(rows, ["SETTING", "VALUE", "SOURCE"]))
+    rows = [[key, _literal(layered.values[key]), layered.sources[key]] for key in settings_by_key]
+    heads = [output.Column("SETTING", output.VITAL, None), output.Column("VALUE", output.VITAL, 16, wraps=True)]
+    output.write(output.format_table(rows, [*heads, output.Column("SOURCE", output.MINOR, 12)]))
     for problem in layered.problems:
-        output.narrate(output.paint(f"problem: {problem}", "yellow", sys.stderr))
+        output.write_note(output.format_labelled("problem: ", str(problem), style="yellow", stream=sys.stderr))
 
 
-def _get(layered: layers.Layered, key: str, as_json: bool) -> None:
-    known = _known(key)
-    value = layered.values[known.key]
+def _get(layered: layers.LayeredSettings, key: str, as_json: bool) -> None:
+    setting = _require_setting(key)
+    value = layered.values[setting.key]
     if as_json:
-        output.answer(json.dumps({"key": key, "value": value, "source": layered.sources[key]}))
+        output.write(json.dumps({"key": key, "value": value, "source": layered.sources[key]}))
     else:
-        output.answer(value if isinstance(value, str) else _literal(value))
+        output.write(value if isinstance(value, str) else _literal(value))
 
 
 def _set(key: str, text: str, in_project: bool) -> None:
-    known = _known(key)
-    value = layers.parse(known, text, textual=True)
-    path = layers.user_file(places.config_folder())
+    require_user(paths.state_folder(), "changing settings")
+    setting = _require_setting(key)
+    value = layers.parse_value(setting, text, textual=True)
+    path = layers.user_file(paths.config_folder())
     if in_project:
-        project = layers.checkout_of(Path.cwd())
+        project = layers.find_checkout(Path.cwd())
         if project is None:
             raise Failure("project-not-found", "the current folder is in no git repository", "leave --project out")
-        if not known.project:
+        if not setting.allowed_in_project:
             raise Failure("invalid-input", f"{key} cannot be set by a project, only by its user", "leave --project out")
         path = layers.project_file(project)
     try:
-        text = layers.read_file(path, of_project=in_project)
+        text = layers.read_settings_file(path, of_project=in_project)
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "mend or remove it first") from None
+        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "repair or remove it first") from None
     try:
         document = tomlkit.parse(text)
     except tomlkit.exceptions.ParseError as error:
-        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "mend or remove it first") from None
+        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "repair or remove it first") from None
     section, _, name = key.rpartition(".")
     table: Any = document.setdefault(section, tomlkit.table()) if section else document
     if not hasattr(table, "setdefault"):
-        raise Failure("invalid-settings", f"{section} is not a section in {path}", "mend or remove it first")
+        raise Failure("invalid-settings", f"{section} is not a section in {path}", "repair or remove it first")
     table[name] = value
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, tomlkit.dumps(document).encode())
-    output.narrate(f"{key} = {_literal(value)} in {path}")
-    now = layers.load(places.config_folder(), project=layers.checkout_of(Path.cwd()), environment=os.environ)
-    if now.sources[key] != str(path):
-        output.narrate(f"but {now.sources[key]} comes after it and gives {_literal(now.values[key])}")
-    elif said := _take_over(key):
-        output.narrate(said)
+    output.write_note(f"{key} = {_literal(value)} in {path}")
+    layered = layers.load_layers(
+        paths.config_folder(), project=layers.find_checkout(Path.cwd()), environment=os.environ
+    )
+    if layered.sources[key] != str(path):
+        output.write_note(f"but {layered.sources[key]} takes precedence and sets {_literal(layered.values[key])}")
+    elif outcome := _reload_daemon(key):
+        output.write_note(outcome)
 
 
-def _take_over(key: str) -> str:
-    """Ask a running daemon to read the settings anew; what it said, in words."""
+def _reload_daemon(key: str) -> str:
+    """Ask a running daemon to reload its settings. Return a sentence about the result; empty if no daemon runs."""
     running = link.connect()
     if running is None:
         return ""
     try:
-        told = json.loads(link.exchange(running, "POST", "/api/daemon/reload", {}))
+        reply = json.loads(link.send_request(running, "POST", "/api/daemon/reload", {}))
     except Failure as failure:
-        return f"the running daemon could not take it over: {failure.message}"
-    if key in told["applied"]:
-        return "the running daemon has taken it over"
-    return "it counts from the next start of the daemon" if key in told["needs_restart"] else ""
+        return f"the running daemon could not apply it: {failure.message}"
+    if key in reply["applied"]:
+        return "the running daemon has applied it"
+    return "it takes effect at the next start of the daemon" if key in reply["needs_restart"] else ""
 
 
-def _path(layered: layers.Layered, as_json: bool) -> None:
+def _path(layered: layers.LayeredSettings, as_json: bool) -> None:
     if as_json:
-        output.answer(json.dumps({"files": [{"path": str(p), "exists": p.exists()} for p in layered.files]}))
+        output.write(json.dumps({"files": [{"path": str(path), "exists": path.exists()} for path in layered.files]}))
         return
     for path in layered.files:
-        output.answer(f"{path}{'' if path.exists() else '  (not there)'}")
+        output.write(f"{path}{'' if path.exists() else '  (does not exist)'}")
 
 
-def _known(key: str) -> Known:
-    known = known_settings()
-    if key not in known:
-        raise Failure("invalid-input", f"there is no setting {key}", layers.nearest(key, known))
-    return known[key]
+def _require_setting(key: str) -> SettingKey:
+    settings = list_settings()
+    if key not in settings:
+        raise Failure("invalid-input", f"there is no setting {key}", layers.suggest_key(key, settings))
+    return settings[key]
 
 
 def _literal(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the doctor says of the files in which clients keep Rookery."""
+"""Checks of the config files in which clients have an entry for Rookery."""
 
 import json
 import os
@@ -10,96 +10,96 @@ from urllib.parse import urlsplit
 
 from rookery.cli import link
 from rookery.cli.failure import Failure
-from rookery.clients.editing import entries_in
-from rookery.clients.entries import TOKEN
-from rookery.clients.install import LARGEST
-from rookery.clients.known import CLIENTS, Client, file_of
-from rookery.daemon.programs import Check
+from rookery.clients.edit import list_entries
+from rookery.clients.entry import TOKEN_VARIABLE
+from rookery.clients.install import MAX_FILE_BYTES
+from rookery.clients.registry import CLIENTS, Client, config_path
+from rookery.daemon.doctor.programs import Check
 from rookery.system.errors import RookeryError
-from rookery.system.files import read_plain
+from rookery.system.fs.atomic import read_plain
 
 
 def app_port() -> int | None:
-    """That of the daemon that runs, or was killed last: the next one takes it again."""
-    url = (link.runtime() or {}).get("url")
+    """Return the port of the daemon that runs, or was killed last: the next one binds it again."""
+    url = (link.read_runtime_file() or {}).get("url")
     return urlsplit(url).port if isinstance(url, str) else None
 
 
 def workspace_ports() -> dict[int, str] | None:
-    """The ports of open workspaces, with whose they are; None where no daemon tells."""
+    """Return the ports of open workspaces with their names; None if no daemon runs."""
     try:
-        found: list[dict[str, Any]] = json.loads(link.call("GET", "/api/workspaces", start=False))
+        workspaces: list[dict[str, Any]] = json.loads(link.call("GET", "/api/workspaces", start=False))
     except Failure:
         return None
-    ports = {one["mcp"]["port"]: f"{one['project']}/{one['name']}" for one in found}
+    ports = {workspace["mcp"]["port"]: f"{workspace['project']}/{workspace['name']}" for workspace in workspaces}
     return {port: name for port, name in ports.items() if port is not None}
 
 
-class Ports(NamedTuple):
-    """Where Rookery is: the app port, and those of workspaces, None of both for what is not known."""
+class ClientPorts(NamedTuple):
+    """The ports of Rookery: the app port, and those of workspaces. None means unknown."""
 
     app: int | None
     workspaces: Mapping[int, str] | None = None
 
     @property
-    def known(self) -> list[int]:
+    def all_ports(self) -> list[int]:
         return [port for port in (self.app, *(self.workspaces or ())) if port is not None]
 
-    def wrong(self, url: str) -> str:
-        """What is wrong with an address, in words; nothing where it is right or nobody knows."""
+    def explain_wrong_url(self, url: str) -> str:
+        """Return why a URL is wrong; an empty string if it is right or cannot be checked."""
         port = urlsplit(url).port
         if self.app is None or port == self.app or port in (self.workspaces or {}):
             return ""
         if self.workspaces is None and urlsplit(url).path == "/mcp":
-            return ""  # it may be a workspace's, which only a running daemon tells
-        return f"leads to {url}, and the daemon is at port {self.app}, or that workspace is closed"
+            return ""  # it may be the port of a workspace, which only a running daemon knows
+        return f"points to {url}, but the daemon listens on port {self.app}, or that workspace is closed"
 
 
-def client_checks(ports: Ports, environment: Mapping[str, str] = os.environ) -> list[Check]:
-    """One row for each client whose file has Rookery in it."""
+def client_checks(ports: ClientPorts, environment: Mapping[str, str] = os.environ) -> list[Check]:
+    """Return one check for each client whose config file contains Rookery."""
     rows: list[Check] = []
     for client in CLIENTS.values():
-        path = file_of(client, None, environment)
+        path = config_path(client, None, environment)
         if path is not None and path.exists():
-            rows += _of(client, path, ports, environment)
+            rows += _check_client(client, path, ports, environment)
     return rows
 
 
-def _of(client: Client, path: Path, ports: Ports, environment: Mapping[str, str]) -> list[Check]:
-    id_, again = f"client {client.id}", f"rookery client install {client.id}"
+def _check_client(client: Client, path: Path, ports: ClientPorts, environment: Mapping[str, str]) -> list[Check]:
+    id_, reinstall = f"client {client.id}", f"rookery client install {client.id}"
     try:
-        entries = entries_in(client, read_plain(path, LARGEST).decode())
+        entries = list_entries(client, read_plain(path, MAX_FILE_BYTES).decode())
     except RookeryError as error:
-        return [Check(id_, "warning", f"{path}: {error.message}", "mend it: its client may ignore all of it")]
+        return [Check(id_, "warning", f"{path}: {error.message}", "fix it: the client may ignore the whole file")]
     except (OSError, UnicodeDecodeError) as error:
-        return [Check(id_, "warning", f"{path} cannot be read: {error}", "look at it")]
-    found = [(name, *_seen(name, entry)) for name, entry in entries.items()]
-    ours = [(name, url, command) for name, url, command in found if url or command]
+        return [Check(id_, "warning", f"{path} cannot be read: {error}", "check the file")]
+    described = [(name, *_describe_entry(name, entry)) for name, entry in entries.items()]
+    ours = [(name, url, command) for name, url, command in described if url or command]
     rows: list[Check] = []
     for name, url, command in ours:
-        told = f"{name} in {path}"
+        location = f"{name} in {path}"
         if command and shutil.which(command, path=environment.get("PATH")) is None:
-            rows.append(Check(id_, "warning", f"{told} runs {command}, which is not there", again))
-        elif url and (wrong := ports.wrong(url)):
-            rows.append(Check(id_, "warning", f"{told} {wrong}", again))
-        elif url and client.id != "vscode" and not environment.get(TOKEN):
+            rows.append(Check(id_, "warning", f"{location} runs {command}, which does not exist", reinstall))
+        elif url and (problem := ports.explain_wrong_url(url)):
+            rows.append(Check(id_, "warning", f"{location} {problem}", reinstall))
+        elif url and client.id != "vscode" and not environment.get(TOKEN_VARIABLE):
             remedy = f"set it where {client.title} is started: rookery client print {client.id}"
-            rows.append(Check(id_, "warning", f"{told} needs {TOKEN}, which is not set here", remedy))
+            rows.append(Check(id_, "warning", f"{location} needs {TOKEN_VARIABLE}, which is not set here", remedy))
         else:
-            rows.append(Check(id_, "ok", f"{told} ({'the bridge' if command else url})"))
+            rows.append(Check(id_, "ok", f"{location} ({'the bridge' if command else url})"))
     return rows
 
 
-def _seen(name: str, entry: Any) -> tuple[str, str]:
-    """The address, or the program, by which an entry leads to Rookery; two empty texts for one that does not."""
+def _describe_entry(name: str, entry: Any) -> tuple[str, str]:
+    """Return the URL or the program by which an entry starts Rookery; two empty strings if it does not."""
     if not isinstance(entry, dict):
         return "", ""
-    given = cast("dict[str, Any]", entry)
-    words: Any = given.get("command")
-    all_words = cast("list[Any]", words) if isinstance(words, list) else [words, *(given.get("args") or ())]
-    command = [str(one) for one in all_words]
+    fields = cast("dict[str, Any]", entry)
+    words: Any = fields.get("command")
+    all_words = cast("list[Any]", words) if isinstance(words, list) else [words, *(fields.get("args") or ())]
+    command = [str(word) for word in all_words]
     if command and PurePath(command[0]).name == "rookery" and command[1:2] == ["bridge"]:
         return "", command[0]
-    url = str(given.get("url") or given.get("serverUrl") or "")
-    ours = TOKEN in str(given) or name == "rookery"
+    url = str(fields.get("url") or fields.get("serverUrl") or "")
+    ours = TOKEN_VARIABLE in str(fields) or name == "rookery"
     return (url, "") if ours and urlsplit(url).hostname in ("127.0.0.1", "localhost") else ("", "")

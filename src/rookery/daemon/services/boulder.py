@@ -1,28 +1,28 @@
-"""Boulder as the daemon has it: with its settings, and with what it may ask of workspaces."""
+"""Connects the Boulder plugin to the daemon: its settings, and access to workspaces."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
-from rookery.daemon.boulder_settings import Boulder as BoulderSettings
-from rookery.daemon.files import FilesService
-from rookery.daemon.follow import follow
+from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
-from rookery.files.reading import read
-from rookery.files.recipes import Justfile
-from rookery.plugins.boulder.book import Line
-from rookery.plugins.boulder.gates import Limits
+from rookery.daemon.services.files import FilesService
+from rookery.daemon.settings.schema import BoulderSettings
+from rookery.files.just.recipes import Justfile
+from rookery.files.read import read_content
+from rookery.plugins.boulder.policy import BoulderLimits
 from rookery.plugins.boulder.service import Boulder
-from rookery.plugins.boulder.switches import Level
+from rookery.plugins.boulder.state import SwitchLevel
+from rookery.plugins.boulder.store import LogLine
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
+from rookery.workspaces.model import format_path
 from rookery.workspaces.projects import Projects
-from rookery.workspaces.record import as_text
 
 
-def boulder(
+def make_boulder(
     settings: BoulderSettings,
     store: Store,
     files: FilesService,
@@ -30,53 +30,61 @@ def boulder(
     projects: Projects,
     events: Bus,
 ) -> Boulder:
-    limits = Limits(
+    """Return Boulder with its limits; it publishes its log lines as events."""
+    limits = BoulderLimits(
         settings.idle_seconds, settings.cooldown_seconds, settings.abort_seconds, settings.failures, settings.budget
     )
 
-    def told(line: Line) -> None:
+    def publish(line: LogLine) -> None:
         events.publish(f"boulder.{line.what}", **msgspec.to_builtins(line))
 
-    return Boulder(store, BoulderGround(files, lookup, projects, events), limits, settings.checks, told)
+    return Boulder(store, BoulderWorkspaces(files, lookup, projects, events), limits, settings.checks, publish)
 
 
-class BoulderGround:
+class BoulderWorkspaces:
+    """The workspaces and projects as Boulder accesses them."""
+
     def __init__(self, files: FilesService, lookup: WorkspaceLookup, projects: Projects, events: Bus) -> None:
         self._files, self._lookup, self._projects, self._events = files, lookup, projects, events
 
-    async def subject(self, level: Level, given: str) -> str:
+    async def subject(self, level: SwitchLevel, reference: str) -> str:
+        """Return the path of a workspace, or the id of a project; raise if there is none or the name is ambiguous."""
         if level == "workspace":
-            return as_text(await self._lookup.directory(given))
+            return format_path(await self._lookup.find_folder(reference))
         projects = await self._projects.all()
-        named = [one.id for one in projects if given in (one.id, Path(one.path).name)]
-        if len(named) != 1:
-            there = ", ".join(one.id for one in projects) or "none"
-            why = f"several projects are called {given!r}" if named else f"there is no project {given!r}"
-            raise RookeryError("project-not-found", why, f"those that there are: {there}")
-        return named[0]
+        matches = [project.id for project in projects if reference in (project.id, Path(project.path).name)]
+        if len(matches) != 1:
+            available = ", ".join(project.id for project in projects) or "none"
+            why = f"several projects are called {reference!r}" if matches else f"there is no project {reference!r}"
+            raise RookeryError("project-not-found", why, f"available projects: {available}")
+        return matches[0]
 
-    async def watch(self, gone: Callable[[Level, str], Awaitable[None]]) -> None:
-        async def heard(event: Event) -> None:
+    async def watch(self, on_deleted: Callable[[SwitchLevel, str], Awaitable[None]]) -> None:
+        """Report deleted or newly created workspaces and removed projects, until the event bus ends."""
+
+        async def on_event(event: Event) -> None:
             if event.type in ("workspace.deleted", "workspace.created"):
-                await gone("workspace", event.data["path"])
+                await on_deleted("workspace", event.data["path"])
             elif event.type == "project.removed":
-                await gone("project", event.data["project"]["id"])
+                await on_deleted("project", event.data["project"]["id"])
 
-        await follow(self._events, heard)
+        await follow_bus(self._events, on_event)()
 
     async def read(self, workspace: str, path: str) -> str:
-        found = await read((await self._files.ground(Path(workspace))).root, path)
-        if found.cut or found.encoding is None:
-            why = found.cut or "it is no text"
+        """Return the text of a file in a workspace; raise if it is cut or no text."""
+        content = await read_content((await self._files.get_files(Path(workspace))).root, path)
+        if content.cut or content.encoding is None:
+            why = content.cut or "it is not a text file"
             raise RookeryError("file-unreadable", f"{path} cannot be read as a plan: {why}")
-        return found.text
+        return content.text
 
     async def run(self, workspace: str, task: str) -> tuple[bool, str]:
-        tasks = self._files.tasks(await self._files.ground(Path(workspace)))
-        ran = await tasks.run(task, (), None, _agree, None)
-        return ran.ok, f"fails with {ran.exit_code}" if ran.ending == "ended" else "ran into its time limit"
+        """Run a just task; return whether it succeeded, and how it failed."""
+        tasks = self._files.tasks(await self._files.get_files(Path(workspace)))
+        result = await tasks.run(task, (), None, _decline, None)
+        return result.ok, f"fails with {result.exit_code}" if result.ending == "ended" else "exceeded its time limit"
 
 
-async def _agree(question: str, justfile: Justfile) -> bool:
-    """Nobody is there who could."""
+async def _decline(question: str, justfile: Justfile) -> bool:
+    """Decline: there is no user who could confirm."""
     return False

@@ -1,54 +1,89 @@
-"""The gateway as a service of the daemon: servers, views and endpoints, put together."""
+"""The gateway as a service of the daemon: servers, policy, views and endpoints."""
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 import rookery
-from rookery.api.choosing import Chooser
-from rookery.api.doors import Doors
-from rookery.api.rooms import Rooms
-from rookery.daemon.follow import follow
-from rookery.daemon.gateway_settings import Gateway
+from rookery.api.endpoint.router import EndpointRouter, ViewParts
+from rookery.api.endpoint.selection import ViewSelector
+from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
-from rookery.daemon.policy import checked, judge
-from rookery.daemon.search import finder
-from rookery.gateway.finding import Sight
+from rookery.daemon.settings.schema import GatewaySettings
+from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
-from rookery.gateway.member import Member
-from rookery.gateway.parking import Parking
-from rookery.gateway.switches import Switches
+from rookery.gateway.provider import CatalogProvider
+from rookery.gateway.rules import Switches, ToolPolicy
+from rookery.gateway.search.view import ViewSearch, list_search_tools
 from rookery.guard.approvals import Approvals
-from rookery.guard.definitions import content_of, key_of, server_subject
+from rookery.guard.policy import Policy, Rule, read_rules
+from rookery.guard.server import definition_content, server_key, server_subject
 from rookery.guard.subject import Key, Subject
 from rookery.system.bus import Bus, Event
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
-from rookery.toolsets.hub import hub as hub_toolset
+from rookery.toolsets.hub import hub_toolset, search_toolset
 from rookery.toolsets.workspace import workspace_toolset
-from rookery.upstreams.connector import Connector
-from rookery.upstreams.definition import Definition
+from rookery.upstreams.config.definition import ConfigProblem, Definition
+from rookery.upstreams.config.permissions import PermissionEntry, Permissions
+from rookery.upstreams.config.sources import ServerConfig
+from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
-from rookery.upstreams.pool import Pool
+from rookery.upstreams.oauth.manager import SignInManager
+from rookery.upstreams.pool import ServerPool
 from rookery.upstreams.server import Server
-from rookery.upstreams.signin.signins import SignIns
-from rookery.upstreams.slots import Record
+from rookery.upstreams.server_set import ServerRecord
+from rookery.upstreams.tool_costs import estimate_tokens
+from rookery.wire.shares import Shares
+from rookery.workspaces.model import Workspace
+from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.projects import Projects
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.tools import WorkspaceTools
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from rookery.wire.http_client import HttpClient
+    from rookery.wire.http_client.client import HttpClient
+
+
+def make_policy(permissions: Permissions) -> ToolPolicy:
+    """Return the policy of the user and of the project, as a function for views."""
+    return Policy(_rules(permissions.user), _rules(permissions.project)).evaluate
+
+
+def _rules(entries: Sequence[PermissionEntry]) -> list[Rule]:
+    return [rule for entry in entries for rule in read_rules(entry.permission, entry.source)[0]]
+
+
+def check_rules(config: ServerConfig) -> ServerConfig:
+    """Return the config with the errors in its tool rules added to its problems."""
+    rules = config.permissions.user + config.permissions.project
+    problems = [
+        ConfigProblem(entry.source, entry.line, message)
+        for entry in rules
+        for message in read_rules(entry.permission, entry.source)[1]
+    ]
+    return msgspec.structs.replace(config, problems=[*config.problems, *problems])
+
+
+def make_search_toolset(search: ViewSearch) -> CatalogProvider:
+    return search_toolset(search.find)
+
+
+def count_search_tokens() -> int:
+    """Return how many tokens the tool list of a search view costs a model before its first call."""
+    return estimate_tokens(list_search_tools(make_search_toolset(ViewSearch())))
 
 
 _GRACE_SECONDS = 30.0
 
 
 class GatewayService:
+    """Runs the MCP servers of projects and workspaces, and makes the endpoints through which clients use them."""
+
     name = "gateway"
     needs: Sequence[str] = ("workspaces",)
 
@@ -60,78 +95,84 @@ class GatewayService:
         events: Bus,
         projects: Projects,
         approvals: Approvals,
-        workspaces: WorkspaceTools,
-        agents: frozenset[str],
-        settings: Gateway,
+        workspaces: WorkspaceOperations,
+        agent_toolsets: frozenset[str],
+        settings: GatewaySettings,
     ) -> None:
         self.hooks = Hooks()
-        self.parking = Parking(settings.parked_seconds, settings.parked_calls, settings.parked_calls_each)
-        self._agents = agents
-        self._search = settings.mode == "search"
+        self.parked_calls = ParkedCalls(settings.parked_seconds, settings.parked_calls, settings.parked_calls_each)
+        self._agent_toolsets = agent_toolsets
+        self._search_by_default = settings.mode == "search"
         self._workspaces = workspaces
         self._approvals = approvals
         self._events = events
         self._projects = projects
         self._http: HttpClient | None = None
-        # A question is given up by who asked it here before its server is told that nobody answers.
+        # Longer than a call is parked: a question expires here before its server is notified that nobody has replied.
         patience = settings.parked_seconds + _GRACE_SECONDS
-        signins = SignIns(state, spawner)
-        connector = Connector(spawner, self.client, self._approved, signins, patience=patience)
-        pool = Pool(connector, self._server_changed)
-        self.hub = Hub(pool, Switches(store), events, checked)
+        signins = SignInManager(state, spawner)
+        connector = Connector(spawner, self.client, self._is_approved, signins, question_seconds=patience)
+        pool = ServerPool(connector, self._on_server_changed)
+        self.hub = Hub(pool, Switches(store), events, check_rules)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
-        self.hub.project_of = self.lookup.project_of
-        # What else of ours a view shows, made for the workspace that it acts in, or for none.
-        self.toolsets: list[Callable[[Path | None], Member]] = []
-        # The same, made for the only workspace that its clients may see, or for the owner.
-        self.scoped: list[Callable[[Path | None], Member]] = []
+        self.hub.find_project = self.lookup.project_of
+        # Further built-in toolsets of a view, made for the workspace that the view acts in, or for none.
+        self.toolsets: list[Callable[[Path | None], CatalogProvider]] = []
+        # The same, made for the only workspace that the view's clients may access, or for the owner.
+        self.scoped_toolsets: list[Callable[[Path | None], CatalogProvider]] = []
         self._tasks = TaskSet("gateway")
-        self._doors: Doors | None = None
+        self._router: EndpointRouter | None = None
 
-    def doors(self, rest: "ASGIApp") -> Doors:
+    def make_router(self, rest: "ASGIApp", shares: Shares) -> EndpointRouter:
+        """Return the router of all MCP endpoints, which passes other requests on to `rest`."""
         info = {"name": "rookery", "version": rookery.__version__}
-        rooms = Rooms(self.hub, self.hooks, judge, self._toolsets, finder, info, self.parking)
-        toolsets = frozenset(one.name for one in self._toolsets(None, None, Sight()))
-        doors = self._doors = Doors(rooms, Chooser(self.lookup, toolsets, self._agents, self._search), rest)
-        self.hub.knows_session = doors.knows_session
-        self._workspaces.workspaces.openness.companions.append(self)
-        return doors
+        parts = ViewParts(
+            self.hub, self.hooks, make_policy, self._toolsets, make_search_toolset, info, self.parked_calls, shares
+        )
+        toolsets = frozenset(toolset.name for toolset in self._toolsets(None, None, ViewSearch()))
+        router = self._router = EndpointRouter(
+            parts, ViewSelector(self.lookup, toolsets, self._agent_toolsets, self._search_by_default), rest
+        )
+        self.hub.is_session_open = router.knows_session
+        self._workspaces.workspaces.lifecycle.hooks.append(self)
+        return router
 
-    def bound(self, port: int) -> None:
+    def on_bound(self, port: int) -> None:
         self.hub.own_port = port
 
     async def start(self) -> None:
         await self.hub.start()
-        self._tasks.start(follow(self._events, self._heard), "projects")
+        self._tasks.keep_running(follow_bus(self._events, self._on_event), "projects")
 
     async def stop(self) -> None:
         await self._tasks.close()
-        await self.parking.close()
+        await self.parked_calls.close()
         await self.hub.close()
         if self._http is not None:
             await self._http.close()
 
     def client(self) -> "HttpClient":
-        """Made on first use: importing it means importing TLS. One for all, so that connections are shared."""
+        """Return the HTTP client, shared by all servers. It is made on first use, because importing it imports TLS."""
         if self._http is None:
-            from rookery.wire.http_client import HttpClient
+            from rookery.wire.http_client.client import HttpClient
 
             self._http = HttpClient()
         return self._http
 
-    def _server_changed(self, server: Server) -> None:
-        workspace = None if server.definition.everywhere else str(server.directory)
+    def _on_server_changed(self, server: Server) -> None:
+        workspace = None if server.definition.is_app_wide else str(server.directory)
         self._events.publish(
             "mcp.status", server=server.name, workspace=workspace, status=server.status, error=server.error
         )
 
-    # ---- approvals
+    # Approvals
 
     async def subject(self, definition: Definition, checkout: Path) -> Subject:
+        """Return the definition of a server as a subject of approval."""
         return await server_subject(
             name=definition.name,
             kind=definition.kind,
-            written=definition.written,
+            entry=definition.written,
             place=self.lookup.project_of(checkout),
             checkout=checkout,
             command=definition.command,
@@ -140,53 +181,62 @@ class GatewayService:
             source=str(definition.source),
         )
 
-    async def waiting(self) -> list[Subject]:
-        """What the user is to look at, of every project and of the workspaces that are in use."""
+    async def list_waiting(self) -> list[Subject]:
+        """Return the servers that need approval, of every project and of the workspaces in use."""
         for project in await self._projects.all():
-            await self.hub.fleet(Path(project.path))
-        # One after the other: many at once would take the threads that others need.
-        return [await self.subject(definition, checkout) for definition, checkout in self.hub.waiting()]
+            await self.hub.server_set(Path(project.path))
+        # One after the other: many at once would take the threads that other work needs.
+        return [await self.subject(definition, checkout) for definition, checkout in self.hub.awaiting_approval()]
 
-    async def approvals_changed(self, key: Key) -> None:
-        """What holds for the main checkout holds for all workspaces of the project."""
-        for directory in self.lookup.of_project(Path(key.place)):
+    async def list_repository_servers(self) -> list[Subject]:
+        """Return the servers that repositories define, approved or not, of the same checkouts as `list_waiting`."""
+        for project in await self._projects.all():
+            await self.hub.server_set(Path(project.path))
+        return [await self.subject(definition, checkout) for definition, checkout in self.hub.from_repositories()]
+
+    async def on_approvals_changed(self, key: Key) -> None:
+        """Refresh all workspaces of a project: an approval for its main checkout is valid for all of them."""
+        for directory in self.lookup.list_of_project(Path(key.place)):
             await self.hub.refresh(directory)
 
-    async def _approved(self, definition: Definition, checkout: Path | None) -> bool:
+    async def _is_approved(self, definition: Definition, checkout: Path | None) -> bool:
         if definition.source.place == "user" or checkout is None:
             return True
-        # First what costs nothing: whoever only clones a repository must not wait for all that it names to be read.
-        written = content_of(definition.kind, definition.written)
-        if not await self._approvals.may_count(key_of(definition.name, self.lookup.project_of(checkout)), written):
+        # The cheap check comes first: a repository that was merely cloned must not cause all files it names to be read.
+        written = definition_content(definition.kind, definition.written)
+        if not await self._approvals.may_be_approved(
+            server_key(definition.name, self.lookup.project_of(checkout)), written
+        ):
             return False
         return await self._approvals.state(await self.subject(definition, checkout)) == "approved"
 
-    # ---- workspaces
+    # Workspaces
 
-    async def opened(self, workspace: Workspace) -> None:
-        """Its servers start when somebody uses them. Whoever looks at them first, they are those of its project."""
-        self.lookup.note(workspace)
+    async def on_opened(self, workspace: Workspace) -> None:
+        """Record the project of a workspace, which decides on its servers. Servers start on first use."""
+        self.lookup.remember(workspace)
 
-    async def closed(self, workspace: Workspace) -> bool:
-        """End its servers, and the clients that use them."""
-        return await self.let_go(workspace.path, f"the workspace {workspace.name} was closed")
+    async def on_closed(self, workspace: Workspace) -> bool:
+        """Stop the servers of a workspace, and disconnect the clients that use them."""
+        return await self.release(workspace.path, f"the workspace {workspace.name} was closed")
 
-    async def let_go(self, directory: Path, reason: str) -> bool:
-        used = self._doors is not None and self._doors.retire(directory, reason)
-        stopped = await self.hub.let_go(directory)
+    async def release(self, directory: Path, reason: str) -> bool:
+        """Release the endpoints and servers of a folder; return whether there were any."""
+        used = self._router is not None and self._router.retire(directory, reason)
+        stopped = await self.hub.release(directory)
         self.lookup.forget(directory)
         return used or stopped
 
-    async def _heard(self, event: Event) -> None:
+    async def _on_event(self, event: Event) -> None:
         if event.type == "project.removed":
-            for directory in self.lookup.of_project(Path(event.data["project"]["path"])):
-                await self.let_go(directory, "the project was removed")
+            for directory in self.lookup.list_of_project(Path(event.data["project"]["path"])):
+                await self.release(directory, "the project was removed")
 
-    # ---- what of ours is shown
+    # Toolsets
 
-    def _toolsets(self, directory: Path | None, scope: Path | None, sight: Sight) -> Sequence[Member]:
-        async def records(session: str | None) -> list[Record]:
+    def _toolsets(self, directory: Path | None, scope: Path | None, search: ViewSearch) -> Sequence[CatalogProvider]:
+        async def records(session: str | None) -> list[ServerRecord]:
             return await self.hub.records(directory, session)
 
-        more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped)]
-        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records, sight.find)]
+        more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped_toolsets)]
+        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records, search.find)]

@@ -1,30 +1,33 @@
-"""The workspaces as a service of the daemon: what they may run is what the user has approved."""
+"""Workspaces as a service of the daemon: they run only what the user has approved."""
 
 import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rookery.daemon.agents import make_agents
-from rookery.daemon.settings import Settings
+from rookery.daemon.services.agents import make_agents
+from rookery.daemon.settings.schema import Settings
 from rookery.guard.approvals import Approvals
-from rookery.guard.named_files import files_named, fingerprints
+from rookery.guard.server import fingerprint_files, list_named_files
 from rookery.guard.subject import Subject
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.workspaces.create.run import FamilyLimits
+from rookery.workspaces.operations import WorkspaceOperations
+from rookery.workspaces.prepare import ApprovalRequest
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
-from rookery.workspaces.setup import Asked
-from rookery.workspaces.tools import WorkspaceTools
 
-# The kind of a setup command.
+# The approval kind of a setup command.
 SETUP = "setup"
 
 
 class WorkspacesService:
+    """Provides workspaces, which run only approved commands, and the manager of their agents."""
+
     name = "workspaces"
     needs: Sequence[str] = ("store",)
 
@@ -47,49 +50,55 @@ class WorkspacesService:
             spawner,
             events,
             projects,
-            approved=self._approved,
-            place=settings.worktrees.path,
+            is_approved=self._is_approved,
+            path_template=settings.worktrees.path,
             setup_seconds=settings.workspace.setup_seconds,
             days=settings.trash.days,
             limit=settings.trash.limit,
+            family_limits=FamilyLimits(settings.limits.workspaces_each, settings.limits.agents_each),
         )
         self.agents = make_agents(settings, state, store, spawner, events, self.workspaces)
-        self.tools = WorkspaceTools(self.workspaces, projects, git, events, self.agents)
+        self.tools = WorkspaceOperations(self.workspaces, projects, git, events, self.agents)
 
     async def start(self) -> None:
+        await self._approvals.check()
         await self.workspaces.start()
 
     async def stop(self) -> None:
         await self.workspaces.stop()
 
-    async def waiting(self) -> list[Subject]:
-        """What repositories want to run, for the user to look at: setup commands, and programs of git's config."""
-        # One after the other: many at once would take the threads that others need.
-        return [await self._subject(asked) for asked in await self.workspaces.asked()]
+    async def list_subjects(self) -> list[Subject]:
+        """Return what repositories want to run, for approval: setup commands, and programs of git's config."""
+        # One after the other: many at once would take the threads that other work needs.
+        return [await self._subject(request) for request in await self.workspaces.list_approval_requests()]
 
-    async def _approved(self, asked: Asked) -> bool:
-        return await self._approvals.state(await self._subject(asked)) == "approved"
+    async def _is_approved(self, request: ApprovalRequest) -> bool:
+        return await self._approvals.state(await self._subject(request)) == "approved"
 
-    async def _subject(self, asked: Asked) -> Subject:
-        """What a repository wants to run, as something to approve: its words, and the files that they name."""
-        folder = Path(asked.folder)
-        argv = ["/bin/sh", "-c", asked.content]
+    async def _subject(self, request: ApprovalRequest) -> Subject:
+        """Return a command of a repository as a subject of approval: its text, and the files that it names."""
+        folder = Path(request.folder)
+        argv = ["/bin/sh", "-c", request.content]
         files: dict[str, str] = {}
         problem = ""
         try:
-            named = await asyncio.to_thread(files_named, argv, folder, folder, os.environ.get("PATH", ""))
-            ignored = await self._ignored(folder, named)
-            files = await asyncio.to_thread(fingerprints, [one for one in named if str(one) not in ignored], folder)
+            named_files = await asyncio.to_thread(list_named_files, argv, folder, folder, os.environ.get("PATH", ""))
+            ignored = await self._list_ignored(folder, named_files)
+            files = await asyncio.to_thread(
+                fingerprint_files, [file for file in named_files if str(file) not in ignored], folder
+            )
         except RookeryError as error:
             problem = error.message
-        place = os.path.realpath(asked.place)
-        return Subject(asked.kind, place, asked.name, asked.content, files, asked.source, problem, asked.folder)
-
-    async def _ignored(self, folder: Path, named: Sequence[Path]) -> frozenset[str]:
-        """What git ignores never came with the repository: most often the command itself has made it."""
-        if not named:
-            return frozenset()
-        ran = await self._git.run(
-            folder, "check-ignore", "-z", "--stdin", input=b"".join(os.fsencode(one) + b"\0" for one in named)
+        place = os.path.realpath(request.place)
+        return Subject(
+            request.kind, place, request.name, request.content, files, request.source, problem, request.folder
         )
-        return frozenset(map(os.fsdecode, ran.stdout.split(b"\0"))) if ran.returncode == 0 else frozenset()
+
+    async def _list_ignored(self, folder: Path, files: Sequence[Path]) -> frozenset[str]:
+        """Return the files that git ignores: they are not part of the repository; often the command made them."""
+        if not files:
+            return frozenset()
+        result = await self._git.run(
+            folder, "check-ignore", "-z", "--stdin", input=b"".join(os.fsencode(file) + b"\0" for file in files)
+        )
+        return frozenset(map(os.fsdecode, result.stdout.split(b"\0"))) if result.returncode == 0 else frozenset()

@@ -1,0 +1,1 @@
+"""Commands that the command line runs in the daemon's package."""

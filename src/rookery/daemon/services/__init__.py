@@ -1,0 +1,1 @@
+"""The services that make up the daemon."""

@@ -1,0 +1,282 @@
+"""The files and just tasks of workspaces as a service of the daemon.
+
+Each workspace has one sandbox root, opened on first use and closed with the workspace. Tasks are approved before they
+run, and end with their workspace.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rookery.daemon.approvals import JustfileApprovals
+from rookery.daemon.lifecycle import follow_bus
+from rookery.daemon.services.context import ContextSources
+from rookery.daemon.services.nested import NestedFolders
+from rookery.daemon.settings.schema import Settings
+from rookery.files.context.engine import ProjectContext
+from rookery.files.context.failures import FailureLog
+from rookery.files.just.recipes import Justfile, RecipeArguments
+from rookery.files.just.run import ConfirmRecipe, JustRunner, RecipeResult, ReportProgress, RunLimits, find_justfile
+from rookery.files.sandbox import SandboxRoot
+from rookery.files.secrets import ALLOWED_FILES, DENIED_FILES, DenyRules
+from rookery.system.bus import Bus, Event
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from rookery.system.process import environment
+from rookery.system.tasks import TaskSet
+from rookery.toolsets.project import project_toolset
+from rookery.toolsets.toolset import Toolset
+from rookery.toolsets.workspace import no_workspace_error
+from rookery.wire.protocol.provider import Call
+from rookery.workspaces.model import Workspace
+from rookery.workspaces.operations import WorkspaceOperations
+from rookery.workspaces.projects import Projects
+from rookery.workspaces.service import Workspaces
+
+
+@dataclass(frozen=True)
+class WorkspaceTasks:
+    """Lists and runs the just tasks of one workspace. `running` is closed with the workspace."""
+
+    workspace: Workspace
+    just: JustRunner
+    justfiles: JustfileApprovals
+    workspaces: Workspaces
+    failures: FailureLog
+    running: TaskSet
+    seconds: float
+
+    async def read_justfile(self) -> tuple[Justfile | None, bool]:
+        """Return the justfile, if there is one, and whether its tasks may run."""
+        if find_justfile(self.workspace.path) is None:
+            return None, False
+        justfile = await self.just.read_justfile(self.workspace.path)
+        return justfile, await self.justfiles.may_run(self.workspace, justfile)
+
+    async def run(
+        self,
+        name: str,
+        arguments: RecipeArguments,
+        seconds: float | None,
+        confirm: ConfirmRecipe,
+        progress: ReportProgress | None,
+    ) -> RecipeResult:
+        """Run a task while the workspace is open, and record its failure for the context."""
+
+        async def approve(justfile: Justfile) -> None:
+            await self.justfiles.require(self.workspace, justfile)
+
+        variables = await self.workspaces.environment(self.workspace)
+        work = self.just.run(
+            self.workspace.path,
+            name,
+            arguments,
+            limits=RunLimits(seconds=seconds if seconds is not None else self.seconds),
+            env=environment.allowed_environment(variables),
+            approve=approve,
+            confirm=confirm,
+            progress=progress,
+        )
+        result = await self._run_while_open(work)
+        label = f"just {result.task}"
+        if result.ok:
+            self.failures.clear(label)
+        else:
+            ending = f"exit code {result.exit_code}" if result.ending == "ended" else "killed at its time limit"
+            self.failures.add(label, f"{ending} after {result.seconds:.1f} s", result.output)
+        return result
+
+    async def _run_while_open(self, work: Coroutine[Any, Any, RecipeResult]) -> RecipeResult:
+        """Run `work` until it ends; raise if the workspace is closed meanwhile."""
+        task = self.running.start(_catch_error(work), "task")
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        if task.cancelled():
+            raise RookeryError("workspace-not-found", "the task was stopped because its workspace was closed")
+        if isinstance(outcome := task.result(), Exception):
+            raise outcome
+        return outcome
+
+
+async def _catch_error(work: Coroutine[Any, Any, RecipeResult]) -> RecipeResult | Exception:
+    """Return the error that `work` raises, so that the task does not count as crashed."""
+    try:
+        return await work
+    except Exception as error:
+        return error
+
+
+logger = logging.getLogger("rookery.daemon")
+
+_OWNER = "owner"
+FolderId = tuple[int, int]
+
+
+class WorkspaceFiles:
+    """The open files and tasks of one workspace. `folder_id` distinguishes its folder from another at the same path."""
+
+    def __init__(self, workspace: Workspace, root: SandboxRoot, folder_id: FolderId) -> None:
+        self.workspace, self.root, self.folder_id = workspace, root, folder_id
+        self.real_path = root.path.resolve()
+        self.failures = FailureLog()
+        self.running = TaskSet(f"just in {workspace.name}")
+        self._contexts: dict[bool, ProjectContext] = {}
+
+    def context(self, everything: bool, make: Callable[[], ProjectContext]) -> ProjectContext:
+        """Return the context of the owner or of the workspace's token: each remembers what it has reported."""
+        if everything not in self._contexts:
+            self._contexts[everything] = make()
+        return self._contexts[everything]
+
+    async def close(self) -> bool:
+        """End the running tasks and return whether there were any."""
+        had_tasks = len(self.running) > 0
+        self.root.close()
+        await self.running.close()
+        for context in self._contexts.values():
+            await context.close()
+        return had_tasks
+
+
+class FilesService:
+    """Opens the files and tasks of workspaces on first use, and provides the `project` toolset."""
+
+    name = "files"
+    needs: Sequence[str] = ("workspaces",)
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: Path,
+        projects: Projects,
+        workspaces: WorkspaceOperations,
+        git: Git,
+        just: JustRunner,
+        justfiles: JustfileApprovals,
+        context_sources: ContextSources,
+        events: Bus,
+    ) -> None:
+        self.git, self.just, self.justfiles, self.context_sources = git, just, justfiles, context_sources
+        self.workspaces = workspaces
+        self.task_seconds = settings.just.seconds
+        self._denied = DenyRules(
+            files=(*DENIED_FILES, *_patterns(settings.files.secret)),
+            allowed=(*ALLOWED_FILES, *_patterns(settings.files.allowed)),
+        )
+        self._nested = NestedFolders(state, projects, workspaces.workspaces)
+        self._events = events
+        self._open_files: dict[Path, WorkspaceFiles] = {}
+        self._opening = asyncio.Lock()
+        self._tasks = TaskSet("files")
+
+    def toolset(self, directory: Path | None) -> Toolset:
+        """Return the `project` toolset for a view of the workspace at `directory`, or of none."""
+        return project_toolset(_ViewFiles(self, directory), self.git)
+
+    async def start(self) -> None:
+        self._tasks.keep_running(follow_bus(self._events, self._on_event), "events")
+
+    async def stop(self) -> None:
+        await self._tasks.close()
+        for directory in list(self._open_files):
+            await self._close_files(directory)
+
+    async def on_opened(self, workspace: Workspace) -> None:
+        """Do nothing: the root is opened on first use."""
+
+    async def on_closed(self, workspace: Workspace) -> bool:
+        return await self._close_files(workspace.path)
+
+    async def get_files(self, directory: Path) -> WorkspaceFiles:
+        """Return the files of the workspace at `directory`, with nested workspaces denied; raise if there is none."""
+        files = self._open_files.get(directory)
+        if files is None or files.folder_id != _read_folder_id(directory):
+            async with self._opening:
+                files = await self._open(directory)
+        nested = await self._nested.find_nested(files.real_path)
+        if files.root.deny_rules.workspaces != nested:
+            files.root.deny_rules = dataclasses.replace(self._denied, workspaces=nested)
+        return files
+
+    def tasks(self, files: WorkspaceFiles) -> WorkspaceTasks:
+        return WorkspaceTasks(
+            files.workspace,
+            self.just,
+            self.justfiles,
+            self.workspaces.workspaces,
+            files.failures,
+            files.running,
+            self.task_seconds,
+        )
+
+    async def _open(self, directory: Path) -> WorkspaceFiles:
+        files = self._open_files.get(directory)
+        mark = _read_folder_id(directory)
+        if files is not None and files.folder_id == mark:
+            return files
+        await self._close_files(directory)
+        workspace = await self.workspaces.at(directory)
+        # The mark is read before opening: if the folder is replaced meanwhile, the next call opens the new one.
+        files = self._open_files[directory] = WorkspaceFiles(
+            workspace, SandboxRoot(directory, self._denied), mark or (0, 0)
+        )
+        return files
+
+    async def _close_files(self, directory: Path) -> bool:
+        files = self._open_files.pop(directory, None)
+        return await files.close() if files is not None else False
+
+    async def _on_event(self, event: Event) -> None:
+        if event.type.startswith(("project.", "workspace.")):
+            self._nested.invalidate()
+            removed = event.data["project"]["path"] if event.type == "project.removed" else None
+            for directory, files in list(self._open_files.items()):
+                # A workspace that was requested during its deletion was opened once more.
+                if files.workspace.project.path == removed or files.folder_id != _read_folder_id(directory):
+                    await self._close_files(directory)
+
+
+class _ViewFiles:
+    """The files of the workspace of a view, for its tools."""
+
+    def __init__(self, files: FilesService, directory: Path | None) -> None:
+        self._files, self._directory = files, directory
+
+    async def root(self) -> SandboxRoot:
+        return (await self._get_files()).root
+
+    async def tasks(self) -> WorkspaceTasks:
+        return self._files.tasks(await self._get_files())
+
+    async def context(self, call: Call) -> ProjectContext:
+        ground = await self._get_files()
+        everything = call.owner == _OWNER
+        return ground.context(
+            everything,
+            lambda: self._files.context_sources.context(ground.workspace, ground.root, ground.failures, everything),
+        )
+
+    async def _get_files(self) -> WorkspaceFiles:
+        if self._directory is None:
+            raise no_workspace_error()
+        return await self._files.get_files(self._directory)
+
+
+def _patterns(text: str) -> list[str]:
+    return [pattern for word in text.split(",") if (pattern := word.strip())]
+
+
+def _read_folder_id(directory: Path) -> FolderId | None:
+    try:
+        status = directory.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

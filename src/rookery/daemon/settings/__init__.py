@@ -1,0 +1,1 @@
+"""Settings: their schema, and the layers that they are read from."""

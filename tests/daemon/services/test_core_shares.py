@@ -1,0 +1,320 @@
+"""Whatever one workspace's token does, the owner and the other workspaces are served, and the memory is bounded."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.support.callers import Caller, failure
+from tests.support.e2e import a_colony, place_of
+from tests.support.endpoints import HELLO, JSON, a_house, bearer, call, create, initialize, token_of
+from tests.support.gateway import view_of, write
+from tests.support.house import House, rookery
+from tests.support.requirements import requirement
+from tests.support.watched import steps
+from tests.support.workspaces import make_repository
+from tests.support.ws import app, made
+
+pytestmark = [requirement("house.limits.shares"), pytest.mark.timeout(300)]
+
+MEGABYTE = 1_048_576
+UPGRADE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+
+
+class Attacker:
+    """Opens connections with one token, or none, and lets go of nothing."""
+
+    def __init__(self, house: House, token: str | None, stack: contextlib.ExitStack) -> None:
+        self._house, self._token, self._stack = house, token, stack
+
+    def connect(self) -> socket.socket:
+        return self._stack.enter_context(self._house.connect())
+
+    def send(self, method: str, path: str, *lines: str, body: bytes = b"") -> socket.socket:
+        """Send a request on a connection of its own."""
+        sock = self.connect()
+        token = [f"Authorization: Bearer {self._token}"] if self._token else []
+        head = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self._house.port}", *token, *lines, "", ""]
+        with contextlib.suppress(ConnectionError):  # it was refused before all of it was sent
+            sock.sendall("\r\n".join(head).encode() + body)
+        return sock
+
+    def open(self, method: str, path: str, *lines: str) -> tuple[int, str]:
+        """Send a request; the status of its answer, which is not read to its end, and the code of an error."""
+        return beginning(self.send(method, path, *lines))
+
+
+def beginning(sock: socket.socket) -> tuple[int, str]:
+    data = b""
+    while b"\r\n\r\n" not in data and (more := sock.recv(65_536)):
+        data += more
+    head, _, rest = data.partition(b"\r\n\r\n")
+    status = int(head.split(b" ")[1])
+    if status < 400:
+        return status, ""
+    length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
+    while len(rest) < length:
+        rest += sock.recv(65_536)
+    return status, json.loads(rest)["error"].get("code", "")
+
+
+@contextlib.contextmanager
+def attacked(house: House, token: str | None) -> Generator[Attacker]:
+    with contextlib.ExitStack() as stack:
+        yield Attacker(house, token, stack)
+
+
+def workspaces(*names: str) -> Path:
+    checkout = app(Path.home() / "app", {"a.txt": "a\n"})
+    for name in names:
+        made(name, "--no-agent", cwd=checkout)
+    return checkout
+
+
+def serves(house: House, *neighbours: str) -> None:
+    """The owner is served over TCP and over the socket, and so are other workspaces."""
+    for _ in range(3):
+        assert house.http("GET", "/api/status").status == 200
+    with attacked(house, house.token) as owner:
+        assert owner.open("GET", "/api/events") == (200, "")
+        assert owner.open("GET", "/sse") == (200, "")
+        assert owner.open("GET", "/ws", *UPGRADE) == (101, "")
+    assert rookery("status").returncode == 0
+    assert initialize(house, house.token).status == 200
+    for token in neighbours:
+        assert initialize(house, token).status == 200
+        with attacked(house, token) as neighbour:
+            assert neighbour.open("GET", "/sse") == (200, "")
+
+
+def test_a10_streams_and_connections_of_one_workspace_shut_nobody_out(house: House) -> None:
+    workspaces("one", "two")
+    one, two = token_of(house, "one"), token_of(house, "two")
+    with attacked(house, one) as attacker:
+        ways = [("/sse", ()), ("/ws", UPGRADE), ("/socket.io/?EIO=4&transport=websocket", UPGRADE)]
+        opened = [attacker.open("GET", *(path, *lines)) for _ in range(40) for path, lines in ways]
+        assert [told for told in opened if told[0] < 400] == opened[:64]
+        assert set(opened[64:]) == {(429, "too-many-streams")}
+        serves(house, two)
+        # A request whose body does not come keeps its connection busy.
+        waits = [
+            attacker.send("POST", "/mcp", "Content-Type: application/json", "Content-Length: 9") for _ in range(64)
+        ]
+        refused = [
+            attacker.open("POST", "/mcp", "Content-Type: application/json", "Content-Length: 9") for _ in range(50)
+        ]
+        assert set(refused) == {(429, "too-many-connections")}
+        serves(house, two)
+        for sock in waits:
+            sock.close()
+    serves(house, one, two)
+
+
+def test_a10_silent_connections_shut_nobody_out(house: House) -> None:
+    workspaces("one")
+    with attacked(house, None) as attacker:
+        for _ in range(600):
+            attacker.connect().sendall(b"GET /api/health HTTP/1.1\r\n")
+        serves(house, token_of(house, "one"))
+        assert house.http("GET", "/api/health", token=None).status == 200
+
+
+def test_a11_bodies_of_one_workspace_are_bounded_and_others_can_send_theirs(house: House) -> None:
+    workspaces("one", "two")
+    one, two = token_of(house, "one"), token_of(house, "two")
+    process = psutil.Process(house.pid)
+    before = process.memory_info().rss
+    piece = b" " * (62 * MEGABYTE)
+    kind = "Content-Type: application/json"
+    with attacked(house, one) as attacker:
+        length = f"Content-Length: {len(piece) + 1}"
+        held = attacker.send("POST", "/mcp", kind, length, body=piece)
+        refused = [beginning(attacker.send("POST", "/mcp", kind, length)) for _ in range(20)]
+        assert set(refused) == {(429, "too-many-bytes")}
+        in_chunks = attacker.send(
+            "POST", "/mcp", kind, "Transfer-Encoding: chunked", body=b"%x\r\n" % len(piece) + piece
+        )
+        assert beginning(in_chunks) == (429, "too-many-bytes")
+        # The same in messages of WebSockets that do not end.
+        frame = b"\x81\xff" + len(piece).to_bytes(8, "big") + bytes(4) + piece[:-1]
+        for _ in range(5):
+            sock = attacker.send("GET", "/ws", *UPGRADE)
+            assert beginning(sock)[0] == 101
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(frame)
+        assert process.memory_info().rss - before < 400 * MEGABYTE
+        serves(house, two)
+        for token in (house.token, two):
+            large = HELLO + b" " * 8 * MEGABYTE
+            assert house.http("POST", "/mcp", large, token=token, headers=JSON).status == 200
+        held.sendall(b" ")
+        assert beginning(held)[0] in (200, 400)
+        assert house.http("POST", "/mcp", HELLO + piece, token=one, headers=JSON).status == 200
+
+
+def test_a13_answers_that_one_workspace_does_not_read_are_bounded(house: House) -> None:
+    workspaces("one")
+    token = token_of(house, "one")
+    process = psutil.Process(house.pid)
+    before = process.memory_info().rss
+    session = initialize(house, token).headers["mcp-session-id"]
+    lines = ("Content-Type: application/json", "Accept: application/json", f"Mcp-Session-Id: {session}")
+    with attacked(house, token) as attacker:
+        for number in range(100):
+            # The answer names the method, however long it is.
+            body = call(number, "x" * 4 * MEGABYTE)
+            attacker.send("POST", "/mcp", *lines, f"Content-Length: {len(body)}", body=body)
+        assert process.memory_info().rss - before < 400 * MEGABYTE
+        serves(house, token)
+
+
+def test_a16_abandoned_sessions_make_room_before_those_in_use_and_close_no_endpoint(house: House) -> None:
+    workspaces("one", "two")
+    # More than a workspace's token may have, and more than an endpoint may.
+    for token, count in ((token_of(house, "one"), 300), (house.token, 10_100)):
+        kept = initialize(house, token).headers["mcp-session-id"]
+        assert is_alive(house, token, kept)
+        first = initialize(house, token).headers["mcp-session-id"]
+        abandon_sessions(house, token, count)
+        assert is_alive(house, token, kept), "a used session stays"
+        assert not is_alive(house, token, first), "one that was never used makes room"
+        serves(house, *(token_of(house, name) for name in ("one", "two")))
+
+
+def abandon_sessions(house: House, token: str, count: int) -> None:
+    """Open sessions, each of which is answered, and use none of them."""
+    head = [
+        "POST /mcp HTTP/1.1",
+        f"Host: 127.0.0.1:{house.port}",
+        f"Authorization: Bearer {token}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(HELLO)}",
+    ]
+    asked = "\r\n".join([*head, "", ""]).encode() + HELLO
+    with house.connect() as sock, sock.makefile("rb") as answers:
+        for _ in range(count // 20):
+            sock.sendall(asked * 20)
+            for _ in range(20):
+                assert b" 200 " in answers.readline()
+                length = 0
+                while (line := answers.readline()) != b"\r\n":
+                    name, _, value = line.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                answers.read(length)
+
+
+def is_alive(house: House, token: str, session: str) -> bool:
+    """Use a session; whether it is still there."""
+    answer = house.http("POST", "/mcp", call(1, "ping"), token=token, headers=JSON | {"Mcp-Session-Id": session})
+    assert answer.status in (200, 404)
+    return answer.status == 200
+
+
+def test_a16_sessions_of_a_workspace_that_are_all_in_use_are_a_share_of_its_own() -> None:
+    with a_house("limits.sessions_each=2", "limits.streams_each=3") as house:
+        workspaces("one", "two")
+        one, two = token_of(house, "one"), token_of(house, "two")
+        used, unused = (initialize(house, one).headers["mcp-session-id"] for _ in range(2))
+        assert is_alive(house, one, used)
+        newest = initialize(house, one).headers["mcp-session-id"]
+        assert is_alive(house, one, newest) and is_alive(house, one, used)
+        assert not is_alive(house, one, unused), "one that was never used goes first"
+        latest = initialize(house, one).headers["mcp-session-id"]
+        assert is_alive(house, one, latest) and is_alive(house, one, used)
+        assert not is_alive(house, one, newest), "then the one used longest ago"
+        with contextlib.ExitStack() as stack:
+            attacker = Attacker(house, one, stack)
+            for session in (used, latest):
+                listening = ("Accept: text/event-stream", f"Mcp-Session-Id: {session}")
+                assert attacker.open("GET", "/mcp", *listening) == (200, "")
+            refused = initialize(house, one)
+            error = refused.json()["error"]
+            assert (refused.status, error["code"], error["data"]) == (429, -32000, {"code": "too-many-sessions"})
+            assert "limits.sessions_each" in error["message"] and "2 sessions" in error["message"]
+            for token in (two, *[house.token] * 3):
+                assert initialize(house, token).status == 200
+            # A stream of any other kind takes the last place of its streams.
+            assert attacker.open("GET", "/sse") == (200, "")
+            full = house.http("GET", "/sse", token=one)
+            error = full.json()["error"]
+            assert (full.status, error["code"]) == (429, "too-many-streams")
+            assert "limits.streams_each" in error["remedy"] and "3 open streams" in error["message"]
+            serves(house)
+            assert is_alive(house, one, used)
+
+
+@pytest.mark.anyio
+async def test_calls_that_one_workspace_leaves_parked_are_limited_and_the_owner_can_park_more() -> None:
+    tool = "workspace_get_metadata"
+    write({}, permission={tool: "ask"})
+    with a_house("gateway.parked_calls=4", "gateway.parked_calls_each=2") as house:
+        view = view_of(workspaces("one", "two"))
+        # As many as one may, as many as workspaces may together, and the quarter that only the owner may have.
+        shares = [("/mcp", token_of(house, "one"), 2), ("/mcp", token_of(house, "two"), 1), (view, house.token, 1)]
+        async with aiohttp.ClientSession() as http:
+            for path, token, count in shares:
+                caller = Caller(http, house.runtime["url"] + path, headers=bearer(token))
+                for _ in range(count):
+                    assert (await caller.call(tool))["result"]["resultType"] == "input_required"
+                refused = await caller.call(tool)
+                assert failure(refused) == "too-many-questions"
+                words = refused["result"]["content"][0]["text"]
+                assert f"{'2 calls of yours' if count == 2 else 'calls'} wait" in words
+
+
+def test_a_workspace_creates_so_many_workspaces_with_its_token_and_its_own_count_too() -> None:
+    with a_house("limits.workspaces_each=3") as house:
+        checkout = workspaces("one", "two")
+        one, two = token_of(house, "one"), token_of(house, "two")
+        for name in ("a", "b"):
+            assert create(house, one, name)["name"] == name
+        # What it has created is of its family.
+        assert create(house, token_of(house, "a"), "c")["name"] == "c"
+        for token in (one, token_of(house, "b"), token_of(house, "c")):
+            refused = create(house, token, "d")
+            assert refused["code"] == "too-many-workspaces"
+            assert refused["details"] == ["a", "b", "c"]
+            assert "limits.workspaces_each" in refused["remedy"]
+        assert create(house, two, "of-two")["name"] == "of-two"
+        assert create(house, house.token, "of-owner")["name"] == "of-owner"
+        made("by-hand", "--no-agent", cwd=checkout)
+        assert rookery("ws", "rm", "b", cwd=checkout).returncode == 0
+        assert create(house, one, "d")["name"] == "d"
+        assert create(house, one, "e")["code"] == "too-many-workspaces"
+
+
+@pytest.mark.anyio
+async def test_a_workspace_starts_so_many_agents_with_its_token(tmp_path: Path) -> None:
+    script = steps(hello=[{"say": "hello yourself"}])
+    limits = {"ROOKERY_LIMITS_AGENTS_EACH": "1"}
+    async with a_colony(script, make_repository(tmp_path / "app"), settings=limits) as colony:
+        await colony.rest("POST", "/api/workspaces", {"name": "root", "agent": False, "wait": True})
+        token = token_of(colony.house, "root")
+
+        async def create_by_root(name: str) -> Any:
+            return await asyncio.to_thread(create, colony.house, token, name)
+
+        first = await colony.show(await create_by_root("first"))
+        # Nobody has to wait until the agent runs: one that is to start counts.
+        refused = await create_by_root("second")
+        assert (refused["code"], refused["details"]) == ("too-many-agents", ["first"])
+        assert "limits.agents_each" in refused["remedy"]
+        owners = await colony.create("of-the-owner")
+        for workspace in (first, owners):
+            await colony.until(workspace, lambda shown: shown["agent"]["state"] == "running")
+        assert (await create_by_root("second"))["code"] == "too-many-agents"
+        await colony.rest("POST", f"{place_of(first)}/agent/stop")
+        assert (await create_by_root("second"))["name"] == "second"
