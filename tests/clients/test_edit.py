@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rookery.clients.editing import entries_in, snippet, with_entry
-from rookery.clients.entries import Target, entry_of
-from rookery.clients.known import CLIENTS, Client, Transport
+from rookery.clients.edit import add_entry, list_entries, render_snippet
+from rookery.clients.entry import EntryTarget, make_entry
+from rookery.clients.registry import CLIENTS, Client, Transport
 from rookery.system.errors import RookeryError
-from rookery.upstreams.jsonc import parse, plain
+from rookery.upstreams.config.jsonc import parse_jsonc, to_python
 from tests.support.requirements import requirement
 
-TARGET = Target("rookery", "http://127.0.0.1:7777/mcp", ["/abs/rookery", "bridge"], {"ROOKERY_HOME": "/state"})
+TARGET = EntryTarget("rookery", "http://127.0.0.1:7777/mcp", ["/abs/rookery", "bridge"], {"ROOKERY_HOME": "/state"})
 WAYS = [(one, way) for one in CLIENTS.values() for way in one.transports]
 
 # As people have it: comments in every place, keys of their own, a trailing comma.
@@ -41,11 +41,11 @@ theme = "dark"
 
 
 def put(client: Client, text: str, transport: Transport | None = None) -> str:
-    return with_entry(client, text, "rookery", entry_of(client, transport or client.default, TARGET))
+    return add_entry(client, text, "rookery", make_entry(client, transport or client.default, TARGET))
 
 
 def read(client: Client, text: str) -> Any:
-    return tomllib.loads(text) if client.id == "codex" else plain(parse(text))
+    return tomllib.loads(text) if client.id == "codex" else to_python(parse_jsonc(text))
 
 
 @requirement("client.install.edit")
@@ -80,7 +80,7 @@ def test_another_transport_takes_the_place_of_the_first_and_leaves_what_the_user
     bridged = put(client, made, "bridge")
     assert mine in bridged
     found = read(client, bridged)[client.key]["rookery"]
-    wanted = entry_of(client, "bridge", TARGET).value
+    wanted = make_entry(client, "bridge", TARGET).value
     assert {key: found[key] for key in wanted} == wanted
     assert not {"url", "serverUrl", "headers", "bearer_token_env_var", "oauth"} & set(found)
     assert read(client, put(client, bridged, "http"))[client.key] == read(client, made)[client.key]
@@ -123,7 +123,7 @@ def test_what_cannot_be_changed_safely_is_told(id_: str, text: str, told: str) -
 
 def test_the_servers_of_a_file_are_found_again() -> None:
     for client in CLIENTS.values():
-        entry = entry_of(client, client.default, TARGET)
-        assert entries_in(client, snippet(client, "rookery", entry)) == {"rookery": entry.value}
-        assert entries_in(client, "") == {}
-    assert json.loads(snippet(CLIENTS["cursor"], "x", entry_of(CLIENTS["cursor"], "http", TARGET)))
+        entry = make_entry(client, client.default, TARGET)
+        assert list_entries(client, render_snippet(client, "rookery", entry)) == {"rookery": entry.value}
+        assert list_entries(client, "") == {}
+    assert json.loads(render_snippet(CLIENTS["cursor"], "x", make_entry(CLIENTS["cursor"], "http", TARGET)))

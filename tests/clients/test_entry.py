@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from rookery.cli import client as command_line
-from rookery.clients.entries import Target, entry_of
-from rookery.clients.known import CLIENTS
+from rookery.cli.commands import client as command_line
+from rookery.clients.entry import EntryTarget, make_entry
+from rookery.clients.registry import CLIENTS
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
 URL = "http://127.0.0.1:7777/mcp"
-TARGET = Target("rookery", URL, ["/abs/rookery", "bridge"])
+TARGET = EntryTarget("rookery", URL, ["/abs/rookery", "bridge"])
 
 
 def header(placeholder: str) -> dict[str, str]:
@@ -46,7 +46,7 @@ HTTP: dict[str, tuple[str, dict[str, Any]]] = {
 def test_over_http_each_has_its_own_fields_and_placeholder(id_: str) -> None:
     key, wanted = HTTP[id_]
     assert CLIENTS[id_].key == key
-    assert entry_of(CLIENTS[id_], "http", TARGET).value == wanted
+    assert make_entry(CLIENTS[id_], "http", TARGET).value == wanted
 
 
 @requirement("client.print.options")
@@ -54,15 +54,15 @@ def test_over_http_each_has_its_own_fields_and_placeholder(id_: str) -> None:
 def test_those_that_cannot_have_it_over_http_have_the_bridge_alone(id_: str) -> None:
     assert CLIENTS[id_].default == "bridge"
     with pytest.raises(RookeryError) as error:
-        entry_of(CLIENTS[id_], "http", TARGET)
+        make_entry(CLIENTS[id_], "http", TARGET)
     assert error.value.remedy == "use --transport bridge"
 
 
 @requirement("client.print.nine", "client.print.options")
 @pytest.mark.parametrize("id_", CLIENTS)
 def test_the_bridge_works_for_each_of_them(id_: str) -> None:
-    target = Target("rookery", "", ["/abs/rookery", "bridge", "--workspace", "a/b"], {"ROOKERY_HOME": "/s"})
-    found = entry_of(CLIENTS[id_], "bridge", target).value
+    target = EntryTarget("rookery", "", ["/abs/rookery", "bridge", "--workspace", "a/b"], {"ROOKERY_HOME": "/s"})
+    found = make_entry(CLIENTS[id_], "bridge", target).value
     if id_ == "opencode":
         assert found["command"] == list(target.command)
         assert (found["type"], found["environment"]) == ("local", {"ROOKERY_HOME": "/s"})

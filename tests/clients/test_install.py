@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rookery.clients.entries import Target, entry_of
+from rookery.clients.entry import EntryTarget, make_entry
 from rookery.clients.install import install
-from rookery.clients.known import CLIENTS
+from rookery.clients.registry import CLIENTS
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 
@@ -16,7 +16,7 @@ BEFORE = '{\n  // mine\n  "mcpServers": {}\n}\n'
 
 
 def put(path: Path, url: str = "http://127.0.0.1:1/mcp") -> tuple[str, Path | None]:
-    done = install(CURSOR, path, "rookery", entry_of(CURSOR, "http", Target("rookery", url, ["/x"])))
+    done = install(CURSOR, path, "rookery", make_entry(CURSOR, "http", EntryTarget("rookery", url, ["/x"])))
     return done.change, done.backup
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.clients.known import CLIENTS, file_of
+from rookery.clients.registry import CLIENTS, config_path
 from tests.support.requirements import requirement
 
 USER = {
@@ -35,9 +35,9 @@ PROJECT = {
 @pytest.mark.parametrize("id_", USER)
 def test_each_has_its_file(id_: str, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path)}
-    assert file_of(CLIENTS[id_], None, home, "linux") == tmp_path / USER[id_].removeprefix("~/")
+    assert config_path(CLIENTS[id_], None, home, "linux") == tmp_path / USER[id_].removeprefix("~/")
     wanted = PROJECT[id_]
-    assert file_of(CLIENTS[id_], tmp_path / "app", home) == (tmp_path / "app" / wanted if wanted else None)
+    assert config_path(CLIENTS[id_], tmp_path / "app", home) == (tmp_path / "app" / wanted if wanted else None)
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_each_has_its_file(id_: str, tmp_path: Path) -> None:
     ],
 )
 def test_variables_move_the_files_as_they_do_for_the_client(id_: str, environment: dict[str, str], wanted: str) -> None:
-    assert file_of(CLIENTS[id_], None, {"HOME": "/home", **environment}, "linux") == Path(wanted)
+    assert config_path(CLIENTS[id_], None, {"HOME": "/home", **environment}, "linux") == Path(wanted)
 
 
 def test_on_a_mac_applications_have_a_folder_of_their_own() -> None:
-    found = file_of(CLIENTS["claude-desktop"], None, {"HOME": "/u"}, "darwin")
+    found = config_path(CLIENTS["claude-desktop"], None, {"HOME": "/u"}, "darwin")
     assert found == Path("/u/Library/Application Support/Claude/claude_desktop_config.json")
-    assert file_of(CLIENTS["zed"], None, {"HOME": "/u"}, "darwin") == Path("/u/.config/zed/settings.json")
+    assert config_path(CLIENTS["zed"], None, {"HOME": "/u"}, "darwin") == Path("/u/.config/zed/settings.json")
 
 
 def test_of_two_files_the_one_that_is_there_is_meant(tmp_path: Path) -> None:
     (tmp_path / "opencode.jsonc").write_text("{}")
-    assert file_of(CLIENTS["opencode"], tmp_path, {}) == tmp_path / "opencode.jsonc"
+    assert config_path(CLIENTS["opencode"], tmp_path, {}) == tmp_path / "opencode.jsonc"

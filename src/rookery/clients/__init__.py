@@ -1,1 +1,1 @@
-"""The programs that connect to Rookery: where each keeps its servers, and how it writes one down."""
+"""The programs that connect to Rookery: the config file of each, and the form of a server's entry in it."""

@@ -1,4 +1,4 @@
-"""The clients that Rookery knows: their files, and what each understands in them."""
+"""The clients that Rookery can configure: their files, and what each understands in them."""
 
 import sys
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ Scope = Literal["user", "project"]
 
 @dataclass(frozen=True)
 class Client:
-    """`files` and `project_files`: the first that exists is meant, else the last; one without `project_files` has none.
+    """A client that Rookery can configure.
 
-    `keys` lead to the servers. `placeholder` is how it writes the value of a variable in a header, None if it cannot:
-    then there is only the bridge. `default` is the transport that is taken where none is asked for.
+    Of `files` and `project_files`, the first that exists is used, else the last. Without `project_files` the client has
+    no config in projects. `key` is the member with the servers. `placeholder` is how the client writes the value of a
+    variable in a header; with None it cannot, and only the bridge can be used. `default` is the default transport.
     """
 
     id: str
@@ -25,7 +26,7 @@ class Client:
     key: str = "mcpServers"
     placeholder: str | None = None
     default: Transport = "http"
-    after: str = "restart it, or reload its MCP servers"
+    next_step: str = "restart it, or reload its MCP servers"
 
     @property
     def transports(self) -> tuple[Transport, ...]:
@@ -39,14 +40,14 @@ _ALL = (
         ("{claude}/.claude.json",),
         (".mcp.json",),
         placeholder="${V}",
-        after="see it there: claude mcp list",
+        next_step="see it there: claude mcp list",
     ),
     Client(
         "claude-desktop",
         "Claude Desktop",
         ("{apps}/Claude/claude_desktop_config.json",),
         default="bridge",
-        after="quit Claude Desktop and start it again",
+        next_step="quit Claude Desktop and start it again",
     ),
     Client("cursor", "Cursor", ("~/.cursor/mcp.json",), (".cursor/mcp.json",), placeholder="${env:V}"),
     Client(
@@ -65,7 +66,7 @@ _ALL = (
         (".codex/config.toml",),
         key="mcp_servers",
         placeholder="V",
-        after="see it there: codex mcp list",
+        next_step="see it there: codex mcp list",
     ),
     Client(
         "gemini",
@@ -73,7 +74,7 @@ _ALL = (
         ("~/.gemini/settings.json",),
         (".gemini/settings.json",),
         placeholder="${V}",
-        after="see it there, in a folder that Gemini CLI trusts: gemini mcp list",
+        next_step="see it there, in a folder that Gemini CLI trusts: gemini mcp list",
     ),
     Client(
         "zed",
@@ -82,7 +83,7 @@ _ALL = (
         (".zed/settings.json",),
         key="context_servers",
         default="bridge",
-        after="Zed takes it over at once",
+        next_step="Zed takes it over at once",
     ),
     Client("windsurf", "Windsurf", ("~/.codeium/windsurf/mcp_config.json",), placeholder="${env:V}"),
     Client(
@@ -92,38 +93,38 @@ _ALL = (
         ("opencode.jsonc", "opencode.json"),
         key="mcp",
         placeholder="{env:V}",
-        after="see it there: opencode mcp list",
+        next_step="see it there: opencode mcp list",
     ),
 )
-CLIENTS: Mapping[str, Client] = {one.id: one for one in _ALL}
+CLIENTS: Mapping[str, Client] = {client.id: client for client in _ALL}
 
 
-def file_of(
+def config_path(
     client: Client, folder: Path | None, environment: Mapping[str, str], platform: str = sys.platform
 ) -> Path | None:
-    """Where it keeps its servers: the user's, or those of the project in `folder`; None if it has none there."""
+    """Return the client's config file: the user's, or that of the project in `folder`; None if it has none there."""
     if folder is not None:
         candidates = [folder / name for name in client.project_files]
     else:
-        candidates = [_expanded(name, environment, platform) for name in client.files]
-    there = [path for path in candidates if path.exists()]
-    return (there or candidates[-1:] or [None])[0]
+        candidates = [_expand_path(name, environment, platform) for name in client.files]
+    existing = [path for path in candidates if path.exists()]
+    return (existing or candidates[-1:] or [None])[0]
 
 
-def _expanded(name: str, environment: Mapping[str, str], platform: str) -> Path:
+def _expand_path(name: str, environment: Mapping[str, str], platform: str) -> Path:
     home = Path(environment.get("HOME") or Path.home())
-    config = _absolute(environment.get("XDG_CONFIG_HOME")) or home / ".config"
+    config = _parse_absolute(environment.get("XDG_CONFIG_HOME")) or home / ".config"
     apps = home / "Library" / "Application Support" if platform == "darwin" else config
     bases = {
         "{config}": config,
         "{apps}": apps,
-        "{codex}": _absolute(environment.get("CODEX_HOME")) or home / ".codex",
-        "{claude}": _absolute(environment.get("CLAUDE_CONFIG_DIR")) or home,
+        "{codex}": _parse_absolute(environment.get("CODEX_HOME")) or home / ".codex",
+        "{claude}": _parse_absolute(environment.get("CLAUDE_CONFIG_DIR")) or home,
         "~": home,
     }
     base, _, rest = name.partition("/")
     return bases[base] / rest
 
 
-def _absolute(given: str | None) -> Path | None:
-    return Path(given) if given and Path(given).is_absolute() else None
+def _parse_absolute(text: str | None) -> Path | None:
+    return Path(text) if text and Path(text).is_absolute() else None
