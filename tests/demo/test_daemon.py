@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.demo import house as house_module
-from rookery.demo.house import House
-from rookery.system.lock import is_held
-from rookery.system.places import lock_file
+from rookery.demo import daemon as house_module
+from rookery.demo.daemon import DemoDaemon
+from rookery.system.fs.lock import is_held
+from rookery.system.fs.paths import lock_file
 from tests.support.driven import house_of
 from tests.support.house import kill
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_it_is_started_told_of_and_ended(state: Path) -> None:
-    house, told = House(state), list[str]()
+    house, told = DemoDaemon(state), list[str]()
     await house.start(told.append)
     assert told[0] == "starting the daemon"
     assert is_held(lock_file(state))
@@ -30,7 +30,7 @@ async def test_it_is_started_told_of_and_ended(state: Path) -> None:
 
 
 async def test_a_start_that_is_called_off_leaves_no_daemon(state: Path) -> None:
-    house, begun = House(state), asyncio.Event()
+    house, begun = DemoDaemon(state), asyncio.Event()
     starting = asyncio.ensure_future(house.start(lambda _: begun.set()))
     await asyncio.wait_for(begun.wait(), 60)
     starting.cancel()
@@ -41,14 +41,14 @@ async def test_a_start_that_is_called_off_leaves_no_daemon(state: Path) -> None:
 
 
 async def test_one_that_is_forced_is_gone_at_once(state: Path) -> None:
-    house = House(state)
+    house = DemoDaemon(state)
     await house.start(lambda _: None)
     await asyncio.to_thread(house.force)
     assert not is_held(lock_file(state))
 
 
 async def test_one_that_was_killed_needs_no_ending(state: Path) -> None:
-    house = House(state)
+    house = DemoDaemon(state)
     await house.start(lambda _: None)
     await asyncio.to_thread(kill, house_of(state).pid)
     await house.stop()
@@ -64,7 +64,7 @@ async def test_a_port_that_is_taken_is_left_to_whoever_has_it(state: Path, monke
         wanted = iter([port, house_module._PORTS[7]])
         monkeypatch.setattr(house_module, "new_id", lambda: f"{next(wanted) - house_module._PORTS[0]:x}")
         monkeypatch.setattr(house_module, "_PORTS", range(house_module._PORTS[0], 65_536))
-        house = House(state)
+        house = DemoDaemon(state)
         await house.start(lambda _: None)
         assert house_of(state).port == house_module._PORTS[7]
         await house.stop()

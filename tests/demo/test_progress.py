@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from rookery.demo.telling import Telling
+from rookery.demo.progress import StepProgress
 from tests.support.clock import SetClock
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 async def test_elsewhere_each_thing_is_a_line_and_only_what_takes_long_tells_how_long() -> None:
     stream, clock = io.StringIO(), SetClock()
-    telling = Telling(stream, clock=clock)
+    telling = StepProgress(stream, clock=clock)
     async with telling.step("A quick one"):
         telling.detail("half of it")
     async with telling.step("A slow one"):
@@ -31,7 +31,7 @@ async def test_on_a_terminal_the_detail_is_replaced_by_what_comes_next(monkeypat
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("NO_COLOR", "1")
     stream, clock = Terminal(), SetClock()
-    telling = Telling(stream, clock=clock)
+    telling = StepProgress(stream, clock=clock)
     async with telling.step("One"):
         clock.now += 3
         telling.detail("a text that is too long for it")
@@ -42,7 +42,7 @@ async def test_on_a_terminal_the_detail_is_replaced_by_what_comes_next(monkeypat
 
 async def test_a_step_that_fails_is_marked_and_remembered() -> None:
     stream = io.StringIO()
-    telling = Telling(stream)
+    telling = StepProgress(stream)
     with pytest.raises(RuntimeError):
         async with telling.step("This one"):
             raise RuntimeError
@@ -52,7 +52,7 @@ async def test_a_step_that_fails_is_marked_and_remembered() -> None:
 
 async def test_a_program_that_asks_for_json_is_told_nothing_else() -> None:
     stream = io.StringIO()
-    telling = Telling(stream, silent=True)
+    telling = StepProgress(stream, silent=True)
     async with telling.step("One"):
         telling.line("x")
         telling.detail("y")
@@ -66,6 +66,6 @@ class Closed(io.StringIO):
 
 async def test_a_terminal_that_was_closed_keeps_nothing_from_being_done() -> None:
     done = list[str]()
-    async with Telling(Closed()).step("One"):
+    async with StepProgress(Closed()).step("One"):
         done.append("One")
     assert done == ["One"]

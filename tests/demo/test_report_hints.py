@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,12 +10,11 @@ import click
 import pytest
 
 from rookery.cli.main import cli
-from rookery.demo.hints import hints, program_name
-from rookery.demo.report import Report, Worked
+from rookery.demo.report import AgentReport, Report, find_program_name, format_hints
 
 
 def a_report() -> Report:
-    worked = Worked(
+    worked = AgentReport(
         workspace="fix-greeting",
         path=Path("/x"),
         session="ses_1",
@@ -31,7 +31,7 @@ def a_report() -> Report:
 
 
 def test_every_command_that_is_named_exists_and_takes_what_it_is_given() -> None:
-    lines = list(hints(a_report(), "rookery"))
+    lines = list(format_hints(a_report(), "rookery"))
     assert "  export ROOKERY_HOME='/a b'" in lines
     commands = [shlex.split(re.sub(r"\x1b\[\d*m", "", line), comments=True)[1:] for line in lines if "#" in line]
     assert len(commands) > 4
@@ -45,12 +45,17 @@ def test_every_command_that_is_named_exists_and_takes_what_it_is_given() -> None
         command.make_context(command.name, words)
 
 
-def test_the_program_is_called_as_it_can_be_from_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_called_as_it_can_be_from_every_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = Path(sys.executable).parent
-    monkeypatch.setenv("PATH", str(here))
-    assert program_name() == "rookery"
+    (tmp_path / "rookery").symlink_to(here / "rookery")
+    for search in (here, tmp_path):
+        monkeypatch.setenv("PATH", str(search))
+        assert find_program_name() == "rookery"
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.chdir(here.parent)
-    assert program_name() == f"{here.name}/rookery"
-    monkeypatch.chdir("/")
-    assert program_name().endswith(f"{here.name}/rookery")
+    for folder in (here.parent, Path("/")):
+        monkeypatch.chdir(folder)
+        for home, name in (("/elsewhere", f"{here}/rookery"), (str(here.parent), f"~/{here.name}/rookery")):
+            monkeypatch.setenv("HOME", home)
+            assert find_program_name() == name
+            found = subprocess.run(["/bin/sh", "-c", f"{name} --version"], capture_output=True, text=True, check=True)
+            assert found.stdout.startswith("rookery")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rookery.demo.story import FILES, TASKS, TICKET_TOOL, script, user_files
-from rookery.demo.tickets import answer
-from rookery.testing.loading import script_of
+from rookery.demo.scenario import FILES, TASKS, TICKET_TOOL, build_script, build_user_files
+from rookery.demo.tickets import handle_request
+from rookery.testing.load import parse_script
 from rookery.testing.player import Player
 from tests.support.completions import asked, user
 
 
 def reply(text: str) -> Any:
-    return Player(script_of(script())).answer(asked([user(text)]))
+    return Player(parse_script(build_script())).reply_to(asked([user(text)]))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.workspace)
@@ -24,7 +24,7 @@ def test_each_agent_reads_its_ticket_first_and_runs_the_tests_last(task: Any) ->
     assert [task.tools[0], task.tools[-1]] == [TICKET_TOOL, "bash"]
     played = reply(task.prompt)
     assert [call.call for call in played.calls] == [TICKET_TOOL]
-    told = answer("tools/call", {"arguments": played.calls[0].arguments})
+    told = handle_request("tools/call", {"arguments": played.calls[0].arguments})
     assert told is not None and task.steps[1]["expect"] in told["content"][0]["text"]
 
 
@@ -43,7 +43,7 @@ def test_the_tests_of_the_project_pass_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_user_of_the_demo_has_one_server_and_one_model() -> None:
-    files = user_files("http://127.0.0.1:1/v1")
+    files = build_user_files("http://127.0.0.1:1/v1")
     server = json.loads(files[".config/rookery/mcp.json"])["servers"]["tickets"]
     assert Path(server["command"][-1]).is_file()
     opencode = json.loads(files[".config/opencode/opencode.json"])
@@ -52,6 +52,6 @@ def test_the_user_of_the_demo_has_one_server_and_one_model() -> None:
 
 
 def test_a_ticket_that_does_not_exist_is_an_error_of_the_tool() -> None:
-    told = answer("tools/call", {"arguments": {"number": 3}})
+    told = handle_request("tools/call", {"arguments": {"number": 3}})
     assert told is not None and told["isError"] is True
-    assert answer("resources/list", {}) is None
+    assert handle_request("resources/list", {}) is None

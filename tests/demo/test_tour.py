@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from rookery.demo.tour import together
+from rookery.demo.tour import run_together
 from rookery.system.errors import RookeryError
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_what_all_come_to_is_answered_in_their_order() -> None:
-    assert await together([asyncio.sleep(0, "a"), asyncio.sleep(0, "b")]) == ["a", "b"]
+    assert await run_together([asyncio.sleep(0, "a"), asyncio.sleep(0, "b")]) == ["a", "b"]
 
 
 async def test_where_one_fails_the_others_are_called_off_and_its_error_is_raised() -> None:
@@ -28,5 +28,5 @@ async def test_where_one_fails_the_others_are_called_off_and_its_error_is_raised
         raise RookeryError("timeout", "too late")
 
     with pytest.raises(RookeryError, match="too late"):
-        await together([waits(), fails()])
+        await run_together([waits(), fails()])
     assert ended == ["called off"]

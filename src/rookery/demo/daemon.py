@@ -1,4 +1,4 @@
-"""The daemon of a demo: started in the demo's own state folder, and ended with everything that it started."""
+"""The daemon of a demo: runs in the demo's own state folder, and is stopped with everything that it started."""
 
 import asyncio
 import contextlib
@@ -9,49 +9,49 @@ from pathlib import Path
 import psutil
 
 from rookery.cli.failure import Failure
-from rookery.cli.starting import start_daemon
-from rookery.system import processes
+from rookery.cli.launch import start_daemon
 from rookery.system.errors import RookeryError
+from rookery.system.fs.lock import FileLock, is_held
+from rookery.system.fs.paths import lock_file
 from rookery.system.ids import new_id
-from rookery.system.leftovers import Register, end_leftovers
-from rookery.system.lock import FileLock, is_held
-from rookery.system.places import lock_file
+from rookery.system.process import table
+from rookery.system.process.leftovers import InstanceRegistry, stop_leftovers
 
 _FORCED_SECONDS = 5.0
-# Not the usual ones, which the user's own daemon wants, and which clients have been told of.
+# Not the usual ports, which the user's own daemon needs, and which clients are configured with.
 _PORTS, _TRIES = range(24_000, 25_000), 3
-# The second signal forces a daemon that is stopping.
-_ENDING = ((signal.SIGTERM, 60.0), (signal.SIGINT, _FORCED_SECONDS), (signal.SIGKILL, _FORCED_SECONDS))
+# Each signal, and how long to wait after it. The second one forces a daemon that is stopping.
+_STOP_SIGNALS = ((signal.SIGTERM, 60.0), (signal.SIGINT, _FORCED_SECONDS), (signal.SIGKILL, _FORCED_SECONDS))
 
 
-def _start(tell: Callable[[str], None]) -> None:
-    """On one of our ports; whether it is free is seen when it is bound."""
-    for left in reversed(range(_TRIES)):
+def _start_on_free_port(on_progress: Callable[[str], None]) -> None:
+    """Start the daemon on a random port of the demo's range; try another one if it is taken."""
+    for attempts_left in reversed(range(_TRIES)):
         port = _PORTS[int(new_id(), 16) % len(_PORTS)]
         try:
-            start_daemon([f"--set=http.port={port}"], tell)
+            start_daemon([f"--set=http.port={port}"], on_progress)
         except Failure as failure:
-            if failure.code != "port-taken" or not left:
+            if failure.code != "port-taken" or not attempts_left:
                 raise
         else:
             return
 
 
-class House:
-    """One daemon, known by the lock that it holds in its state folder."""
+class DemoDaemon:
+    """The daemon of one demo, identified by the lock that it holds in its state folder."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._starting: asyncio.Future[object] | None = None
 
-    async def start(self, tell: Callable[[str], None]) -> None:
-        """Start it; this process's environment is the one that it gets. `tell` hears how far it is."""
+    async def start(self, on_progress: Callable[[str], None]) -> None:
+        """Start the daemon with this process's environment, and report its progress in the event loop."""
         loop = asyncio.get_running_loop()
 
-        def told(text: str) -> None:
-            loop.call_soon_threadsafe(tell, text)
+        def report(text: str) -> None:
+            loop.call_soon_threadsafe(on_progress, text)
 
-        self._starting = loop.run_in_executor(None, _start, told)
+        self._starting = loop.run_in_executor(None, _start_on_free_port, report)
         try:
             await asyncio.shield(self._starting)
         except Failure as failure:
@@ -62,32 +62,32 @@ class House:
         return self._starting is not None and not self._starting.done()
 
     async def stop(self) -> None:
-        """End it in order; one that does not end is forced, and what a killed one left behind is ended too."""
+        """Stop the daemon. Force it if it does not end, and end processes that a killed daemon left behind."""
         if self._starting is not None:
-            # A start cannot be called off, and one that is left alone would come after us.
+            # A start cannot be cancelled: if it were abandoned, the daemon would outlive this process.
             await asyncio.wait([self._starting])
-        for number, seconds in _ENDING:
+        for number, seconds in _STOP_SIGNALS:
             if (daemon := self._holder()) is not None:
-                processes.send([daemon], number)
-                await asyncio.to_thread(processes.wait_gone, [daemon], seconds)
-        await end_leftovers(Register(self._state).earlier())
+                table.send_signal([daemon], number)
+                await asyncio.to_thread(table.wait_for_exits, [daemon], seconds)
+        await stop_leftovers(InstanceRegistry(self._state).load_current_boot())
 
     def force(self) -> None:
-        """End it at once, and wait for that: two different signals, since two alike may count as one."""
+        """End the daemon at once, and wait for it. Two different signals are sent, since equal ones may be merged."""
         if (daemon := self._holder()) is not None:
             for number in (signal.SIGTERM, signal.SIGINT):
-                processes.send([daemon], number)
-            processes.wait_gone([daemon], _FORCED_SECONDS)
+                table.send_signal([daemon], number)
+            table.wait_for_exits([daemon], _FORCED_SECONDS)
 
     def _holder(self) -> psutil.Process | None:
-        """The process that holds the lock, if it is the one that has written itself down there."""
+        """Return the process that holds the lock, if its pid and start time are those recorded in the lock."""
         lock = lock_file(self._state)
         if not is_held(lock):
             return None
-        match FileLock(lock).holder().split():
+        match FileLock(lock).read_note().split():
             case ["pid", pid, "started", moment, _]:
                 with contextlib.suppress(psutil.Error, OSError, ValueError):
-                    if processes.started(int(pid)) == float(moment):
+                    if table.start_time(int(pid)) == float(moment):
                         return psutil.Process(int(pid))
             case _:
                 pass

@@ -1,4 +1,4 @@
-"""`rookery demo`: from the folder that is made to the exit code, whatever happens in between."""
+"""`rookery demo`: sets up, runs the tour and cleans up, also after a failure."""
 
 import asyncio
 import os
@@ -6,23 +6,22 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.agents.install import Installer
+from rookery.agents.opencode.install import Installer
 from rookery.cli import output
-from rookery.cli.failure import FAILED, Failure, report
-from rookery.demo import story
-from rookery.demo.hints import hints, program_name
-from rookery.demo.house import House
-from rookery.demo.place import Place, left_over, make_place
-from rookery.demo.report import Report
-from rookery.demo.telling import Telling
+from rookery.cli.failure import FAILED, Failure, report_failure
+from rookery.demo import scenario
+from rookery.demo.daemon import DemoDaemon
+from rookery.demo.folder import DemoFolder, lock_leftovers, make_folder
+from rookery.demo.progress import StepProgress
+from rookery.demo.report import Report, find_program_name, format_hints
 from rookery.demo.tour import Tour
-from rookery.face import connect
+from rookery.sdk import connect
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
+from rookery.system.fs.paths import ensure_private_folder, state_folder
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.places import ensure_private_folder, state_folder
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.testing.model import scripted_model
 
 _AUTHOR = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgSign=false")
@@ -30,7 +29,7 @@ _AUTHOR = ("-c", "user.name=Demo", "-c", "user.email=demo@localhost", "-c", "com
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """`version` is the OpenCode that the user's agents run."""
+    """The options of `rookery demo`. `version` is the OpenCode that the user's agents run."""
 
     version: str
     once: bool = False
@@ -44,126 +43,133 @@ def run_demo(options: DemoOptions) -> int:
 
 
 class Demo:
+    """One run of the demo."""
+
     def __init__(self, options: DemoOptions) -> None:
         self._options = options
-        self._telling = Telling(silent=options.as_json)
+        self._progress = StepProgress(silent=options.as_json)
         self._spawner = Spawner(new_id())
-        # Before the environment becomes another one.
-        self._program = program_name()
-        self._place: Place | None = None
-        self._house: House | None = None
-        self._touring: asyncio.Task[None] | None = None
-        self._stands = False
+        # Determined before the environment is replaced.
+        self._program = find_program_name()
+        self._folder: DemoFolder | None = None
+        self._daemon: DemoDaemon | None = None
+        self._tour_task: asyncio.Task[None] | None = None
+        self._is_complete = False
         self._signal: signal.Signals | None = None
 
     async def run(self) -> int:
+        """Run the demo until its end or a signal, clean up, and return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal, number)
         failure: RookeryError | None = None
-        self._touring = asyncio.current_task()
+        self._tour_task = asyncio.current_task()
         try:
             await self._tour()
         except asyncio.CancelledError:
-            if self._signal is None or self._touring is None:
+            if self._signal is None or self._tour_task is None:
                 raise
-            self._touring.uncancel()
+            self._tour_task.uncancel()
         except RookeryError as error:
             failure = error
         except Exception as error:
-            # Whatever it is, nothing of the demo may stay behind.
+            # Any error: the demo is cleaned up all the same.
             failure = RookeryError("internal-error", f"{type(error).__name__}: {error}")
         finally:
-            self._touring = None
-        step = self._telling.step_name
+            self._tour_task = None
+        step = self._progress.step_name
         logs = await self._clean_up(failed=failure is not None)
         if failure is not None:
-            return report(self._told(failure, step, logs))
-        return 0 if self._signal is None or self._stands else 128 + self._signal
+            return report_failure(self._make_failure(failure, step, logs))
+        return 0 if self._signal is None or self._is_complete else 128 + self._signal
 
-    def _told(self, failure: RookeryError, step: str, logs: Path | None) -> Failure:
-        """With the step that failed, and where the logs are now."""
+    def _make_failure(self, failure: RookeryError, step: str, logs: Path | None) -> Failure:
+        """Return the failure with the step that failed, and where the logs are."""
         remedy = failure.remedy
-        if logs is not None and self._place is not None:
-            remedy = remedy.replace(str(self._place.logs), str(logs))
+        if logs is not None and self._folder is not None:
+            remedy = remedy.replace(str(self._folder.logs), str(logs))
             remedy = remedy if str(logs) in remedy else "; ".join(filter(None, [remedy, f"the logs are in {logs}"]))
         return Failure(failure.code, f"{step}: {failure.message}" if step else failure.message, remedy, FAILED)
 
     async def _tour(self) -> None:
-        began = SYSTEM_CLOCK.monotonic()
-        for left in left_over():
-            await House(left.state).stop()
-            left.remove()
+        started_at = SYSTEM_CLOCK.monotonic()
+        for leftover in lock_leftovers():
+            await DemoDaemon(leftover.state).stop()
+            leftover.remove()
         user = ensure_private_folder(state_folder())
-        async with self._telling.step(f"OpenCode {self._options.version}"):
+        async with self._progress.step(f"OpenCode {self._options.version}"):
             installed = await Installer(user, self._spawner, os.environ).install(
-                self._options.version, self._telling.detail
+                self._options.version, self._progress.detail
             )
-        place = self._place = make_place()
-        async with scripted_model(story.script()) as model:
-            async with self._telling.step("A project, a home and a daemon of their own"):
-                self._telling.line(f"all of it in {place.folder}")
-                place.lend(installed, self._options.version)
-                environment = place.environment(os.environ, self._options.version)
+        demo_folder = self._folder = make_folder()
+        async with scripted_model(scenario.build_script()) as model:
+            async with self._progress.step("A project, a home and a daemon of their own"):
+                self._progress.line(f"all of it in {demo_folder.folder}")
+                demo_folder.link_opencode(installed, self._options.version)
+                environment = demo_folder.environment(os.environ, self._options.version)
                 os.environ.clear()
                 os.environ.update(environment)
-                await self._write(place, model.url)
-                house = self._house = House(place.state)
-                await house.start(self._telling.detail)
+                await self._write_files(demo_folder, model.url)
+                daemon = self._daemon = DemoDaemon(demo_folder.state)
+                await daemon.start(self._progress.detail)
             async with connect() as rookery:
-                tour = Tour(rookery, place, self._telling)
-                pictures = self._options.pictures or place.pictures
+                tour = Tour(rookery, demo_folder, self._progress)
+                pictures = self._options.pictures or demo_folder.pictures
                 pictures.mkdir(parents=True, exist_ok=True)
-                found = await tour.run(installed.version, pictures, began)
-            self._stands = True
-            self._answer(found)
+                report = await tour.run(installed.version, pictures, started_at)
+            self._is_complete = True
+            self._write_report(report)
             if not self._options.once:
                 await asyncio.get_running_loop().create_future()
 
-    async def _write(self, place: Place, model_url: str) -> None:
-        for folder, files in ((place.home, story.user_files(model_url)), (place.project, story.FILES)):
+    async def _write_files(self, demo_folder: DemoFolder, model_url: str) -> None:
+        for folder, files in (
+            (demo_folder.home, scenario.build_user_files(model_url)),
+            (demo_folder.project, scenario.FILES),
+        ):
             for name, text in files.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text, encoding="utf-8")
         git = Git(self._spawner)
         for words in (("init", "-q", "-b", "main"), ("add", "."), (*_AUTHOR, "commit", "-q", "-m", "A greeter")):
-            done = await git.run(place.project, *words, write=True)
-            if done.returncode != 0:
-                raise RookeryError("git-failed", done.stderr.decode("utf-8", "replace").strip(), "see: git --version")
+            result = await git.run(demo_folder.project, *words, write=True)
+            if result.returncode != 0:
+                raise RookeryError("git-failed", result.stderr.decode("utf-8", "replace").strip(), "see: git --version")
 
-    def _answer(self, found: Report) -> None:
+    def _write_report(self, report: Report) -> None:
         if self._options.as_json:
-            output.answer(found.as_json())
+            output.write(report.as_json())
             return
-        found.tell()
+        report.write_diffs()
         if not self._options.once:
-            for line in hints(found, self._program):
-                output.answer(line)
+            for line in format_hints(report, self._program):
+                output.write(line)
 
     async def _clean_up(self, *, failed: bool) -> Path | None:
-        """All that was started is ended and what was made is removed; answers where the logs are, if they are kept."""
-        if self._place is None:
+        """Stop all that was started and remove all that was made. Return where the logs are, if they are kept."""
+        if self._folder is None:
             return None
-        async with self._telling.step("Ending it all" if not self._options.keep else "Ending what runs"):
-            if self._house is not None:
-                await self._house.stop()
+        async with self._progress.step("Ending it all" if not self._options.keep else "Ending what runs"):
+            if self._daemon is not None:
+                await self._daemon.stop()
             if not self._options.keep:
-                return await asyncio.to_thread(self._place.remove, keep_logs=failed)
-        self._place.keep()
-        self._telling.line(f"kept: {self._place.folder}")
-        return self._place.logs
+                return await asyncio.to_thread(self._folder.remove, keep_logs=failed)
+        self._folder.keep()
+        self._progress.line(f"kept: {self._folder.folder}")
+        return self._folder.logs
 
     def _on_signal(self, number: signal.Signals) -> None:
+        """Cancel the tour at the first signal. At the second one, end everything at once and exit."""
         if self._signal is None:
             self._signal = number
-            if self._touring is not None:
-                self._touring.cancel()
+            if self._tour_task is not None:
+                self._tour_task.cancel()
             return
-        if self._house is not None:
-            if self._house.is_starting:
-                # It could not be found yet, and would come to life after us. That takes a moment only.
+        if self._daemon is not None:
+            if self._daemon.is_starting:
+                # A starting daemon cannot be found yet, and would outlive this process. The start takes only a moment.
                 return
-            self._house.force()
-        if self._place is not None and not self._options.keep:
-            self._place.remove()
+            self._daemon.force()
+        if self._folder is not None and not self._options.keep:
+            self._folder.remove()
         os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""What happens in a demo: the project, the two tasks, and what the scripted model says and does for each."""
+"""The scenario of the demo: the project, the two tasks, and the script that the model plays for each."""
 
 import json
 import sys
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.agents.release import PINNED
+from rookery.agents.opencode.release import PINNED_VERSION
 from rookery.demo.tickets import TICKETS, TOOL
-from rookery.testing.snippet import opencode_config
+from rookery.testing.model import opencode_config
 
 SERVER = "tickets"
-# As OpenCode calls the tool of a server.
+# OpenCode's name for the tool of a server.
 TICKET_TOOL = f"{SERVER}_{TOOL['name']}"
 
 _HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ class Test{1}(unittest.TestCase):
 """
 _FAREWELL = 'def farewell(name: str) -> str:\n    return f"Goodbye, {name}!"\n'
 
-# The project as it is before anybody works on it.
+# The files of the project before the agents work on it.
 FILES: Mapping[str, str] = {
     "README.md": "# Greeter\n\nIt greets people.\n",
     "greet.py": _GREET,
@@ -40,7 +40,7 @@ FILES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Task:
-    """What one agent is asked, and the steps that the model plays then."""
+    """The prompt for one agent, and the steps that the model plays for it."""
 
     workspace: str
     prompt: str
@@ -48,13 +48,13 @@ class Task:
 
     @property
     def tools(self) -> list[str]:
-        """Those that run, in their order."""
+        """Return the tools that run, in order."""
         return [step["call"] for step in self.steps if "call" in step]
 
 
-def _run_tests(said: str) -> dict[str, Any]:
+def _run_tests(text: str) -> dict[str, Any]:
     command = {"command": "python3 -m unittest", "description": "Runs the tests"}
-    return {"say": said, "call": "bash", "with": command}
+    return {"say": text, "call": "bash", "with": command}
 
 
 def _read_ticket(number: int) -> dict[str, Any]:
@@ -101,7 +101,7 @@ TASKS = (
     ),
 )
 
-_ANYTHING = {
+_FALLBACK_TURN = {
     "when": {"regex": ""},
     "step": [
         {
@@ -112,19 +112,19 @@ _ANYTHING = {
 }
 
 
-def script() -> dict[str, Any]:
-    """The model does the tasks when it is asked to, and says what it is to everything else."""
+def build_script() -> dict[str, Any]:
+    """Return the model's script: it does the tasks for their prompts, and explains itself for any other prompt."""
     turns = [{"when": task.prompt, "step": [dict(step) for step in task.steps]} for task in TASKS]
-    return {"turn": [*turns, _ANYTHING]}
+    return {"turn": [*turns, _FALLBACK_TURN]}
 
 
-def user_files(model_url: str) -> dict[str, str]:
-    """The files of the demo's user, by their path in HOME: what `rookery mcp add` and OpenCode would have written."""
+def build_user_files(model_url: str) -> dict[str, str]:
+    """Return the files of the demo's user by their path in HOME, as `rookery mcp add` and OpenCode write them."""
     server = {"command": [sys.executable, "-I", str(_HERE / "tickets.py")]}
-    # Nobody undoes anything here, and snapshots for that cost more than the rest of a turn.
+    # Nothing is undone in the demo, and snapshots for undo take longer than the rest of a turn.
     opencode = {**opencode_config(model_url), "autoupdate": False, "share": "disabled", "snapshot": False}
-    # With these OpenCode takes its plugin package for installed, and needs no network for it.
-    package = {"dependencies": {"@opencode-ai/plugin": PINNED}}
+    # With these files OpenCode considers its plugin package installed, and needs no network for it.
+    package = {"dependencies": {"@opencode-ai/plugin": PINNED_VERSION}}
     lock = {"name": "demo", "lockfileVersion": 3, "packages": {"": package}}
     return {
         ".config/rookery/mcp.json": json.dumps({"servers": {SERVER: server}}, indent=2),

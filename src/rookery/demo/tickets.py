@@ -1,4 +1,4 @@
-"""A third-party MCP server for the demo: the tickets of its project, over stdio. It needs nothing but Python."""
+"""An MCP server over stdio for the demo: the tickets of its project. It needs nothing but Python."""
 
 import json
 import sys
@@ -19,8 +19,8 @@ TOOL = {
 }
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a request; None for a method that is not known."""
+def handle_request(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the result of a request, or None for an unknown method."""
     if method == "initialize":
         info = {"name": "tickets", "version": "1.0.0"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
@@ -31,20 +31,21 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/call":
         number = params.get("arguments", {}).get("number")
         text = TICKETS.get(number)
-        told = f"Ticket {number}: {text}" if text else f"there is no ticket {number}"
-        return {"content": [{"type": "text", "text": told}], "isError": text is None}
+        message = f"Ticket {number}: {text}" if text else f"there is no ticket {number}"
+        return {"content": [{"type": "text", "text": message}], "isError": text is None}
     return None
 
 
 def main() -> None:
+    """Respond to requests from stdin until it ends. Notifications are ignored."""
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" not in asked or "method" not in asked:
+        request = json.loads(line)
+        if "id" not in request or "method" not in request:
             continue
-        result = answer(asked["method"], asked.get("params") or {})
-        unknown = {"error": {"code": -32601, "message": f"unknown method {asked['method']}"}}
-        told = {"jsonrpc": "2.0", "id": asked["id"], **(unknown if result is None else {"result": result})}
-        sys.stdout.write(json.dumps(told) + "\n")
+        result = handle_request(request["method"], request.get("params") or {})
+        unknown = {"error": {"code": -32601, "message": f"unknown method {request['method']}"}}
+        response = {"jsonrpc": "2.0", "id": request["id"], **(unknown if result is None else {"result": result})}
+        sys.stdout.write(json.dumps(response) + "\n")
         sys.stdout.flush()
 
 

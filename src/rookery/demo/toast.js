@@ -1,4 +1,4 @@
-// For OpenCode, in the demo's own config: a toast when an agent has done what it was asked.
+// A plugin for OpenCode in the demo's own config: shows a toast when an agent has finished its turn.
 export default async ({ client, directory }) => ({
   event: async ({ event }) => {
     if (event.type !== "session.idle") return

@@ -1,4 +1,4 @@
-"""The tour itself: workspaces are made, agents work in them, and what they did is looked at."""
+"""The tour of the demo: creates workspaces, has agents work in them, and collects their changes."""
 
 import asyncio
 import contextlib
@@ -6,123 +6,129 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from rookery.demo.place import Place
-from rookery.demo.report import Report, Worked
-from rookery.demo.story import SERVER, TASKS, Task
-from rookery.demo.telling import Telling
-from rookery.face import Rookery, Session, Workspace
-from rookery.sessions.records import ToolRun, Turn
-from rookery.sessions.shot_records import Screenshot
+from rookery.demo.folder import DemoFolder
+from rookery.demo.progress import StepProgress
+from rookery.demo.report import AgentReport, Report
+from rookery.demo.scenario import SERVER, TASKS, Task
+from rookery.sdk import Rookery, Session, Workspace
+from rookery.sessions.records import Screenshot, ToolRun, Turn
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 
 T = TypeVar("T")
 
-# A machine may be slow, and nothing here waits for long unless something is wrong.
+# The limit of each wait, for slow machines. It is reached only if something is wrong.
 _SECONDS = 180.0
-# Until a toast that was told of is drawn too.
+# How long to wait until a reported toast is also drawn.
 _DRAWN_SECONDS = 10.0
-# Of the terminals that are photographed.
+# The size of the terminals in screenshots.
 _COLUMNS, _ROWS = 100, 32
 
 
 class Tour:
-    def __init__(self, rookery: Rookery, place: Place, telling: Telling) -> None:
-        self._rookery, self._place, self._telling = rookery, place, telling
+    """Runs both tasks of the scenario over the SDK, and reports each step."""
 
-    async def run(self, opencode: str, pictures: Path, began: float) -> Report:
-        async with self._telling.step(f"The project greeter, and the MCP server {SERVER}"):
-            project = await self._rookery.projects.add(self._place.project)
-            tools = await self._rookery.hub.tools(workspace=self._place.project)
-            server = (await self._rookery.hub.servers(self._place.project))[SERVER]
-            self._telling.line(f"{SERVER} is {server['status']}, speaks {server['era']}, offers {', '.join(tools)}")
-        async with self._telling.step("Two workspaces, with an agent in each"):
-            rooms = await together([self._make(task, project.id) for task in TASKS])
-        async with self._telling.step("A session with each of them, in a terminal"):
-            sessions = await together([self._begin(*one) for one in zip(TASKS, rooms, strict=True)])
-        async with self._telling.step("Both agents work side by side"):
-            done = await together([self._work(*one, pictures) for one in zip(TASKS, sessions, strict=True)])
-        async with self._telling.step("What they changed"):
-            worked = await together([self._look(*one) for one in zip(rooms, done, strict=True)])
+    def __init__(self, rookery: Rookery, demo_folder: DemoFolder, progress: StepProgress) -> None:
+        self._rookery, self._folder, self._progress = rookery, demo_folder, progress
+
+    async def run(self, opencode: str, pictures: Path, started_at: float) -> Report:
+        async with self._progress.step(f"The project greeter, and the MCP server {SERVER}"):
+            project = await self._rookery.projects.add(self._folder.project)
+            tools = await self._rookery.hub.tools(workspace=self._folder.project)
+            server = (await self._rookery.hub.servers(self._folder.project))[SERVER]
+            self._progress.line(f"{SERVER} is {server['status']}, speaks {server['era']}, offers {', '.join(tools)}")
+        async with self._progress.step("Two workspaces, with an agent in each"):
+            workspaces = await run_together([self._create_workspace(task, project.id) for task in TASKS])
+        async with self._progress.step("A session with each of them, in a terminal"):
+            sessions = await run_together([self._start_session(*pair) for pair in zip(TASKS, workspaces, strict=True)])
+        async with self._progress.step("Both agents work side by side"):
+            finished = await run_together(
+                [self._run_task(*pair, pictures) for pair in zip(TASKS, sessions, strict=True)]
+            )
+        async with self._progress.step("What they changed"):
+            agents = await run_together(
+                [self._collect_changes(*pair) for pair in zip(workspaces, finished, strict=True)]
+            )
         daemon = (await self._rookery.status())["daemon"]
         return Report(
-            folder=self._place.folder,
-            home=self._place.state,
+            folder=self._folder.folder,
+            home=self._folder.state,
             url=daemon["url"],
             opencode=opencode,
             server={key: server[key] for key in ("name", "status", "era", "tools")},
-            agents=worked,
-            seconds=round(SYSTEM_CLOCK.monotonic() - began, 1),
+            agents=agents,
+            seconds=round(SYSTEM_CLOCK.monotonic() - started_at, 1),
         )
 
-    async def _make(self, task: Task, project: str) -> Workspace:
-        made = await self._rookery.workspaces.create(task.workspace, project=project)
-        self._telling.line(f"{made.name}: a worktree on its own branch")
-        agent = await made.start_agent()
-        self._telling.line(f"{made.name}: OpenCode listens on port {agent.port}")
-        return made
+    async def _create_workspace(self, task: Task, project: str) -> Workspace:
+        workspace = await self._rookery.workspaces.create(task.workspace, project=project)
+        self._progress.line(f"{workspace.name}: a worktree on its own branch")
+        agent = await workspace.start_agent()
+        self._progress.line(f"{workspace.name}: OpenCode listens on port {agent.port}")
+        return workspace
 
-    async def _begin(self, task: Task, room: Workspace) -> Session:
-        session = await room.sessions.create(title=task.prompt)
-        # Its terminal is opened before anything happens, so that the toast is on it.
+    async def _start_session(self, task: Task, workspace: Workspace) -> Session:
+        session = await workspace.sessions.create(title=task.prompt)
+        # A screenshot opens the terminal. It has to be open before the prompt is sent, so that the toast is on it.
         picture = await session.screenshot(columns=_COLUMNS, rows=_ROWS)
-        self._telling.line(f"{room.name}: its {picture.source} has {_COLUMNS} columns and {_ROWS} rows")
+        self._progress.line(f"{workspace.name}: its {picture.source} has {_COLUMNS} columns and {_ROWS} rows")
         return session
 
-    async def _work(self, task: Task, session: Session, pictures: Path) -> "_Done":
-        """What came of the prompt, the toast after it, and a picture of both; told as it happens."""
+    async def _run_task(self, task: Task, session: Session, pictures: Path) -> "_FinishedTask":
+        """Send the prompt, wait for the toast after it, take a picture of both, and report each step."""
         name = task.workspace
-        began = SYSTEM_CLOCK.wall()
-        self._telling.line(f"{name}: asked to “{task.prompt}”")
-        following = TaskSet("demo")
+        started_at = SYSTEM_CLOCK.wall()
+        self._progress.line(f"{name}: asked to “{task.prompt}”")
+        tasks = TaskSet("demo")
         try:
-            told = following.start(self._follow(task, session, began), name)
+            follower = tasks.start(self._follow(task, session, started_at), name)
             turn = await session.send(task.prompt, timeout=_SECONDS)
-            await told
+            await follower
         finally:
-            await following.close()
-        self._telling.line(f"{name}: “{turn.content.splitlines()[-1]}”")
-        waited = await session.wait_for_toast(name, _SECONDS, since=began)
-        assert waited.toast is not None
-        self._telling.line(f"{name}: toast “{waited.toast.title}: {waited.toast.message}”", "cyan")
-        # Where there is no terminal there is no toast on it either; the picture tells which it is.
+            await tasks.close()
+        self._progress.line(f"{name}: “{turn.content.splitlines()[-1]}”")
+        result = await session.wait_for_toast(name, _SECONDS, since=started_at)
+        assert result.toast is not None
+        self._progress.line(f"{name}: toast “{result.toast.title}: {result.toast.message}”", "cyan")
+        # Without a terminal no toast is drawn. The picture's source says whether there is one.
         with contextlib.suppress(RookeryError):
             await session.wait_for_screen("ready for review", _DRAWN_SECONDS)
         picture = await session.screenshot(pictures / f"{name}.png")
-        of = "its terminal" if picture.source == "terminal" else f"its conversation ({picture.note})"
-        self._telling.line(f"{name}: a picture of {of} is {picture.saved_to}")
-        return _Done(task, session, turn, waited.toast.message, picture)
+        subject = "its terminal" if picture.source == "terminal" else f"its conversation ({picture.note})"
+        self._progress.line(f"{name}: a picture of {subject} is {picture.saved_to}")
+        return _FinishedTask(task, session, turn, result.toast.message, picture)
 
     async def _follow(self, task: Task, session: Session, since: float) -> None:
+        """Report each tool run of the task when it has ended."""
         for tool in task.tools:
-            waited = await session.wait_for_tool(tool, _SECONDS, since=since)
-            assert waited.tool is not None
-            since = (waited.tool.end or 0) / 1000
-            self._telling.line(f"{task.workspace}: {_told(waited.tool)}")
+            result = await session.wait_for_tool(tool, _SECONDS, since=since)
+            assert result.tool is not None
+            since = (result.tool.end or 0) / 1000
+            self._progress.line(f"{task.workspace}: {_describe_tool_run(result.tool)}")
 
-    async def _look(self, room: Workspace, done: "_Done") -> Worked:
-        changed = await room.diff()
-        files = [one["path"] for one in changed["files"]]
+    async def _collect_changes(self, workspace: Workspace, finished: "_FinishedTask") -> AgentReport:
+        diff = await workspace.diff()
+        files = [file["path"] for file in diff["files"]]
         if not files:
-            raise RookeryError("internal-error", f"the agent of {room.name} has changed nothing")
-        self._telling.line(f"{room.name}: {', '.join(files)}")
-        return Worked(
-            workspace=room.name,
-            path=room.path,
-            session=done.session.id,
-            prompt=done.task.prompt,
-            said=done.turn.content,
-            tools=[run.tool for run in done.turn.parts],
+            raise RookeryError("internal-error", f"the agent of {workspace.name} has changed nothing")
+        self._progress.line(f"{workspace.name}: {', '.join(files)}")
+        return AgentReport(
+            workspace=workspace.name,
+            path=workspace.path,
+            session=finished.session.id,
+            prompt=finished.task.prompt,
+            said=finished.turn.content,
+            tools=[run.tool for run in finished.turn.parts],
             files=files,
-            patch=changed["text"],
-            toast=done.toast,
-            screenshot=done.picture.saved_to or "",
-            screenshot_of=done.picture.source,
+            patch=diff["text"],
+            toast=finished.toast,
+            screenshot=finished.picture.saved_to or "",
+            screenshot_of=finished.picture.source,
         )
 
 
-class _Done(NamedTuple):
+class _FinishedTask(NamedTuple):
     task: Task
     session: Session
     turn: Turn
@@ -130,18 +136,18 @@ class _Done(NamedTuple):
     picture: Screenshot
 
 
-async def together(all_: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """What all of them come to. Where one fails the others are called off, and its error is raised."""
+async def run_together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all coroutines at once and return their results. If one fails, cancel the others and raise its error."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in all_]
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-def _told(run: ToolRun) -> str:
-    given = cast("dict[str, Any]", run.input or {})
-    about = run.title or " ".join(f"{key}={value}" for key, value in given.items())
-    through = " (an MCP tool, through the gateway)" if run.tool.startswith(f"{SERVER}_") else ""
-    return f"{run.tool} {about}{through}"
+def _describe_tool_run(run: ToolRun) -> str:
+    arguments = cast("dict[str, Any]", run.input or {})
+    description = run.title or " ".join(f"{key}={value}" for key, value in arguments.items())
+    suffix = " (an MCP tool, through the gateway)" if run.tool.startswith(f"{SERVER}_") else ""
+    return f"{run.tool} {description}{suffix}"
