@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.testing.loading import load_script, script_of
+from rookery.testing.load import load_script, parse_script
 from rookery.testing.script import Call, Regex
 from tests.support.requirements import requirement
 
@@ -38,7 +38,7 @@ step = [{ say = "Hello." }]
 
 def refusal(data: Any) -> RookeryError:
     with pytest.raises(RookeryError) as caught:
-        script_of(data, "a.toml")
+        parse_script(data, "a.toml")
     return caught.value
 
 
@@ -57,9 +57,9 @@ def test_toml_and_json_say_the_same(tmp_path: Path, suffix: str) -> None:
 
 def test_turns_or_steps_on_top_are_a_conversation_for_every_session() -> None:
     steps = {"step": [{"say": "Hello."}]}
-    wanted = script_of({"conversation": [{"turn": [steps]}]})
-    assert script_of({"turn": [steps]}) == wanted
-    assert script_of(steps) == wanted
+    wanted = parse_script({"conversation": [{"turn": [steps]}]})
+    assert parse_script({"turn": [steps]}) == wanted
+    assert parse_script(steps) == wanted
     assert wanted.conversation[0].is_default
 
 

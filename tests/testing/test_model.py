@@ -12,7 +12,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.testing.model import ScriptedModel, scripted_model
-from rookery.wire.sse_parser import SseParser
+from rookery.wire.http_client.sse import SseParser
 from tests.support.completions import body, user
 from tests.support.requirements import requirement
 from tests.support.wire import soon

@@ -5,9 +5,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.testing.loading import script_of
-from rookery.testing.place import Unforeseen
-from rookery.testing.player import Player, Reply
+from rookery.testing.load import parse_script
+from rookery.testing.player import NoMatchingStep, Player, Reply
 from rookery.testing.script import Script
 from tests.support.completions import Agent, asked, called, result, said, user
 from tests.support.requirements import requirement
@@ -28,16 +27,18 @@ LOGIN = {
     ],
 }
 OTHER = {"turn": [{"step": [{"call": "read"}, {"say": "Read."}]}, {"step": [{"say": "Bye."}]}]}
-SCRIPT = script_of({"conversation": [LOGIN, OTHER]})
+SCRIPT = parse_script({"conversation": [LOGIN, OTHER]})
 
 
 def places(replies: list[Reply]) -> list[tuple[int, int | None, int | None]]:
-    return [(reply.place.conversation, reply.place.turn, reply.place.step) for reply in replies if reply.place]
+    return [
+        (reply.position.conversation, reply.position.turn, reply.position.step) for reply in replies if reply.position
+    ]
 
 
-def refusal(script: Script, *messages: dict[str, object], **more: object) -> Unforeseen:
-    with pytest.raises(Unforeseen) as caught:
-        Player(script).answer(asked(messages, **more))  # pyright: ignore[reportArgumentType]
+def refusal(script: Script, *messages: dict[str, object], **more: object) -> NoMatchingStep:
+    with pytest.raises(NoMatchingStep) as caught:
+        Player(script).reply_to(asked(messages, **more))  # pyright: ignore[reportArgumentType]
     return caught.value
 
 
@@ -62,7 +63,7 @@ def test_a_session_has_the_conversation_that_its_first_message_asks_for() -> Non
 
 
 def test_a_conversation_can_be_for_the_second_session_whatever_it_says() -> None:
-    script = script_of({"conversation": [OTHER, {"session": 2, "turn": [{"step": [{"say": "Second."}]}]}]})
+    script = parse_script({"conversation": [OTHER, {"session": 2, "turn": [{"step": [{"say": "Second."}]}]}]})
     player = Player(script)
     assert places(Agent("a").run(player, "Hi")) == [(1, 1, 1), (1, 1, 2)]
     assert places(Agent("b").run(player, "Hi")) == [(2, 1, 1)]
@@ -83,10 +84,12 @@ def test_sessions_never_mix_and_another_server_plays_on_at_any_moment(data: st.D
     while requests:
         session = data.draw(st.sampled_from(list(requests)))
         # How often a step has failed is remembered nowhere else, so that this turn sees a single server.
-        if not any(request.said[-1] == "Test it" for request in requests.values()) and data.draw(st.booleans()):
+        if not any(request.user_messages[-1] == "Test it" for request in requests.values()) and data.draw(
+            st.booleans()
+        ):
             player = Player(SCRIPT)
         try:
-            requests[session] = going[session].send(player.answer(requests[session]))
+            requests[session] = going[session].send(player.reply_to(requests[session]))
         except StopIteration:
             del requests[session]
     assert {session: agent.replies for session, agent in agents.items()} == alone
@@ -96,20 +99,20 @@ def test_sessions_never_mix_and_another_server_plays_on_at_any_moment(data: st.D
 def test_images_of_tool_results_are_not_taken_for_the_users_words() -> None:
     media = {"role": "user", "content": [{"type": "text", "text": "Attached media from tool result:"}]}
     request = asked([user("Read"), called("read"), result("Image read"), media])
-    assert Player(SCRIPT).answer(request).text == "Read."
+    assert Player(SCRIPT).reply_to(request).text == "Read."
 
 
 def test_parts_of_text_are_one_message() -> None:
     parts = [{"type": "text", "text": "Fix"}, {"type": "image_url"}, {"type": "text", "text": "login"}]
-    reply = Player(SCRIPT).answer(asked([{"role": "user", "content": parts}]))
-    assert reply.place is not None
-    assert reply.place.name == "login"
+    reply = Player(SCRIPT).reply_to(asked([{"role": "user", "content": parts}]))
+    assert reply.position is not None
+    assert reply.position.name == "login"
 
 
 def test_a_session_keeps_its_conversation_when_its_beginning_becomes_a_summary() -> None:
     player = Player(SCRIPT)
     Agent("ses_1").run(player, "Fix the login")
-    reply = player.answer(asked([user("What did we do so far?"), said("So far: …"), user("thank you")]))
+    reply = player.reply_to(asked([user("What did we do so far?"), said("So far: …"), user("thank you")]))
     assert reply.text == "You are welcome."
 
 
@@ -124,9 +127,9 @@ def test_a_session_keeps_its_conversation_when_its_beginning_becomes_a_summary()
 @requirement("kit.model.scripted")
 def test_titles_and_summaries_are_answered_without_a_step(system: str, kind: str, text: str) -> None:
     prompt = [{"role": "system", "content": system}, user("one two three four five six seven")]
-    reply = Player(SCRIPT).answer(asked(prompt, tools=()))
+    reply = Player(SCRIPT).reply_to(asked(prompt, tools=()))
     assert (reply.kind, reply.text) == (kind, text)
-    assert Player(SCRIPT).answer(asked(prompt)).kind == "step"
+    assert Player(SCRIPT).reply_to(asked(prompt)).kind == "step"
 
 
 def test_text_and_arguments_take_up_results_and_the_users_words() -> None:
@@ -135,13 +138,13 @@ def test_text_and_arguments_take_up_results_and_the_users_words() -> None:
         {"call": "c", "with": {"list": ["{{result.1}}", 3], "deep": {"x": "<{{result}}>"}}},
         {"say": "{{user}}: {{result}} {{other}} {{ result }}"},
     ]
-    replies = Agent("s").run(Player(script_of({"step": steps})), "Go")
+    replies = Agent("s").run(Player(parse_script({"step": steps})), "Go")
     assert replies[1].calls[0].arguments == {"list": ["a did {}", 3], "deep": {"x": "<b did {}>"}}
     assert replies[2].text == f"Go: c did {json.dumps(replies[1].calls[0].arguments)} {{{{other}}}} {{{{ result }}}}"
 
 
 def test_a_result_that_is_not_there_is_told() -> None:
-    error = refusal(script_of({"step": [{"say": "{{result.2}}"}]}), user("Go"))
+    error = refusal(parse_script({"step": [{"say": "{{result.2}}"}]}), user("Go"))
     assert str(error) == "conversation 1, turn 1, step 1 refers to {{result.2}}, and there is no such result"
 
 
@@ -158,7 +161,7 @@ def test_a_reply_too_many_names_the_last_step() -> None:
 @requirement("kit.model.face")
 def test_a_message_too_many_names_the_turn_that_is_most_like_it() -> None:
     talk = [user("login"), said("Mended."), user("go"), said("Tested."), user("I want to thank")]
-    assert Player(SCRIPT).answer(asked(talk)).text == "You are welcome."
+    assert Player(SCRIPT).reply_to(asked(talk)).text == "You are welcome."
     error = refusal(SCRIPT, *talk[:-1], user("tank"))
     assert 'conversation "login" has no turn for message 3 of the user, "tank".' in str(error)
     assert 'The nearest step is conversation "login", turn 3, step 1 (say "You are welcome.")' in str(error)
@@ -169,10 +172,10 @@ def test_a_message_too_many_names_the_turn_that_is_most_like_it() -> None:
 @requirement("kit.model.face")
 def test_a_session_that_no_conversation_is_for_names_the_one_that_is_most_like_it() -> None:
     far = {"session": 9, "turn": [{"step": [{"say": "x"}]}]}
-    error = refusal(script_of({"conversation": [far, LOGIN]}), user("logon"))
+    error = refusal(parse_script({"conversation": [far, LOGIN]}), user("logon"))
     assert 'is for session 1, which begins with "logon".' in str(error)
     assert 'conversation "login", turn 1, step 1, for sessions that begin with "login"' in str(error)
-    assert "for session 9" in str(refusal(script_of({"conversation": [far]}), user("logon")))
+    assert "for session 9" in str(refusal(parse_script({"conversation": [far]}), user("logon")))
 
 
 def test_a_request_without_a_user_is_told() -> None:
@@ -185,10 +188,10 @@ def test_expectations_are_checked_before_a_step() -> None:
         {"call": "a", "expect": "please", "expect_tools": ["bash"], "expect_no_tools": ["webfetch"]},
         {"say": "ok", "expect": ["one", "two"]},
     ]
-    script = script_of({"step": steps})
-    assert Player(script).answer(asked([user("Go, please")])).calls
+    script = parse_script({"step": steps})
+    assert Player(script).reply_to(asked([user("Go, please")])).calls
     after = [user("Go, please"), called("a"), result("one"), result("and two")]
-    assert Player(script).answer(asked(after)).text == "ok"
+    assert Player(script).reply_to(asked(after)).text == "ok"
     at = "conversation 1, turn 1, step"
     assert str(refusal(script, user("Go"))) == f'{at} 1 expects "please" in the user\'s message. What came: "Go"'
     assert str(refusal(script, *after[:-1])) == f'{at} 2 expects "two" in the results. What came: "one"'
@@ -202,5 +205,5 @@ def test_another_script_can_be_played_from_now_on() -> None:
     player = Player(SCRIPT)
     agent = Agent("s")
     agent.run(player, "Read")
-    player.script = script_of({"turn": [{"step": [{"say": "first"}]}, {"step": [{"say": "second"}]}]})
+    player.script = parse_script({"turn": [{"step": [{"say": "first"}]}, {"step": [{"say": "second"}]}]})
     assert agent.run(player, "Go")[-1].text == "second"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.testing.place import Place
+from rookery.testing.player import ScriptPosition
 from rookery.testing.request_log import RequestLog
 from tests.support.completions import asked, called, result, user
 from tests.support.requirements import requirement
@@ -22,7 +22,7 @@ REQUEST = asked([user("Go"), called("bash"), result("one")], tools=["bash"])
 @requirement("kit.model.face")
 async def test_a_record_tells_what_came_and_which_step_answered() -> None:
     log = RequestLog()
-    made = log.add("step", REQUEST, Place(1, "login", 2, 3))
+    made = log.add("step", REQUEST, ScriptPosition(1, "login", 2, 3))
     assert (made.number, made.kind, made.session, made.user) == (1, "step", "ses_1", "Go")
     assert (made.replies, made.tools, made.results) == (1, ("bash",), ("one",))
     assert (made.conversation, made.turn, made.step) == (1, 2, 3)
@@ -46,7 +46,7 @@ async def test_a_request_can_be_waited_for() -> None:
 
 
 async def test_only_the_last_requests_are_kept_and_the_rest_is_counted() -> None:
-    log = RequestLog(kept=2)
+    log = RequestLog(max_requests=2)
     for _ in range(5):
         log.add("step", REQUEST)
     assert [record.number for record in log] == [4, 5]
@@ -58,7 +58,7 @@ async def test_the_file_has_a_line_a_request_and_is_for_its_owner(tmp_path: Path
     file = tmp_path / "log.jsonl"
     for _ in range(2):
         log = RequestLog(file)
-        log.add("step", REQUEST, Place(1))
+        log.add("step", REQUEST, ScriptPosition(1))
         log.close()
     first, second = [json.loads(line) for line in file.read_text().splitlines()]
     assert first["request"]["messages"] == second["request"]["messages"] == REQUEST_MESSAGES

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from rookery.testing.chunks import DONE, Framed, error_body
 from rookery.testing.player import Reply
+from rookery.testing.routes import DONE, FramedReply, error_body
 from rookery.testing.script import Call, Step, Usage
 from tests.support.completions import asked, user
 
 
-def framed(text: str, *calls: Call, **step: Any) -> Framed:
+def framed(text: str, *calls: Call, **step: Any) -> FramedReply:
     made = Step(say=text, **step)
-    return Framed(Reply(text, calls, made), asked([user("Go")]), 7)
+    return FramedReply(Reply(text, calls, made), asked([user("Go")]), 7)
 
 
-def events(given: Framed) -> list[dict[str, Any]]:
+def events(given: FramedReply) -> list[dict[str, Any]]:
     *rest, last = list(given.stream())
     assert last == DONE
     assert all(event.startswith(b"data: ") and event.endswith(b"\n\n") for event in rest)
@@ -37,7 +37,7 @@ def test_the_pieces_of_a_stream_are_the_whole(text: str, arguments: list[dict[st
             found[part["index"]] = found.get(part["index"], "") + part["function"]["arguments"]
     assert [json.loads(joined) for joined in found.values()] == arguments
     assert last["choices"][0]["finish_reason"] == ("tool_calls" if arguments else "stop")
-    message = json.loads(made.whole())["choices"][0]["message"]
+    message = json.loads(made.body())["choices"][0]["message"]
     assert (message["content"] or "") == text
     assert [json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())] == arguments
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rookery.testing.wording import final
+from rookery.testing.routes import remove_retry_words
 
 # What OpenCode 1.18.33 looks for in the text of errors, a phrase of each kind.
 ALARMING = [
@@ -23,7 +23,7 @@ ALARMING = [
 
 @pytest.mark.parametrize("phrase", ALARMING)
 def test_what_sounds_like_a_passing_error_is_left_out(phrase: str) -> None:
-    told = final(f'message 2 of the user, "{phrase}". The nearest step is turn 1')
+    told = remove_retry_words(f'message 2 of the user, "{phrase}". The nearest step is turn 1')
     assert phrase not in told
     assert "…" in told
     assert told.startswith('message 2 of the user, "')
@@ -34,4 +34,4 @@ def test_other_words_stay() -> None:
     text = (
         'the script does not foresee this request: turn 1 is over: the model has replied 3 times to "generate a rate"'
     )
-    assert final(text) == text
+    assert remove_retry_words(text) == text

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rookery.testing.script import Call, Conversation, Regex, Script, Step, Turn, fits, shortened
+from rookery.testing.script import Call, Conversation, Regex, Script, Step, Turn, matches_condition, shorten
 
 
 def convert(step: dict[str, Any]) -> Step:
@@ -18,7 +18,7 @@ def test_a_step_says_calls_or_does_both() -> None:
     several = convert({"parallel": [{"call": "read", "with": {"path": "a"}}, {"call": "list"}]})
     assert several.calls == (Call("read", {"path": "a"}), Call("list", {}))
     assert convert({"call": "list"}).calls == (Call("list", {}),)
-    assert not convert({"say": ""}).fails
+    assert not convert({"say": ""}).is_failure
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_step_that_can_never_be_played_is_refused(steps: list[Step], told: str
 
 
 def test_a_turn_may_fail_for_ever_at_its_end() -> None:
-    assert Turn((Step(call="a"), Step(error=400))).step[1].fails
-    assert Turn((Step(disconnect=True, times=1), Step(disconnect=True, say="half"))).step[1].fails
+    assert Turn((Step(call="a"), Step(error=400))).step[1].is_failure
+    assert Turn((Step(disconnect=True, times=1), Step(disconnect=True, say="half"))).step[1].is_failure
 
 
 def test_only_one_conversation_is_for_every_session() -> None:
@@ -73,10 +73,10 @@ def test_only_one_conversation_is_for_every_session() -> None:
 
 
 def test_a_condition_is_contained_text_or_a_regular_expression() -> None:
-    assert fits("login", "Fix the login, please")
-    assert not fits("Login", "Fix the login, please")
-    assert fits(Regex("(?i)^fix .*LOGIN"), "Fix the login, please")
-    assert not fits(Regex("^login"), "Fix the login, please")
+    assert matches_condition("login", "Fix the login, please")
+    assert not matches_condition("Login", "Fix the login, please")
+    assert matches_condition(Regex("(?i)^fix .*LOGIN"), "Fix the login, please")
+    assert not matches_condition(Regex("^login"), "Fix the login, please")
     with pytest.raises(ValueError, match="not a regular expression"):
         Regex("(")
 
@@ -86,4 +86,4 @@ def test_steps_tell_what_they_do() -> None:
     assert str(Step(parallel=(Call("a"), Call("b")))) == "call a, b"
     assert str(Step(error=503)) == "error 503"
     assert str(Step(disconnect=True, say="Hal")) == 'disconnect and say "Hal"'
-    assert shortened("a\n b" * 50, 5) == '"a ba …"'
+    assert shorten("a\n b" * 50, 5) == '"a ba …"'

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rookery.sessions.executing_plays import Play, Plays
+from rookery.sessions.run_tool import ScriptedCall, ScriptedCalls
 from rookery.testing.tool_model import ToolModel
 from tests.support.completions import body, user
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_it_is_served_from_when_it_is_wanted_to_those_with_a_key_each_with_its_own_call() -> None:
-    plays = Plays()
+    plays = ScriptedCalls()
     model = ToolModel(plays, lambda key: key in (b"one", b"two"))
     await model.stop()
     port = await model.port()
@@ -29,17 +29,17 @@ async def test_it_is_served_from_when_it_is_wanted_to_those_with_a_key_each_with
                 async with http.post(url, json=body([user("Run it.")]), headers=headers) as answer:
                     return answer.status, await answer.json()
 
-            calls = {f"ses_{number}": Play("bash", {"number": number}) for number in range(20)}
+            calls = {f"ses_{number}": ScriptedCall("bash", {"number": number}) for number in range(20)}
             for session, play in calls.items():
-                stack.enter_context(plays.playing(session, play, "one"))
+                stack.enter_context(plays.registered(session, play, "one"))
             answers = await asyncio.gather(*map(ask, calls))
             for play, (status, answer) in zip(calls.values(), answers, strict=True):
                 assert (status, answer["choices"][0]["message"]["tool_calls"][0]["id"]) == (200, play.id)
             for wrong in ("Bearer three", "Basic one", "one"):
                 assert (await ask("ses_1", wrong))[0] == 401
             # Nor is what one is to do told to another, or to whoever has nothing to do.
-            mine = Play("bash", {})
-            stack.enter_context(plays.playing("ses_mine", mine, "one"))
+            mine = ScriptedCall("bash", {})
+            stack.enter_context(plays.registered("ses_mine", mine, "one"))
             for session, who in (("ses_mine", "Bearer two"), ("ses_other", "Bearer one")):
                 status, answer = await ask(session, who)
                 assert status == 400 and "choose another model" in answer["error"]["message"]

@@ -1,1 +1,1 @@
-"""What tests of agents are made with: a model that plays a script."""
+"""Tools for tests of agents: a model that plays a script."""

@@ -1,4 +1,7 @@
-"""The scripted model: an OpenAI-compatible server on 127.0.0.1 that plays a script instead of thinking."""
+"""The scripted model: an OpenAI-compatible server on 127.0.0.1 that plays a script.
+
+`opencode_config` returns the smallest OpenCode config that uses it and no other model.
+"""
 
 import hmac
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -6,18 +9,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rookery.testing.loading import load_script, script_of
+from rookery.testing.load import load_script, parse_script
 from rookery.testing.player import Player
-from rookery.testing.request_log import Record, RequestLog
-from rookery.testing.routes import Holds, routes
+from rookery.testing.request_log import LoggedRequest, RequestLog
+from rookery.testing.routes import HeldReplies, TokenCheck, model_routes, serve_model
 from rookery.testing.script import Script
-from rookery.testing.serving import Admits, serve
 
 
 class ScriptedModel:
-    """A model that is being served at `url`, the `baseURL` of OpenAI clients; `requests` is what it was asked."""
+    """A model that is served at `url`, the `baseURL` of OpenAI clients.
 
-    def __init__(self, url: str, player: Player, requests: RequestLog, holds: Holds) -> None:
+    `requests` are the requests that it has received.
+    """
+
+    def __init__(self, url: str, player: Player, requests: RequestLog, holds: HeldReplies) -> None:
         self.url = url
         self.requests = requests
         self._player = player
@@ -28,11 +33,11 @@ class ScriptedModel:
         return self._player.script
 
     def play(self, script: Script | Mapping[str, Any] | Path) -> None:
-        """Play another script from now on, for sessions that have begun too."""
-        self._player.script = _script(script)
+        """Play another script from now on, also for sessions that have already started."""
+        self._player.script = _to_script(script)
 
     def release(self, hold: str) -> None:
-        """Let steps with this `hold` go on, those to come too."""
+        """Release all steps with this `hold`, including later ones."""
         self._holds.release(hold)
 
 
@@ -43,16 +48,17 @@ async def scripted_model(
     port: int = 0,
     key: str | None = None,
     log: Path | None = None,
-    tell: Callable[[Record], None] | None = None,
+    on_request: Callable[[LoggedRequest], None] | None = None,
 ) -> AsyncGenerator[ScriptedModel]:
     """Serve a script, or one from a file, until the end of the block.
 
-    With a key, requests must carry it. `log` is a file that requests are appended to, `tell` is called with each.
+    With a key, requests must carry it. `log` is a file to which requests are appended; `on_request` is called with
+    each.
     """
-    player, holds = Player(_script(script)), Holds()
-    requests = RequestLog(log, tell=tell)
+    player, holds = Player(_to_script(script)), HeldReplies()
+    requests = RequestLog(log, on_request=on_request)
     try:
-        served = await serve(routes(player, requests, holds), port=port, admits=_only(key))
+        served = await serve_model(model_routes(player, requests, holds), port=port, accepts_key=_make_key_check(key))
         try:
             yield ScriptedModel(served.url, player, requests, holds)
         finally:
@@ -61,14 +67,43 @@ async def scripted_model(
         requests.close()
 
 
-def _only(key: str | None) -> Admits | None:
+def _make_key_check(key: str | None) -> TokenCheck | None:
+    """Return a check for this key, or None if any key is accepted."""
     if key is None:
         return None
-    wanted = key.encode()
-    return lambda given: hmac.compare_digest(given, wanted)
+    expected = key.encode()
+    return lambda token: hmac.compare_digest(token, expected)
 
 
-def _script(given: Script | Mapping[str, Any] | Path) -> Script:
-    if isinstance(given, Script):
-        return given
-    return load_script(given) if isinstance(given, Path) else script_of(given)
+def _to_script(source: Script | Mapping[str, Any] | Path) -> Script:
+    """Return a script from a script, plain data or a file."""
+    if isinstance(source, Script):
+        return source
+    return load_script(source) if isinstance(source, Path) else parse_script(source)
+
+
+def opencode_config(url: str, key: str | None = None) -> dict[str, Any]:
+    """Return a config for `opencode.json` or OPENCODE_CONFIG_CONTENT.
+
+    `url` is the URL of the model, which ends in /v1.
+    """
+    model = {
+        "name": "Scripted",
+        "tool_call": True,
+        "attachment": True,
+        "modalities": {"input": ["text", "image"], "output": ["text"]},
+        "limit": {"context": 200_000, "output": 8_000},
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Scripted model",
+        # Without a key OpenCode would look for one elsewhere.
+        "options": {"baseURL": url, "apiKey": key or "none"},
+        "models": {"scripted": model},
+    }
+    return {
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "enabled_providers": ["scripted"],
+        "provider": {"scripted": provider},
+    }

@@ -1,4 +1,4 @@
-"""What a model is asked: one request for a completion, as far as a script is about it."""
+"""A request for a completion, reduced to the parts that scripts refer to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,27 +8,32 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
-# OpenCode sends the images of tool results as a message in the user's name.
+# OpenCode sends the images of tool results as a message of the user.
 _MEDIA = "Attached media from tool result:"
-# What the system prompts of OpenCode's own requests begin with, in so many letters; none of them offers tools.
-_BEGINNING = 200
+# Words that identify OpenCode's own requests, and how many characters of the system prompt are searched. None of these
+# requests offers tools.
+_PROMPT_CHARS = 200
 _TITLE = "title generator"
 _SUMMARY = "summar"
 
 
 class Message(Struct, frozen=True):
+    """One message of a request."""
+
     role: str
     content: str | list[dict[str, Any]] | None = None
     tool_calls: list[Any] | None = None
 
     @property
     def text(self) -> str:
+        """The text of the message, without images."""
         if isinstance(self.content, str):
             return self.content
         return "\n".join(str(part.get("text") or "") for part in self.content or () if part.get("type") == "text")
 
     @property
-    def is_users(self) -> bool:
+    def is_from_user(self) -> bool:
+        """Whether a user wrote the message."""
         return self.role == "user" and not self.text.startswith(_MEDIA)
 
 
@@ -45,7 +50,7 @@ class _StreamOptions(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """The body of a request; members that no script is about are not looked at."""
+    """The body of a request. Members that scripts do not refer to are ignored."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     model: str = "scripted"
@@ -55,8 +60,8 @@ class Completion(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request: what it says, the session that its header names, and the key that it came with."""
+class ModelRequest:
+    """A request: its body, the session that its header names, and its key."""
 
     body: Completion
     raw: Raw
@@ -64,11 +69,11 @@ class Asked:
     key: str | None = None
 
     @staticmethod
-    def of(data: bytes, headers: Mapping[str, str]) -> "Asked":
-        """ValueError if it is no request for a completion."""
+    def parse(data: bytes, headers: Mapping[str, str]) -> "ModelRequest":
+        """Parse a request. Raise ValueError if it is not a request for a completion."""
         body = msgspec.json.decode(data, type=Completion)
         key = headers.get("authorization", "").removeprefix("Bearer ") or None
-        return Asked(body, Raw(data), headers.get("x-session-id"), key)
+        return ModelRequest(body, Raw(data), headers.get("x-session-id"), key)
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -76,32 +81,35 @@ class Asked:
 
     @cached_property
     def tools(self) -> tuple[str, ...]:
+        """The names of the tools that are offered."""
         return tuple(tool.function.name for tool in self.body.tools or ())
 
     @cached_property
     def system(self) -> str:
+        """The system prompt."""
         return "\n".join(message.text for message in self.messages if message.role in ("system", "developer"))
 
     @cached_property
-    def said(self) -> tuple[str, ...]:
-        """What the user has said so far."""
-        return tuple(message.text for message in self.messages if message.is_users)
+    def user_messages(self) -> tuple[str, ...]:
+        """The user's messages so far."""
+        return tuple(message.text for message in self.messages if message.is_from_user)
 
     @property
     def session(self) -> str:
-        """Who is speaking: a session by its id or, without one, by how it began."""
-        return self.session_header or f"(begins with) {self.said[0] if self.said else ''}"
+        """The session: its id or, without one, its first message."""
+        return self.session_header or f"(begins with) {self.user_messages[0] if self.user_messages else ''}"
 
     @cached_property
     def _since_user(self) -> Sequence[Message]:
-        last = max((at for at, message in enumerate(self.messages) if message.is_users), default=-1)
-        return self.messages[last + 1 :]
+        """The messages after the user's last one."""
+        last_index = max((index for index, message in enumerate(self.messages) if message.is_from_user), default=-1)
+        return self.messages[last_index + 1 :]
 
     @property
     def replies(self) -> int:
-        """How often the model has replied to the user's last message. What is asked for is the reply after these.
+        """The number of replies of the model to the user's last message; the request is for the next one.
 
-        Text with another reply right after it was cut off, and that other one came in its place.
+        Text that is directly followed by another reply was cut off, and the other reply replaces it.
         """
         roles = [message.role for message in self._since_user] + [""]
         return sum(
@@ -111,21 +119,21 @@ class Asked:
 
     @cached_property
     def results(self) -> tuple[str, ...]:
-        """What the calls of the last reply came to."""
-        found: list[str] = []
+        """The results of the calls of the last reply."""
+        results: list[str] = []
         for message in self._since_user:
             if message.role == "assistant":
-                found.clear()
+                results.clear()
             elif message.role == "tool":
-                found.append(message.text)
-        return tuple(found)
+                results.append(message.text)
+        return tuple(results)
 
     @property
     def housekeeping(self) -> Literal["title", "summary"] | None:
-        """`title` or `summary`, if an agent asks on its own account, to name a session or to shorten it."""
+        """`title` or `summary` if the agent asks for one on its own account, to name or shorten a session."""
         if self.body.tools:
             return None
-        begins = self.system[:_BEGINNING].lower()
-        if _TITLE in begins:
+        beginning = self.system[:_PROMPT_CHARS].lower()
+        if _TITLE in beginning:
             return "title"
-        return "summary" if _SUMMARY in begins else None
+        return "summary" if _SUMMARY in beginning else None

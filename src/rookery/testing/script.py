@@ -1,6 +1,7 @@
-"""The script of a model: conversations, their turns, and the steps of each. Whatever could never be played is refused.
+"""The script of a model: conversations, their turns, and the steps of each.
 
-These are plain values, to be read from a file with `loading.py` or made in Python.
+A script with a step that could never be played is refused. Scripts are plain values, read from a file with `load.py` or
+created in Python.
 """
 
 import re
@@ -14,7 +15,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class Regex(Struct, frozen=True, forbid_unknown_fields=True):
-    """A regular expression that is searched for in a text."""
+    """A regular expression that is searched in a text."""
 
     regex: str
 
@@ -28,7 +29,8 @@ class Regex(Struct, frozen=True, forbid_unknown_fields=True):
 When = str | Regex
 
 
-def fits(when: When, text: str) -> bool:
+def matches_condition(when: When, text: str) -> bool:
+    """Return whether a text contains a string, or matches a regular expression."""
     return when in text if isinstance(when, str) else re.search(when.regex, text) is not None
 
 
@@ -40,14 +42,14 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The tokens that a reply is said to have cost."""
+    """The number of tokens that a reply is reported to have used."""
 
     input: Annotated[int, Meta(ge=0)]
     output: Annotated[int, Meta(ge=0)] = 0
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One reply of the model: text, calls or both; or how it fails."""
+    """One reply of the model: text, calls or both, or a failure."""
 
     say: str | None = None
     call: Annotated[str, Meta(min_length=1)] | None = None
@@ -72,64 +74,67 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def calls(self) -> tuple[Call, ...]:
+        """The tool calls of the step, single or parallel."""
         return (Call(self.call, self.arguments or {}),) if self.call else self.parallel
 
     @property
-    def fails(self) -> bool:
+    def is_failure(self) -> bool:
         return self.error is not None or self.disconnect
 
     @property
     def expected(self) -> tuple[str, ...]:
+        """The texts that the request must contain."""
         return (self.expect,) if isinstance(self.expect, str) else self.expect
 
     def __str__(self) -> str:
         if self.error is not None:
             return f"error {self.error}"
-        told = ["call " + ", ".join(call.call for call in self.calls)] if self.calls else []
-        told = [f"say {shortened(self.say)}", *told] if self.say is not None else told
-        return " and ".join(["disconnect", *told] if self.disconnect else told)
+        parts = ["call " + ", ".join(call.call for call in self.calls)] if self.calls else []
+        parts = [f"say {shorten(self.say)}", *parts] if self.say is not None else parts
+        return " and ".join(["disconnect", *parts] if self.disconnect else parts)
 
 
 def _problems(step: Step) -> Iterator[str]:
-    replies = step.say is not None or bool(step.calls)
-    if not replies and not step.fails:
+    """Yield why a step is invalid."""
+    has_reply = step.say is not None or bool(step.calls)
+    if not has_reply and not step.is_failure:
         yield "a step needs one of `say`, `call`, `parallel`, `error` and `disconnect`"
     if step.call and step.parallel:
         yield "`call` and `parallel` do not go together; put all calls into `parallel`"
     if step.arguments is not None and not step.call:
         yield "`with` goes with `call`"
-    if step.error is not None and (replies or step.disconnect):
+    if step.error is not None and (has_reply or step.disconnect):
         yield "`error` is the whole answer; nothing can be said, called or cut off with it"
     if step.error is None and (step.message is not None or step.retry_after is not None):
         yield "`message` and `retry_after` go with `error`"
     if step.disconnect and step.calls:
         yield "`disconnect` goes with `say` only: a call that is cut off was never made"
-    if step.times is not None and not step.fails:
+    if step.times is not None and not step.is_failure:
         yield "`times` goes with `error` or `disconnect`"
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the model does after one message of the user."""
+    """The steps of the model after one message of the user."""
 
     step: Annotated[tuple[Step, ...], Meta(min_length=1)]
     when: When | None = None
 
     def __post_init__(self) -> None:
-        last = len(self.step)
+        last_number = len(self.step)
         for number, step in enumerate(self.step, 1):
-            if number < last and step.fails and step.times is None:
-                why = f"step {number} fails for ever; give it `times`"
-            elif number < last and not step.fails and not step.calls:
-                why = f"step {number} calls no tool, so that the turn ends with it; text and calls can be one step"
-            elif number == last and step.times is not None:
+            if number < last_number and step.is_failure and step.times is None:
+                reason = f"step {number} fails for ever; give it `times`"
+            elif number < last_number and not step.is_failure and not step.calls:
+                reason = f"step {number} calls no tool, so that the turn ends with it; text and calls can be one step"
+            elif number == last_number and step.times is not None:
                 raise ValueError(f"after step {number} has failed {step.times} times, another step has to follow")
             else:
                 continue
-            raise ValueError(f"step {number + 1} can never be played: {why}")
+            raise ValueError(f"step {number + 1} can never be played: {reason}")
 
 
 class Conversation(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the model does in one session."""
+    """The turns of the model in one session."""
 
     turn: Annotated[tuple[Turn, ...], Meta(min_length=1)]
     name: str | None = None
@@ -146,25 +151,26 @@ class Conversation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Script(Struct, frozen=True, forbid_unknown_fields=True):
-    """All that the model does."""
+    """All conversations of the model."""
 
     conversation: Annotated[tuple[Conversation, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        default = [number for number, one in enumerate(self.conversation, 1) if one.is_default]
-        if len(default) > 1:
+        defaults = [number for number, conversation in enumerate(self.conversation, 1) if conversation.is_default]
+        if len(defaults) > 1:
             raise ValueError(
-                f"conversation {default[1]} can never be played: conversation {default[0]} is for every session "
+                f"conversation {defaults[1]} can never be played: conversation {defaults[0]} is for every session "
                 "already; give one of them `when` or `session`"
             )
 
     def count(self) -> dict[str, int]:
+        """Return the number of conversations, turns and steps."""
         turns = [turn for conversation in self.conversation for turn in conversation.turn]
         steps = sum(len(turn.step) for turn in turns)
         return {"conversations": len(self.conversation), "turns": len(turns), "steps": steps}
 
 
-def shortened(text: str | None, limit: int = 60) -> str:
-    """Text of somebody else's, in quotation marks and in one line."""
+def shorten(text: str | None, limit: int = 60) -> str:
+    """Return text in quotation marks and in one line, truncated to `limit` characters."""
     line = " ".join((text or "").split())
     return f'"{line}"' if len(line) <= limit else f'"{line[:limit]}…"'
