@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from rookery.cli.main import COMMANDS, cli
 from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import ROOKERY, House, rookery, wait_dead
 from tests.support.requirements import requirement
+from tests.support.ws import app, made
 
 HEAVY = {"pydantic", "starlette", "aiohttp", "mcp", "asyncio", "msgspec", "psutil", "logging", "platformdirs"}
 
@@ -50,7 +53,11 @@ def test_status_imports_nothing_heavy(house: House) -> None:
 
 
 def test_no_module_of_the_command_line_imports_another_package_by_being_imported() -> None:
-    modules = [f"rookery.cli.{path.stem}" for path in Path(*cli_folder()).glob("*.py") if path.stem != "__init__"]
+    modules = [
+        ".".join(("rookery.cli", *path.relative_to(*cli_folder()).with_suffix("").parts))
+        for path in Path(*cli_folder()).rglob("*.py")
+        if path.stem != "__init__"
+    ]
     code = f"import sys\nfor name in {modules!r}: __import__(name)\nprint(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith("rookery.")}
@@ -73,20 +80,40 @@ def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
 @requirement("house.cli.output")
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) or "rookery" for path, _ in ALL])
 def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...], command: click.Command) -> None:
-    done = rookery(*path, "--help")
-    assert done.returncode == 0
+    # In this process, since there are many; that the program itself has help is seen elsewhere.
+    done = CliRunner().invoke(cli, [*path, "--help"], prog_name="rookery", env={"COLUMNS": "80"})
+    assert done.exit_code == 0
     assert command.help is not None and command.help.partition("\n")[0] in done.stdout
     # Nothing is cut, and prose fits a terminal; an example stays in one line.
     assert not [line for line in done.stdout.partition("Commands:")[2].splitlines() if line.endswith("...")]
     assert not [line for line in done.stdout.splitlines() if len(line) > 80 and not line.startswith("    ")]
+    assert "Examples:" in done.stdout
     if isinstance(command, click.Group) or not path:
         return
-    if path[0] not in ("project", "config"):
-        assert "Examples:" in done.stdout
     # What a program that is run answers is its own, and so is what an MCP server says.
     theirs = {("ws", "exec"), ("agent", "attach"), ("agent", "login"), ("bridge",)}
     answers = path not in {("completion",), ("config", "set"), *theirs}
     assert answers == any("--json" in parameter.opts for parameter in command.params)
+
+
+@requirement("house.cli.output")
+def test_answers_go_to_stdout_and_everything_else_to_stderr(house: House) -> None:
+    checkout = app(Path.home() / "app")
+    path = made("fix", "--no-agent", cwd=checkout)
+    (path / "new.txt").write_text("work\n")
+    for words in (
+        *("status", "project list", "ws list", "ws show", "ws path", "ws diff", "ws meta list", "ws meta get base"),
+        *("ws trash list", "agent list", "agent show", "session list", "session toasts", "session asks"),
+        *("session history", "boulder log", "boulder status", "plugin list", "plugin state", "mcp list", "mcp tools"),
+        *("guard list", "config show", "config path", "config get log.level", "client print codex"),
+    ):
+        done = rookery(*words.split(), "--json", cwd=path)
+        assert (done.returncode, done.stderr) == (0, ""), words
+        assert json.loads(done.stdout) is not None, words
+    # What is done is told, and what it is called is answered.
+    done = rookery("ws", "create", "other", "--no-agent", cwd=checkout)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1) and Path(done.stdout.strip()).is_dir()
+    assert "other" in done.stderr
 
 
 @requirement("house.cli.exit")
@@ -95,6 +122,11 @@ def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...],
     [
         (["stauts"], 2, "did you mean `rookery status`?"),
         (["ws", "craete"], 2, "did you mean `rookery ws create`?"),
+        (["mcp", "lst"], 2, "did you mean `rookery mcp list`?"),
+        (["list"], 2, "`rookery ws list`"),
+        (["list"], 2, "`rookery mcp list`"),
+        (["crate"], 2, "did you mean `rookery ws create`?"),
+        (["ws", "purge"], 2, "did you mean `rookery ws trash purge`?"),
         (["status", "--nope"], 2, "No such option"),
         (["up", "--set", "nothing"], 2, "KEY=VALUE"),
         (["up", "--json"], 2, "--json goes with -d"),
@@ -121,7 +153,7 @@ def test_what_goes_wrong_is_one_line_with_a_remedy_and_a_code(words: list[str], 
     assert done.stdout == ""
     if "Usage:" not in done.stderr:
         lines = [line for line in done.stderr.splitlines() if line != "starting the daemon ..."]
-        assert len(lines) == 1 and lines[0].startswith(("rookery: ", "{"))
+        assert len(lines) == 1 and re.fullmatch(r'rookery: .+ \(.+\)|{"error": .+ "remedy": ".+"}}', lines[0])
 
 
 @requirement("house.cli.exit")

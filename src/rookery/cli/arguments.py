@@ -1,4 +1,4 @@
-"""The arguments of a tool as people type them, made into what its schema wants."""
+"""Parses the arguments of a tool by its JSON schema, and builds the headers that repeat them."""
 
 import json
 import sys
@@ -8,31 +8,34 @@ from typing import Any, cast
 import click
 
 
-def arguments_of(words: Sequence[str], schema: dict[str, Any]) -> dict[str, Any]:
-    """One JSON object, the one on stdin, or key=value."""
+def parse_arguments(words: Sequence[str], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments from one JSON object, from one on stdin (`-`), or from key=value words."""
     if not words:
         return {}
     if len(words) == 1 and (words[0] == "-" or words[0].lstrip().startswith("{")):
         try:
-            found = json.loads(sys.stdin.read() if words[0] == "-" else words[0])
+            parsed = json.loads(sys.stdin.read() if words[0] == "-" else words[0])
         except ValueError as error:
             raise click.UsageError(f"the arguments are no JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise click.UsageError("the arguments of a tool are an object")
-        return cast("dict[str, Any]", found)
-    properties = _object(schema.get("properties"))
-    made: dict[str, Any] = {}
+        return cast("dict[str, Any]", parsed)
+    properties = _as_object(schema.get("properties"))
+    arguments: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise click.UsageError(f"{word!r} is not key=value")
-        made[key] = _value(key, value, _object(properties.get(key)))
-    return made
+        arguments[key] = _parse_value(key, value, _as_object(properties.get(key)))
+    return arguments
 
 
-def _value(key: str, text: str, schema: dict[str, Any]) -> Any:
-    """As text where text is wanted, else as the JSON that it is; where the schema does not say, as it looks."""
-    kinds = _kinds(schema)
+def _parse_value(key: str, text: str, schema: dict[str, Any]) -> Any:
+    """Return the text itself where the schema allows a string, else the JSON value in it.
+
+    If the schema has no type, JSON other than a string is parsed, and everything else stays text.
+    """
+    kinds = _list_types(schema)
     if "string" in kinds:
         return text
     try:
@@ -44,34 +47,35 @@ def _value(key: str, text: str, schema: dict[str, Any]) -> Any:
     return value if kinds or not isinstance(value, str) else text
 
 
-def _kinds(schema: dict[str, Any]) -> set[str]:
-    """The types that a value may have, as far as a schema says so at once."""
-    found = {str(one) for one in _list(schema.get("type"))}
-    for one in (*_list(schema.get("anyOf")), *_list(schema.get("oneOf"))):
-        found |= _kinds(_object(one))
-    return found | {"string" for one in _list(schema.get("enum")) if isinstance(one, str)}
+def _list_types(schema: dict[str, Any]) -> set[str]:
+    """Return the types that a value may have, by `type`, `anyOf`, `oneOf` and the strings in `enum`."""
+    types = {str(name) for name in _as_list(schema.get("type"))}
+    for option in (*_as_list(schema.get("anyOf")), *_as_list(schema.get("oneOf"))):
+        types |= _list_types(_as_object(option))
+    return types | {"string" for value in _as_list(schema.get("enum")) if isinstance(value, str)}
 
 
-def headers_of(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, str]:
-    """The headers that repeat arguments, where the schema marks them so; the daemon compares both."""
-    found: dict[str, str] = {}
-    for name, value in _marked(arguments, schema):
+def build_headers(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, str]:
+    """Return the headers that repeat the arguments marked `x-mcp-header` in the schema. The daemon compares both."""
+    headers: dict[str, str] = {}
+    for name, value in _list_header_arguments(arguments, schema):
         text = ("true" if value else "false") if isinstance(value, bool) else str(value)
-        found[f"mcp-param-{name.lower()}"] = encoded(text)
-    return found
+        headers[f"mcp-param-{name.lower()}"] = encode_header(text)
+    return headers
 
 
-def _marked(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, node in _object(schema.get("properties")).items():
-        value, inner = arguments.get(key), _object(node)
+def _list_header_arguments(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the header name and the value of each marked argument, also in nested objects."""
+    for key, node in _as_object(schema.get("properties")).items():
+        value, inner = arguments.get(key), _as_object(node)
         if "x-mcp-header" in inner and value is not None:
             yield str(inner["x-mcp-header"]), value
         elif isinstance(value, dict):
-            yield from _marked(cast("dict[str, Any]", value), inner)
+            yield from _list_header_arguments(cast("dict[str, Any]", value), inner)
 
 
-def encoded(text: str) -> str:
-    """A value that survives as a header: itself, or wrapped in base64."""
+def encode_header(text: str) -> str:
+    """Return the text as a header value: unchanged where that is safe, else wrapped in base64."""
     if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?"):
         return text
     import base64
@@ -79,11 +83,11 @@ def encoded(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if isinstance(value, list):
         return cast("list[Any]", value)
     return [] if value is None else [value]

@@ -6,29 +6,29 @@ import sys
 import click
 
 from rookery import __version__
-from rookery.cli.lazy import LazyGroup
+from rookery.cli.groups import LazyGroup
 
-# Name -> module and the line that `--help` shows; a test compares it with the command's own.
+# Name -> module, and the line that `--help` shows. A test compares the line with the command's own help.
 COMMANDS = {
-    "up": ("rookery.cli.up", "Start the daemon and register a repository."),
-    "down": ("rookery.cli.up", "Stop the daemon, and everything it started."),
-    "status": ("rookery.cli.status", "Show the daemon, workspaces, agents and servers."),
-    "doctor": ("rookery.cli.handover", "Check this machine, one row a check, changing nothing."),
-    "logs": ("rookery.cli.logs", "Show the daemon's log."),
-    "demo": ("rookery.cli.demo", "See it work: two agents on a throw-away project."),
-    "project": ("rookery.cli.project", "The repositories that Rookery knows."),
-    "ws": ("rookery.cli.ws", "Workspaces: a worktree for every task."),
-    "agent": ("rookery.cli.agent", "Agents: an OpenCode in every workspace."),
-    "session": ("rookery.cli.session", "Sessions: conversations of agents, driven from outside."),
-    "boulder": ("rookery.cli.boulder", "Boulder: tells sessions that have stopped with work left to go on."),
-    "plugin": ("rookery.cli.plugin", "Plugins: what they do, what they tell, and what they can be told."),
-    "mcp": ("rookery.cli.mcp", "The MCP servers behind Rookery, of this checkout or of everywhere."),
-    "guard": ("rookery.cli.guard", "What the user has approved of what repositories bring along."),
-    "client": ("rookery.cli.client", "Configs for the programs that connect to Rookery."),
-    "bridge": ("rookery.cli.bridge", "MCP over stdin and stdout, for clients that speak only that."),
-    "model": ("rookery.cli.model", "The scripted model: plays a script, so that agents run offline."),
-    "config": ("rookery.cli.handover", "Show and change settings."),
-    "completion": ("rookery.cli.completion", "Print a completion script for a shell."),
+    "up": ("rookery.cli.commands.up", "Start the daemon and register a repository."),
+    "down": ("rookery.cli.commands.up", "Stop the daemon, and everything it started."),
+    "status": ("rookery.cli.commands.status", "Show the daemon, workspaces, agents and servers."),
+    "doctor": ("rookery.cli.commands.doctor", "Check this machine, one row a check, changing nothing."),
+    "logs": ("rookery.cli.commands.logs", "Show the daemon's log."),
+    "demo": ("rookery.cli.commands.demo", "See it work: two agents on a throw-away project."),
+    "project": ("rookery.cli.commands.project", "The repositories that Rookery knows."),
+    "ws": ("rookery.cli.ws.group", "Workspaces: a worktree for every task."),
+    "agent": ("rookery.cli.agent.group", "Agents: an OpenCode in every workspace."),
+    "session": ("rookery.cli.session.group", "Sessions: conversations of agents, driven from outside."),
+    "boulder": ("rookery.cli.commands.boulder", "Boulder: tells sessions that have stopped with work left to go on."),
+    "plugin": ("rookery.cli.commands.plugin", "Plugins: what they do, what they tell, and what they can be told."),
+    "mcp": ("rookery.cli.mcp.group", "The MCP servers behind Rookery, of this checkout or of everywhere."),
+    "guard": ("rookery.cli.commands.guard", "What the user has approved of what repositories bring along."),
+    "client": ("rookery.cli.commands.client", "Configs for the programs that connect to Rookery."),
+    "bridge": ("rookery.cli.commands.bridge", "MCP over stdin and stdout, for clients that speak only that."),
+    "model": ("rookery.cli.commands.model", "The scripted model: plays a script, so that agents run offline."),
+    "config": ("rookery.cli.commands.config", "Show and change settings."),
+    "completion": ("rookery.cli.commands.completion", "Print a completion script for a shell."),
 }
 
 EPILOG = """\b
@@ -47,7 +47,7 @@ def cli() -> None:
     """Rookery runs many coding agents side by side, behind one MCP control plane."""
 
 
-def _stands_somewhere() -> bool:
+def _has_current_folder() -> bool:
     try:
         os.getcwd()  # noqa: PTH109 - pathlib costs as much as click
     except FileNotFoundError:
@@ -56,32 +56,35 @@ def _stands_somewhere() -> bool:
 
 
 def main() -> None:
-    """The `rookery` command: errors as one line with a remedy, exit codes as documented."""
-    from rookery.cli.failure import Failure, report
+    """Run the `rookery` command. Report errors as one line with a remedy, and exit with the documented code."""
+    from rookery.cli.failure import Failure, make_os_failure, report_failure
 
     stdout = sys.stdout
     try:
         code = cli.main(prog_name="rookery", standalone_mode=False)
     except Failure as failure:
-        sys.exit(report(failure))
+        sys.exit(report_failure(failure))
     except click.ClickException as error:
         if "--json" in sys.argv:
-            sys.exit(report(Failure("usage", error.format_message(), "see --help", error.exit_code)))
+            sys.exit(report_failure(Failure("usage", error.format_message(), "see --help", error.exit_code)))
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except FileNotFoundError:
-        # A shell may stand in a workspace that was deleted since.
-        if _stands_somewhere():
+    except OSError as error:
+        # The current folder may be a workspace that has been deleted.
+        if isinstance(error, FileNotFoundError) and not _has_current_folder():
+            message = "the current folder does not exist any more"
+            sys.exit(report_failure(Failure("repository-not-found", message, "go to another one")))
+        failure = make_os_failure(error)
+        if failure is None:
             raise
-        told = "the current folder does not exist any more"
-        sys.exit(report(Failure("repository-not-found", told, "go to another one")))
+        sys.exit(report_failure(failure))
     except SystemExit:
-        # Where whoever read our output has gone, click changes the stream and ends with 1.
+        # If the reader of stdout is gone, click replaces the stream and exits with 1.
         if sys.stdout is stdout:
             raise
-        # Flushing at exit would only fail again.
+        # Flushing the closed pipe at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         sys.exit(141)
     sys.exit(code if isinstance(code, int) else 0)

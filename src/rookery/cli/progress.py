@@ -1,23 +1,28 @@
-"""What happens to a workspace, told while it happens: from the daemon's events to a line that a person reads."""
+"""Progress on stderr: the daemon's events as a stream, and a line that shows the progress of a command.
+
+The line counts the seconds while the command waits for the daemon, so that a person sees that it is working.
+"""
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from rookery.cli import link, output
 from rookery.cli.failure import Failure
-from rookery.cli.visible import visible
+from rookery.cli.output import visible
 
 
-class Watch:
-    """The daemon's events from here on. Opened before something is begun, so that nothing of it is missed."""
+class EventStream:
+    """The daemon's events from now on. Open it before an operation starts, so that none of its events is missed."""
 
     def __init__(self, *, start: bool) -> None:
-        self._link = link.reach(start=start)
-        # One for all, as what was read belongs to whoever reads on.
+        self._link = link.connect_or_start(start=start)
+        # One iterator for all methods, since it buffers what was read.
         self._lines = self._link.lines()
 
     def __enter__(self) -> Self:
@@ -25,7 +30,7 @@ class Watch:
             self._link.request("GET", "/api/events")
         except (OSError, ValueError, IndexError):
             self._link.close()
-            raise _lost() from None
+            raise _stream_failure() from None
         return self
 
     def __exit__(
@@ -33,72 +38,110 @@ class Watch:
     ) -> None:
         self._link.close()
 
-    def end(self) -> None:
-        """Hear nothing more, also in another thread that is listening."""
-        self._link.cut()
+    def stop(self) -> None:
+        """Stop the stream, also for another thread that reads it."""
+        self._link.shutdown()
 
-    def events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What happens to one workspace, without `workspace.` before it."""
-        for kind, told in self.about(project, name):
+    def workspace_events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of one workspace, with `workspace.` removed from their kinds."""
+        for kind, data in self.workspace_and_agent_events(project, name):
             if kind.startswith("workspace."):
-                yield kind.removeprefix("workspace."), told
+                yield kind.removeprefix("workspace."), data
 
-    def about(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What happens to one workspace and to its agent."""
-        for kind, told in self.every():
-            if (told.get("project"), told.get("name")) == (project, name):
-                yield kind, told
+    def workspace_and_agent_events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of one workspace and of its agent."""
+        for kind, data in self.all_events():
+            if (data.get("project"), data.get("name")) == (project, name):
+                yield kind, data
 
-    def every(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What happens to workspaces and agents; fails if the daemon goes away."""
+    def all_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of all workspaces and agents. Raise `Failure` when the stream ends."""
         kind = ""
         try:
             for line in self._lines:
                 if line.startswith(b"event: "):
                     kind = line[7:].decode()
                 elif line.startswith(b"data: ") and kind == "end":
-                    raise _lost(json.loads(line[6:])["reason"])
+                    raise _stream_failure(json.loads(line[6:])["reason"])
                 elif line.startswith(b"data: ") and kind.startswith(("workspace.", "agent.")):
                     yield kind, json.loads(line[6:])
         except (OSError, ValueError):
-            raise _lost() from None
-        raise _lost()
+            raise _stream_failure() from None
+        raise _stream_failure()
 
 
-def _lost(why: str = "the daemon has gone") -> Failure:
-    return Failure("daemon-unreachable", f"nothing more is heard of it: {why}", "see how it is: rookery ws show")
+def _stream_failure(reason: str = "the daemon has gone") -> Failure:
+    return Failure("daemon-unreachable", f"nothing more is heard of it: {reason}", "see how it is: rookery ws show")
 
 
-class Narration:
-    """One line that changes on a terminal, else a line for each phase; nothing if the answer is for a program."""
+class ProgressLine:
+    """Progress on stderr: one line that is redrawn on a terminal, elsewhere a line for each phase.
+
+    Nothing is written if it is `is_silent`, as for output that a program reads.
+    """
 
     def __init__(self, *, silent: bool = False) -> None:
-        self.silent = silent
-        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.is_silent = silent
+        self.is_live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._phase = ""
-        self._shown = False
+        self._is_drawn = False
 
-    def tell(self, phase: str, text: str) -> None:
-        if self.silent:
+    def show(self, phase: str, text: str) -> None:
+        """Show the text. Off a terminal it is written only if the phase is a new one."""
+        if self.is_silent:
             return
-        if self.live:
-            width = output.columns(sys.stderr) or 80
+        if self.is_live:
+            width = output.get_line_width(sys.stderr) or 80
             sys.stderr.write(f"\r\x1b[K{output.cut(visible(text), width - 1)}")
-            self._shown = True
+            self._is_drawn = True
         elif phase != self._phase:
             sys.stderr.write(f"{visible(text)}\n")
         self._phase = phase
         sys.stderr.flush()
 
-    def end(self) -> None:
-        """Take the line away, for what comes after it."""
-        if self._shown:
+    def erase(self) -> None:
+        """Erase the line, so that other output can follow."""
+        if self._is_drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-        self._shown = False
+        self._is_drawn = False
 
-    def remark(self, text: str) -> None:
-        """A line that stays."""
-        self.end()
-        if not self.silent:
+    def write_line(self, text: str) -> None:
+        """Write a line that stays."""
+        self.erase()
+        if not self.is_silent:
             sys.stderr.write(f"{visible(text)}\n")
+
+
+_TICK_SECONDS = 1.0
+
+
+@contextmanager
+def show_progress(text: str, *, silent: bool = False, at_once: bool = False) -> Generator[None]:
+    """Show progress while the block runs, which may take long.
+
+    Nothing is shown for the first second, nor off a terminal. With `at_once` the text is written immediately, also off
+    a terminal.
+    """
+    progress = ProgressLine(silent=silent)
+    if at_once:
+        progress.show(text, f"{text} ...")
+    if silent or not progress.is_live:
+        yield
+        return
+    finished = threading.Event()
+    thread = threading.Thread(target=_tick, args=(finished, progress, text), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+        progress.erase()
+
+
+def _tick(finished: threading.Event, progress: ProgressLine, text: str) -> None:
+    seconds = 0
+    while not finished.wait(_TICK_SECONDS):
+        seconds += 1
+        progress.show(text, f"{text} ... {seconds} s")

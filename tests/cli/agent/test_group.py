@@ -4,19 +4,23 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import aiohttp
 import click
 import psutil
 import pytest
 
-from rookery.cli.agent import COMMANDS, agent as group
+from rookery.cli.agent.group import COMMANDS, agent as group
+from rookery.system.process.table import MARKER
 from tests.support.agents import config_with
-from tests.support.e2e import LIMIT, Colony, a_colony
-from tests.support.house import ROOKERY, House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.callers import ERAS, Caller
+from tests.support.e2e import LIMIT, Colony, a_colony, place_of
+from tests.support.endpoints import listens
+from tests.support.house import ROOKERY, House, alive, rookery
+from tests.support.person import Person, at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.workspaces import git, make_repository
 from tests.support.ws import app, made
@@ -102,7 +106,7 @@ async def until(lines: asyncio.StreamReader, wanted: str) -> str:
     raise AssertionError(f"it ended without {wanted!r}")
 
 
-@requirement("agent.crash.interrupted")
+@requirement("agent.crash.interrupted", "ws.attention.failed")
 async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_interface(tmp_path: Path) -> None:
     # A repository's plugins for the interface are code that nobody has approved. A theme in this file is something
     # that the interface would move to another one.
@@ -114,6 +118,7 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
         "turn": [
             {"when": "hello", "step": [{"say": "Never said.", "hold": "for ever"}]},
             {"when": "cut off", "step": [{"say": "On I go."}]},
+            {"when": "more", "step": [{"say": "Once again."}]},
         ]
     }
     async with a_colony(script, checkout) as colony:
@@ -127,7 +132,19 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
         await colony.asked(lambda record: record.turn == 2 and record.ended == "answered")
         await colony.until(one, lambda now: not now["attention"])
 
-        assert await asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), colony.env) == 0
+        def types_a_prompt(person: Person) -> None:
+            person.types("more")
+            person.reads("more", LIMIT)
+            person.types("\r")
+            person.reads("Once again.", LIMIT)
+            ended = colony.until(one, lambda now: now["activity"] == "finished")
+            asyncio.run_coroutine_threadsafe(ended, loop).result(LIMIT)
+
+        # What finished while the interface was open was seen.
+        loop = asyncio.get_running_loop()
+        look = asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), colony.env, meanwhile=types_a_prompt)
+        assert await look == 0
+        assert (await colony.show(one))["activity"] == "idle"
         assert not (tmp_path / "ran").exists()
         assert git(Path(one["path"]), "status", "--porcelain") == ""
         assert (await colony.show(one))["agent"]["state"] == "running"
@@ -135,15 +152,33 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
         assert code == 3 and "ses_ofanother" in told
 
 
-def looked_at(wanted: str, folder: Path, env: Mapping[str, str], *words: str) -> int:
+async def test_attach_leaves_nothing_in_a_home_that_is_not_the_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of whoever looks at the demo's agents, which have a home of their own."""
+    monkeypatch.setenv("ROOKERY_AGENTS_START_SECONDS", "300")
+    checkout = make_repository(tmp_path / "app")
+    async with a_colony(SCRIPT, checkout) as colony:
+        one = await colony.create("fix")
+        home = tmp_path / "another home"
+        (home / "state").mkdir(parents=True)
+        elsewhere = {**colony.env, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        assert await asyncio.to_thread(looked_at, "commands", Path(one["path"]), elsewhere) == 0
+        assert [*home.rglob("*")] == [home / "state"]
+
+
+def looked_at(
+    wanted: str, folder: Path, env: Mapping[str, str], meanwhile: Callable[[Person], None] = lambda person: None
+) -> int:
     """Attaches until `wanted` is on the screen, looks for the password, and leaves with the interface's own key."""
-    command = f'stty rows 40 cols 120; exec "$0" agent attach {shlex.join(words)}'
+    command = 'stty rows 40 cols 120; exec "$0" agent attach'
     with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=folder, env=env) as person:
         person.reads(wanted, LIMIT)
         here = [each for each in psutil.process_iter() if in_session(each.pid, person.shell)]
-        [interface] = [each for each in here if "attach" in each.cmdline()]
+        [interface] = [each for each in here if each.name() == "opencode" and "attach" in each.cmdline()]
         password = interface.environ()["OPENCODE_SERVER_PASSWORD"]
         assert len(password) > 20 and not [each for each in here if password in " ".join(each.cmdline())]
+        meanwhile(person)
         person.types("\x03")
         return person.ends()
 
@@ -159,8 +194,8 @@ def in_session(pid: int, leader: int) -> bool:
     return False
 
 
-@requirement("agent.sleep.wake")
-async def test_one_that_sleeps_is_shown_so_and_woken_by_a_command(
+@requirement("agent.sleep.wake", "ws.endpoint.stop")
+async def test_one_that_sleeps_keeps_its_mcp_port_and_closing_its_workspace_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOKERY_AGENTS_IDLE_SECONDS", "1")
@@ -171,7 +206,24 @@ async def test_one_that_sleeps_is_shown_so_and_woken_by_a_command(
         await colony.until(one, lambda now: now["agent"]["state"] == "asleep")
         shown = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
         assert shown[2].split() == ["fix", "fix", "ready", "asleep"]
-        assert (await answers(colony, "start", "fix", cwd=checkout)).startswith("the agent of fix is ")
+        asleep = (await colony.show(one))["mcp"]
+        assert asleep["server_running"] and (asleep["port"], asleep["url"]) == (one["mcp"]["port"], one["mcp"]["url"])
+        assert listens(colony.house, asleep["port"])
+        headers = {"Authorization": f"Bearer {colony.house.token}"}
+        async with aiohttp.ClientSession() as http:
+            caller = Caller(http, asleep["url"], ERAS[1], headers=headers, limit=LIMIT)
+            status = (await caller.call("workspace_get_status"))["result"]["structuredContent"]
+            assert status["isDirty"] is False
+            assert (await colony.show(one))["agent"]["state"] == "asleep"
+            # This one needs it.
+            found = await caller.call("workspace_get_opencode_port")
+        started = json.loads(await answers(colony, "start", "fix", "--json", cwd=checkout))
+        assert found["result"]["structuredContent"]["result"] == started["port"]
+        closed = await colony.cli("ws", "close", "fix", cwd=checkout)
+        assert closed.returncode == 0, closed.stderr
+        assert not alive(started["pid"]) and not listens(colony.house, asleep["port"])
+        after = await colony.show(one)
+        assert (after["agent"]["state"], after["mcp"]["server_running"]) == ("stopped", False)
 
 
 def test_without_a_daemon_or_a_workspace_that_is_said(tmp_path: Path) -> None:
@@ -190,3 +242,48 @@ def test_one_that_does_not_run_is_told_as_it_is(house: House, tmp_path: Path) ->
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "it has printed nothing yet\n")
     nobody = rookery("agent", "attach", "fix", cwd=checkout)
     assert nobody.returncode == 2 and "terminal" in nobody.stderr
+
+
+@requirement("ws.port.get", "ws.tools.more")
+async def test_the_port_of_an_agent_opens_to_its_user_with_the_password(tmp_path: Path) -> None:
+    checkout = make_repository(tmp_path / "app")
+    async with a_colony(SCRIPT, checkout) as colony, aiohttp.ClientSession() as http:
+        workspace = await colony.create("fix")
+        folder = Path(workspace["path"])
+        shown = json.loads(await answers(colony, "start", "fix", "--json", cwd=checkout))
+        headers = {"Authorization": f"Bearer {colony.house.token}", "X-Workspace-Path": str(folder)}
+        caller = Caller(http, f"{colony.house.runtime['url']}/mcp", ERAS[0], headers=headers, limit=LIMIT)
+        await caller.open()
+        tools = {each["name"]: each["description"] for each in await caller.listed("tools")}
+        for tool in ("workspace_get_opencode_port", "workspace_get_agent_session"):
+            assert "rookery agent password" in tools[tool]
+        found = await caller.call("workspace_get_opencode_port")
+        session = (await caller.call("workspace_get_agent_session"))["result"]["structuredContent"]
+        again = (await caller.call("workspace_restart_agent"))["result"]["structuredContent"]
+        await caller.close()
+        port = found["result"]["structuredContent"]["result"]
+        assert again == {"result": port} and (session == {"result": None} or session["port"] == port)
+        assert (await colony.show(workspace))["agent"]["pid"] != shown["pid"]
+        assert port == shown["port"] and json.loads(found["result"]["content"][0]["text"]) == port
+
+        password = (await asyncio.to_thread(_as_its_user, colony, checkout, "password", "fix")).strip()
+        access = json.loads(await asyncio.to_thread(_as_its_user, colony, folder, "password", "--json"))
+        assert access == {"url": f"http://127.0.0.1:{port}", "username": "opencode", "password": password}
+        signed = {"Authorization": aiohttp.encode_basic_auth("opencode", password)}
+        for sent, wanted in (({}, 401), (signed, 200)):
+            async with http.get(f"http://127.0.0.1:{port}/session", headers=sent) as answer:
+                assert answer.status == wanted
+        # Tests, like agents, run as processes that Rookery started.
+        assert os.environ[MARKER]
+        refused = await colony.cli("agent", "password", "fix", cwd=checkout)
+        assert refused.returncode == 4 and password not in refused.stdout + refused.stderr
+        assert (await asyncio.to_thread(colony.house.http, "GET", f"{place_of(workspace)}/agent/attach")).status == 403
+
+
+def _as_its_user(colony: Colony, cwd: Path, *words: str) -> str:
+    """What the command prints for a person, whom Rookery did not start, with its output sent to a file."""
+    printed = cwd.parent / "printed"
+    command = f'exec "$0" agent {shlex.join(words)} > {shlex.quote(str(printed))}'
+    with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=cwd, env=colony.env) as person:
+        assert person.ends() == 0, person.text
+    return printed.read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.agents.release import PINNED, release_for, this_machine
+from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find_release
 from tests.support.house import House, rookery, up
 from tests.support.npm_registry import Registry, npm_registry
 from tests.support.person import at_a_terminal
@@ -22,9 +22,9 @@ PROGRAM = '#!/bin/sh\n[ "$1" = --version ] && echo {} || echo called with "$@"\n
 @pytest.fixture
 def registry() -> Iterator[Registry]:
     with npm_registry() as found:
-        release = release_for(PINNED, this_machine())
-        programs = (("bin/opencode", PINNED), ("bin/rg", "ripgrep"))
-        for (package, version), (path, says) in zip(release.wanted.items(), programs, strict=True):
+        release = find_release(PINNED_VERSION, detect_machine())
+        programs = (("bin/opencode", PINNED_VERSION), ("bin/rg", "ripgrep"))
+        for (package, version), (path, says) in zip(release.packages.items(), programs, strict=True):
             found.publish(package, version, {path: PROGRAM.format(says)})
         yield found
 
@@ -40,14 +40,14 @@ def fed(registry: Registry) -> Iterator[House]:
 def test_it_is_brought_once_with_progress_and_anew_only_if_that_is_said(fed: House, registry: Registry) -> None:
     done = rookery("agent", "install")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"OpenCode {PINNED} at {fed.state}/opencode/releases/")
-    assert f"@{PINNED}" in done.stderr and "with npm" in done.stderr and "fetched " in done.stderr
+    assert done.stdout.startswith(f"OpenCode {PINNED_VERSION} at {fed.state}/opencode/releases/")
+    assert f"@{PINNED_VERSION}" in done.stderr and "with npm" in done.stderr and "fetched " in done.stderr
     assert len(registry.tarballs()) == 2
 
     again = rookery("agent", "install", "--json")
     assert again.stderr == "" and len(registry.tarballs()) == 2
     told = json.loads(again.stdout)
-    assert told["version"] == PINNED
+    assert told["version"] == PINNED_VERSION
     assert os.access(told["opencode"], os.X_OK) and os.access(told["ripgrep"], os.X_OK)
     before = Path(told["opencode"]).stat().st_ino
 
@@ -75,13 +75,13 @@ def test_what_keeps_it_from_coming_is_said_with_a_remedy(fed: House, registry: R
 
 def test_with_the_ones_on_path_nothing_is_brought(registry: Registry, tmp_path: Path) -> None:
     own = tmp_path / "opencode"
-    own.write_text(PROGRAM.format(PINNED))
+    own.write_text(PROGRAM.format(PINNED_VERSION))
     own.chmod(0o755)
     env = {"ROOKERY_AGENTS_VERSION": "path", "npm_config_registry": registry.url}
     up(env=env | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     try:
         done = rookery("agent", "install", "--force")
-        assert done.stdout == f"OpenCode {PINNED} at {own}\n"
+        assert done.stdout == f"OpenCode {PINNED_VERSION} at {own}\n"
         assert registry.asked == []
     finally:
         assert rookery("down").returncode == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rookery.system.ids import project_id
 from tests.support.house import House, rookery
+from tests.support.inside import as_child
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository
@@ -16,7 +17,7 @@ def typed(*words: str, cwd: Path) -> tuple[int, str]:
         return person.ends(), person.text
 
 
-@requirement("boulder.control.actions")
+@requirement("boulder.control.actions", "boulder.enforce.idle")
 def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_written_down(house: House) -> None:
     app = make_repository(Path.home() / "src" / "app")
     assert rookery("project", "add", str(app)).returncode == 0
@@ -24,6 +25,7 @@ def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_writ
     assert empty.returncode == 0 and empty.stdout == "" and "no session" in empty.stderr
     state = json.loads(rookery("boulder", "status", "--json", cwd=app).stdout)
     assert (state["status"], state["iteration"], state["sessions"], state["budget"]) == ("OFF", 0, {}, 5)
+    assert rookery("config", "get", "boulder.idle_seconds").stdout == "30.0\n"
 
     assert typed("on", "--project", "app", "--check", "todos", "--check", "plan:PLAN.md", cwd=app)[0] == 0
     assert typed("on", "--workspace", ".", cwd=app)[0] == 0
@@ -44,7 +46,7 @@ def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_writ
 def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(house: House) -> None:
     app = make_repository(Path.home() / "src" / "app")
     assert rookery("project", "add", str(app)).returncode == 0
-    refused = rookery("boulder", "on", "--project", "app", cwd=app)
+    refused = rookery("boulder", "on", "--project", "app", cwd=app, env=as_child(house))
     assert refused.returncode == 4 and "started by Rookery" in refused.stderr
     assert rookery("boulder", "log", "--json", cwd=app).stdout.strip() == "[]"
     for words, code, told in (

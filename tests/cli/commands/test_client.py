@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rookery.clients.known import CLIENTS
+from rookery.clients.registry import CLIENTS
 from tests.support.endpoints import JSON, ask, bearer, mcp, token_of
 from tests.support.house import ROOKERY, House, rookery
 from tests.support.requirements import requirement
@@ -141,10 +141,10 @@ def test_install_tells_what_it_did_and_where_the_old_file_is() -> None:
     path.write_text('// mine\n{"theme": "dark"}\n')
     done = rookery("client", "install", "zed", "--no-start")
     assert done.stdout == f"rookery is written: {path}\n"
-    assert f"as it was before: {path}.before-rookery" in done.stderr
+    assert f"backup of the previous file: {path}.before-rookery" in done.stderr
     assert path.read_text().startswith('// mine\n{"theme": "dark", "context_servers"')
     again = rookery("client", "install", "zed", "--no-start")
-    assert again.stdout == f"rookery is there already: {path}\n"
+    assert again.stdout == f"rookery is already present: {path}\n"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,6 @@ def test_a_file_of_a_project_that_leads_out_of_it_is_neither_written_nor_copied(
     (checkout / ".mcp.json").symlink_to(mine)
     done = rookery("client", "install", "claude-code", "--scope", "project", "--transport", "bridge", cwd=checkout)
     assert done.returncode != 0
-    assert "leads out of the project" in done.stderr
+    assert "outside the project" in done.stderr
     assert (mine.read_text() == '{"secret": "mine"}') if there else not mine.exists()
     assert [one.name for one in checkout.iterdir() if "mcp.json" in one.name] == [".mcp.json"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.system.lock import is_held
+from rookery.system.fs.lock import is_held
 from tests.support.driven import wait_for_line
 from tests.support.house import ROOKERY, SECONDS, alive
 from tests.support.requirements import requirement

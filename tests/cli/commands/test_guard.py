@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rookery.system.processes import MARKER
+from rookery.system.process.table import MARKER
 from tests.support.checkouts import define, local, make_checkout, was_started
 from tests.support.house import ROOKERY, House, rookery
 from tests.support.person import Person, at_a_terminal
@@ -196,7 +196,7 @@ def test_what_cannot_be_looked_at_is_shown_and_not_asked_about(house: House, che
     os.mkfifo(checkout / "server.py")
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         assert person.ends() == 3
-    assert "it cannot be approved: server.py is not a plain file" in person.text
+    assert "it cannot be approved: server.py is not a regular file" in person.text
     assert "[y/N]" not in person.text
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,10 +17,10 @@ import pytest
 
 from tests.support.completions import body, user
 from tests.support.driven import wait_for_line
-from tests.support.house import ROOKERY, SECONDS, rookery
+from tests.support.house import ROOKERY, SECONDS, House, alive, rookery, wait_dead
 from tests.support.requirements import requirement
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "guide" / "scripted-model.toml"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "guide" / "scripted-model.toml"
 
 pytestmark = requirement("kit.model.face")
 
@@ -111,7 +113,7 @@ def test_json_tells_address_and_config_in_one_line_and_the_log_has_every_request
 
 def test_a_script_is_only_checked(script: Path) -> None:
     done = rookery("model", "serve", "--check", str(script))
-    assert (done.returncode, done.stdout) == (0, f"{script} can be played: 1 conversation, 1 turn, 2 steps\n")
+    assert (done.returncode, done.stdout) == (0, f"{script} is valid: 1 conversation, 1 turn, 2 steps\n")
     counted = json.loads(rookery("model", "serve", "--check", "--json", str(script)).stdout)
     assert counted == {"script": str(script), "conversations": 1, "turns": 1, "steps": 2}
 
@@ -137,3 +139,69 @@ def test_a_port_that_is_taken_is_told(script: Path) -> None:
 def test_the_example_of_the_guide_can_be_played() -> None:
     done = rookery("model", "serve", "--check", str(EXAMPLE))
     assert done.returncode == 0, done.stderr
+
+
+def evaluated(shell: str, code: str, script: Path) -> str:
+    """What a shell prints that runs this code; `$1` is the script."""
+    argv = [shell, "-c", code, str(ROOKERY), str(script)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_evaluates_the_variables_of_a_model_that_lives_as_long_as_it(shell: str, script: Path) -> None:
+    # A name that a shell would take apart.
+    odd = script.with_name('it\'s $HOME; "odd".toml')
+    script.rename(odd)
+    code = """
+        eval "$("$0" model env "$1")"
+        printf '%s\\n' "$OPENCODE_CONFIG_CONTENT" "$ROOKERY_MODEL_URL" "$ROOKERY_MODEL_PID"
+        read wait
+    """
+    with subprocess.Popen(
+        [shell, "-c", code, str(ROOKERY), str(odd)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None and process.stderr is not None
+        config, url, pid = (process.stdout.readline().decode().strip() for _ in range(3))
+        assert json.loads(config)["provider"]["scripted"]["options"]["baseURL"] == url
+        assert complete(url, "Go")[0] == 200
+        assert f"at {url} until this shell ends" in process.stderr.readline().decode()
+        assert alive(int(pid))
+        process.stdin.close()
+        assert process.wait(SECONDS) == 1
+        wait_dead(int(pid))
+
+
+def test_the_variables_are_written_for_fish_too_and_as_json(script: Path) -> None:
+    code = '"$0" model env "$1" --shell fish; "$0" model env "$1" --json'
+    *fish, told = evaluated("sh", code, script).splitlines()
+    values = dict(re.findall(r"^set -gx (\w+) '([^'\\\\]*)'$", "\n".join(fish), re.MULTILINE))
+    assert json.loads(values["OPENCODE_CONFIG_CONTENT"])["model"] == "scripted/scripted"
+    answer = json.loads(told)
+    assert answer["environment"].keys() == values.keys()
+    assert answer["environment"]["ROOKERY_MODEL_URL"] == answer["url"]
+    for pid in (int(values["ROOKERY_MODEL_PID"]), answer["pid"]):
+        wait_dead(pid)
+
+
+def test_a_model_that_cannot_play_is_told_and_not_started(script: Path) -> None:
+    missing = rookery("model", "env", str(script.with_name("nothing.toml")))
+    assert missing.returncode == 3 and missing.stdout == ""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        done = rookery("model", "env", str(script), "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 1 and done.stdout == "" and "held by another program" in done.stderr
+
+
+def test_whoever_has_a_daemon_already_is_told_that_it_keeps_its_model(house: House, script: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'eval "$("$0" model env "$1")"; echo $ROOKERY_MODEL_PID', str(ROOKERY), str(script)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    assert "rookery down" in done.stderr
+    wait_dead(int(done.stdout))

@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rookery.system.processes import MARKER
+from rookery.system.process.table import MARKER
 from tests.support.house import House, rookery
+from tests.support.inside import as_child
 from tests.support.person import at_a_terminal
 from tests.support.project_plugins import in_plugins, ran, source
 from tests.support.requirements import requirement
@@ -67,9 +68,8 @@ def test_a_persons_own_project_brings_its_plugins_along_and_they_are_listed_and_
     assert {one["plugin"] for one in json.loads(rookery("plugin", "state", "--json").stdout)} == {"boulder", "notify"}
     wrong = rookery("plugin", "state", "notify", "volume")
     assert wrong.returncode == 2 and "there are: version; scope" in wrong.stderr
-    # An action that is not for workspaces is not for what Rookery has started either.
-    refused = rookery("plugin", "action", "notify", "add", "a=1", "b=2")
-    assert refused.returncode == 4 and "this action is for the user" in refused.stderr
+    refused = rookery("plugin", "action", "notify", "add", "a=1", "b=2", env=as_child(house))
+    assert refused.returncode == 4 and "was started by Rookery" in refused.stderr
     with at_a_terminal("plugin", "action", "notify", "add", '{"a": 1, "b": 2}', "--json") as person:
         assert person.ends() == 0 and '"sum": 3' in person.text
     over_tcp = house.http(

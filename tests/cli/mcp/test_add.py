@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.clients import PROGRAMS
 from tests.support.house import House, quiet_port, rookery
+from tests.support.inside import as_child
 from tests.support.npm_servers import everything_at_a_port
 from tests.support.person import Person, at_a_terminal
 from tests.support.requirements import requirement
@@ -76,7 +77,7 @@ def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_
 def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_first_time(house: House) -> None:
     entry = {"command": ["sleep", "600"], "timeouts": {"startup": 0.2}}
     done = user("mcp", "add-json", "my files", json.dumps(entry))
-    assert done.returncode == 1 and "not connected within the start-up time-out of 0.2 s" in done.stderr
+    assert done.returncode == 1 and "not connected within the start-up timeout of 0.2 s" in done.stderr
     assert "fetch the server; try again: rookery mcp connect 'my files'" in done.stderr
 
 
@@ -117,7 +118,7 @@ def test_an_entry_of_that_name_is_replaced_only_by_force_and_comments_are_kept(h
     before = '{\n  // mine\n  "servers": {\n    "showy": {"command": ["false"]}, // old\n  },\n}\n'
     user_file().write_text(before)
     refused = user("mcp", "add", "showy", "--", *SHOWY)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "there is a server 'showy' in" in refused.stderr and "(replace it with --force)" in refused.stderr
     assert user_file().read_text() == before
     assert user("mcp", "add", "showy", "--force", "--", *SHOWY).returncode == 0
@@ -189,7 +190,7 @@ def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(house: House) ->
 
 
 def test_c23_a_process_that_rookery_started_adds_nothing(house: House) -> None:
-    refused = rookery("mcp", "add", "mine", "--", "true")
+    refused = rookery("mcp", "add", "mine", "--", "true", env=as_child(house))
     assert refused.returncode == 4
     assert "started by Rookery" in refused.stderr
     assert not user_file().exists()

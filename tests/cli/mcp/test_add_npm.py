@@ -12,7 +12,7 @@ from tests.support.npm_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
 from tests.support.user import user
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "mcp-servers.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "mcp-servers.md"
 
 pytestmark = [requirement("hub.cli.add", "hub.cli.verbs"), pytest.mark.timeout(300)]
 
@@ -72,5 +72,9 @@ def test_the_everything_server_is_added_listed_and_called(npm_house: House, way:
         slow = user("mcp", "call", "everything", "trigger-long-running-operation", "duration=0.2", "steps=2")
         assert slow.returncode == 0, slow.stdout
         assert [line.split()[:3] for line in slow.stderr.splitlines()] == [["1", "of", "2"], ["2", "of", "2"]]
+        for verb, status in (("disconnect", "stopped"), ("connect", "connected"), ("disable", "disabled")):
+            assert user("mcp", verb, "everything").returncode == 0, verb
+            assert json.loads(user("mcp", "get", "everything", "--json").stdout)["status"] == status
+        assert user("mcp", "enable", "everything").returncode == 0
         assert user("mcp", "remove", "everything").returncode == 0
         assert json.loads(user("mcp", "list", "--json").stdout) == {}

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from tests.cli.test_mcp import define
+from tests.cli.mcp.test_group import define
 from tests.support.clients import PROGRAMS
 from tests.support.house import House
 from tests.support.requirements import requirement

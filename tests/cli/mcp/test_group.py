@@ -13,7 +13,8 @@ import pytest
 from tests.cli.test_main import HEAVY, imported_by
 from tests.support.clients import PROGRAMS
 from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.house import House, rookery, up
+from tests.support.gateway import worktree
+from tests.support.house import Answer, House, rookery, up
 from tests.support.npm_servers import everything_at_a_port
 from tests.support.requirements import requirement
 from tests.support.user import user
@@ -148,6 +149,49 @@ def test_servers_and_tools_are_switched_for_a_workspace_or_for_all_and_stay_so(h
     assert "it went wrong" in user("mcp", "call", "other", "fails", cwd=app).stdout
     assert user("mcp", "enable", "showy", cwd=app).returncode == 0
     assert user("mcp", "tools", "showy", cwd=app).returncode == 0
+
+
+@requirement("hub.filter.switch")
+def test_a_server_is_switched_for_all_workspaces_of_a_project_or_for_one_client(house: House, app: Path) -> None:
+    define(showy={"command": SHOWY})
+    beside = worktree(app, "beside")
+    told = user("mcp", "disable", "showy", "--level", "project", cwd=app)
+    assert told.stdout == "disabled showy in this project\n"
+    assert json.loads(user("mcp", "list", "--json", cwd=beside).stdout)["showy"]["status"] == "disabled"
+    assert json.loads(user("mcp", "list", "--json").stdout)["showy"]["status"] == "pending"
+    assert user("mcp", "connect", "showy").returncode == 0
+    mine, other = (open_session(house) for _ in range(2))
+    # Where their ids can be seen, as the help says.
+    clients = json.loads(user("status", "--json").stdout)["daemon"]["clients"]
+    assert {one["session"] for one in clients} == {mine, other}
+    shown = {"name": "t", "version": "1", "revision": "2025-11-25", "workspace": None, "path": "/mcp"}
+    assert clients[0] == {"session": mine, **shown}
+    assert "rookery status --json" in " ".join(user("mcp", "disable", "--help").stdout.split())
+    words = ["--session", mine, "--tool", "f*"]
+    assert user("mcp", "disable", "showy", *words).stdout == "disabled showy/f* in this session\n"
+    assert "showy__fails" not in tools_of(house, mine) and "showy__kinds" in tools_of(house, mine)
+    assert "showy__fails" in tools_of(house, other)
+    assert user("mcp", "enable", "showy", *words).returncode == 0
+    assert "showy__fails" in tools_of(house, mine)
+    nobody = user("mcp", "disable", "showy", "--session", "nobody")
+    assert nobody.returncode == 3 and "rookery status --json" in nobody.stderr
+    assert user("mcp", "disable", "showy", "--session", mine, "--level", "app").returncode == 2
+
+
+def open_session(house: House) -> str:
+    """Open a session of a client of the handshake era."""
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    return speak(house, "initialize", about).headers["mcp-session-id"]
+
+
+def tools_of(house: House, session: str) -> set[str]:
+    return {tool["name"] for tool in speak(house, "tools/list", {}, session).json()["result"]["tools"]}
+
+
+def speak(house: House, method: str, params: dict[str, Any], session: str | None = None) -> Answer:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    return house.http("POST", "/mcp", body, headers=headers | ({"Mcp-Session-Id": session} if session else {}))
 
 
 @requirement("hub.cli.failed")

@@ -11,16 +11,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rookery.system.browser import open_browser
-from rookery.system.processes import MARKER
-from tests.cli.test_mcp import define
+from rookery.system.process.launch import open_browser
+from tests.cli.mcp.test_group import define
 from tests.support.callers import HANDSHAKE
 from tests.support.house import ROOKERY, SECONDS, House, rookery, wait_dead
+from tests.support.inside import as_child
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.signin import Issuer, an_estate, browse
 from tests.support.user import user, user_environment
-from tests.upstreams.test_faults_remote import Remote
+from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = [pytest.mark.anyio, requirement("hub.cli.verbs", "hub.signin.flow")]
 
@@ -39,7 +39,7 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
     env = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}"}
     async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
         define(far={"url": estate.url})
-        done = await asyncio.to_thread(rookery, "mcp", "login", "far", env={MARKER: "another/1"})
+        done = await asyncio.to_thread(rookery, "mcp", "login", "far", env=as_child(house))
         assert done.returncode == 4 and "was started by Rookery" in done.stderr
         assert estate.issuer.asked == []
         done = await asyncio.to_thread(user, "mcp", "login", "far", env=env)
@@ -54,7 +54,7 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
         assert not any(token in debugged.stdout for token in estate.issuer.tokens)
         log = (house.state / "logs" / "daemon.jsonl").read_text()
         assert not any(token in log for token in estate.issuer.tokens)
-        done = await asyncio.to_thread(rookery, "mcp", "logout", "far", env={MARKER: "another/1"})
+        done = await asyncio.to_thread(rookery, "mcp", "logout", "far", env=as_child(house))
         assert done.returncode == 4
         assert (await asyncio.to_thread(user, "mcp", "logout", "far")).stdout == "signed out of far\n"
         assert estate.issuer.tokens == {}

@@ -1,7 +1,11 @@
 """`rookery session` with a real daemon, the real OpenCode and a scripted model."""
 
 import asyncio
+import itertools
 import json
+import os
+import re
+import subprocess
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -9,8 +13,12 @@ from typing import Any
 import click
 import pytest
 
-from rookery.cli.session import COMMANDS, session as group
-from tests.support.e2e import Colony
+from rookery.cli.session.group import COMMANDS, session as group
+from rookery.cli.session.send import choose_timeout, list_pieces
+from rookery.sessions.follow import MAX_WAIT_SECONDS
+from tests.support.e2e import LIMIT, Colony
+from tests.support.house import ROOKERY, rookery
+from tests.support.inside import as_child
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.sessions import README, a_driven_colony
@@ -37,9 +45,145 @@ async def told(colony: Colony, cwd: Path, *words: str, code: int = 0) -> Any:
     return json.loads((await run(colony, cwd, *words, "--json", code=code)).stdout)
 
 
+@pytest.mark.parametrize(
+    ("messages", "pieces"),
+    [
+        ([("one", [0])], ["tool 0", "one\n"]),
+        ([("one", [3])], ["one\n", "tool 0"]),
+        (
+            [("one\ntwo", [3, 3]), ("", [0]), ("three", [5])],
+            ["one\n", "tool 0", "tool 1", "two\n", "tool 2", "three\n", "tool 3"],
+        ),
+        # The text is printed as it stands, wherever the tools are.
+        ([("one\n\ntwo", [4]), ("\nthree\n", [0])], ["one\n", "tool 0", "\ntwo\n", "tool 1", "\nthree\n"]),
+        ([("", [0])], ["tool 0"]),
+    ],
+)
+def test_a_turn_is_printed_with_each_tool_after_the_text_before_it(
+    messages: list[tuple[str, list[int]]], pieces: list[str]
+) -> None:
+    number = itertools.count()
+    told = [
+        {"content": text, "parts": [{"offset": at, "tool": f"tool {next(number)}"} for at in offsets]}
+        for text, offsets in messages
+    ]
+    content = "\n".join(text for text, _ in messages if text)
+    found = list(list_pieces({"content": content, "messages": told}))
+    assert [one if isinstance(one, str) else one["tool"] for one in found] == pieces
+    assert "".join(one for one in found if isinstance(one, str)).removesuffix("\n") == content.removesuffix("\n")
+
+
+def to_one_pipe(colony: Colony, cwd: Path, *words: str) -> str:
+    """What a command prints, with stderr where stdout goes."""
+    done = subprocess.run(
+        [ROOKERY, "session", *words],
+        cwd=cwd,
+        env=os.environ | colony.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+    )
+    return done.stdout
+
+
+async def test_messages_are_printed_with_each_tool_after_the_text_before_it() -> None:
+    async with a_driven_colony("fix") as (colony, (path,)):
+        await colony.rest("POST", "/api/sessions", {"directory": str(path)})
+        text = await asyncio.to_thread(to_one_pipe, colony, path, "send", "fix", "look around", "--timeout", "120")
+        assert [line.split(" ")[0] for line in text.splitlines()] == ["I", "glob", "One"], text
+        text = (await run(colony, path, "messages", "fix")).stdout
+        lines = [line for line in text.splitlines() if line and not line.startswith(("user ", "assistant "))]
+        assert [line.split(" ")[0] for line in lines] == ["look", "I", "glob", "One"], text
+
+
+@requirement("session.send.stream")
+def test_whoever_watches_a_turn_has_a_day_unless_they_give_a_time_limit() -> None:
+    assert choose_timeout(None, streamed=True) == MAX_WAIT_SECONDS == 86_400
+    assert (
+        choose_timeout(None, streamed=False),
+        choose_timeout(5, streamed=True),
+        choose_timeout(5, streamed=False),
+    ) == (30, 5, 5)
+
+
+@requirement("session.send.stream")
+async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_it() -> None:
+    async with a_driven_colony("fix") as (colony, (path,)):
+        id_ = (await colony.rest("POST", "/api/sessions", {"directory": str(path)}))["id"]
+        words = ("session", "send", "fix", "work slowly")
+
+        def watch() -> str:
+            with at_a_terminal(*words, cwd=path, env=colony.env) as person:
+                # The turn cannot end before the model is let go on.
+                person.reads("completed", LIMIT)
+                assert "I look first." in person.text and "At last." not in person.text
+                colony.model.release("slow")
+                person.reads("At last.", LIMIT)
+                assert person.ends() == 0
+                return person.text
+
+        text = await asyncio.to_thread(watch)
+        seen = [line.split(" ")[0] for line in text.splitlines() if line]
+        assert [seen[0], *dict.fromkeys(seen[1:])] == ["I", "glob", "At"] and text.endswith("\nAt last.\n"), text
+
+        def leave() -> str:
+            slowly = ("session", "send", "fix", "type slowly", "--timeout", "300")
+            with at_a_terminal(*slowly, cwd=path, env=colony.env) as person:
+                # A sentence is shown before it is whole.
+                person.reads("word-0 word-1 ", LIMIT)
+                person.types("\x03")
+                assert person.ends() == 130
+                return person.text
+
+        text = await asyncio.to_thread(leave)
+        assert text.startswith("word-0 ") and "word-999" not in text
+        assert f"the turn goes on; stop it: rookery session abort {id_}\n" in text
+        assert f"rookery session wait {id_} --idle" in text
+        assert (await told(colony, path, "show", id_))["status"] == "active"
+        await run(colony, path, "abort", id_)
+        await run(colony, path, "wait", id_, "--idle", "--timeout", "120")
+
+        # An ask is shown when it comes.
+        def ask() -> str:
+            with at_a_terminal("session", "send", "fix", "ask", "--timeout", "300", cwd=path, env=colony.env) as person:
+                person.reads("rookery session answer per_", LIMIT)
+                person.types("\x03")
+                assert person.ends() == 130
+                return person.text
+
+        assert "it asks: bash: echo asked" in await asyncio.to_thread(ask)
+        await run(colony, path, "abort", id_)
+        await run(colony, path, "wait", id_, "--idle", "--timeout", "120")
+        done = await run(colony, path, "send", "fix", "hello", "--timeout", "120")
+        assert (done.stdout, done.stderr) == ("Good morning.\n", "")
+        turn = await told(colony, path, "send", "fix", "hello", "--timeout", "120")
+        assert turn["content"] == "Good morning."
+
+
+async def test_a_turn_is_streamed_over_rest_and_a_refusal_is_a_plain_answer() -> None:
+    async with a_driven_colony("fix") as (colony, (path,)):
+        id_ = (await colony.rest("POST", "/api/sessions", {"directory": str(path)}))["id"]
+        body = {"content": "look around", "stream": True, "timeout": 120_000}
+        headers = {"Authorization": f"Bearer {colony.house.token}"}
+        place = colony.house.runtime["url"] + "/api/sessions/{}/messages"
+        async with colony._session.post(place.format(id_), json=body, headers=headers) as answer:
+            assert (answer.status, answer.content_type) == (200, "text/event-stream")
+            text = await answer.text()
+        kinds = re.findall(r"^event: (\w+)$", text, re.MULTILINE)
+        news = [json.loads(data) for data in re.findall(r"^data: (.*)$", text, re.MULTILINE)]
+        assert kinds[0] == "taken" and kinds[-1] == "turn" and set(kinds) == {"taken", "text", "tool", "turn"}
+        assert kinds.index("text") < kinds.index("tool") < kinds.index("turn")
+        said = "".join(one["text"] for kind, one in zip(kinds, news, strict=True) if kind == "text")
+        assert said == "I look first.One page." and news[-1]["content"] == "I look first.\nOne page."
+        async with colony._session.post(place.format("ses_none"), json=body, headers=headers) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (404, "session-not-found")
+
+
 @requirement("session.create.input", "session.list.all", "session.get.one", "session.send.wait", "session.close.one")
 @requirement("session.messages.get", "session.wait.message", "session.toasts.get", "session.exec.input")
-@requirement("session.history.get", "session.wait.timeout")
+@requirement("session.history.get", "session.wait.timeout", "session.face.all")
 async def test_a_session_is_begun_driven_waited_for_read_and_closed() -> None:
     async with a_driven_colony("fix") as (colony, (path,)):
         id_ = (await run(colony, path, "new", "--title", "The first")).stdout.strip()
@@ -123,11 +267,12 @@ async def test_what_a_session_asks_is_answered_by_a_person_and_by_nothing_that_r
         assert (ask["sessionId"], ask["kind"], ask["workspace"]) == (id_, "permission", "fix")
         assert "echo asked" in (await run(colony, path, "asks", "fix")).stdout
 
-        # What a test starts has the marker, as an agent's shell has.
-        refused = await run(colony, path, "answer", ask["id"], "once", code=4)
-        assert "user only" in refused.stderr and not (path / "asked.txt").exists()
+        marked = os.environ | colony.env | as_child(colony.house)
+        refused = await asyncio.to_thread(rookery, "session", "answer", ask["id"], "once", env=marked, cwd=path)
+        assert refused.returncode == 4 and "was started by Rookery" in refused.stderr
+        assert not (path / "asked.txt").exists()
         with at_a_terminal("session", "answer", "per_unknown", "once", cwd=path) as person:
-            assert await asyncio.to_thread(person.ends) == 2, person.text
+            assert await asyncio.to_thread(person.ends) == 3, person.text
         with at_a_terminal("session", "answer", ask["id"], "once", cwd=path) as person:
             assert await asyncio.to_thread(person.ends) == 0, person.text
         await run(colony, path, "wait", id_, "--message", "Done", "--timeout", "120")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rookery.cli.failure import Failure
-from rookery.cli.ws_names import around, find
+from rookery.cli.ws.common import find_enclosing, find_workspace
 from tests.support.requirements import requirement
 
 pytestmark = requirement("ws.cli.verbs")
@@ -52,19 +52,19 @@ ALL = [*APP, *LIB]
 def test_a_name_is_looked_for_near_first_and_must_be_clear(name: str, folder: str | None, path: str | None) -> None:
     if path is None:
         with pytest.raises(Failure, match="may be several workspaces") as caught:
-            find(ALL, name, folder)
+            find_workspace(ALL, name, folder)
         assert caught.value.exit_code == 2
         assert "app-1/" in caught.value.remedy and "lib-2/fix" in caught.value.remedy
     else:
-        assert find(ALL, name, folder)["path"] == path
+        assert find_workspace(ALL, name, folder)["path"] == path
 
 
 def test_what_is_not_there_is_not_found_and_what_is_like_it_is_named() -> None:
     with pytest.raises(Failure, match="there is no workspace featrue/x") as caught:
-        find(ALL, "featrue/x", "/src/app")
+        find_workspace(ALL, "featrue/x", "/src/app")
     assert (caught.value.exit_code, caught.value.remedy) == (3, "did you mean feature/x?")
     with pytest.raises(Failure) as caught:
-        find([], "fix", None)
+        find_workspace([], "fix", None)
     assert "rookery ws list" in caught.value.remedy
 
 
@@ -79,5 +79,5 @@ def test_what_is_not_there_is_not_found_and_what_is_like_it_is_named() -> None:
     ],
 )
 def test_a_folder_lies_in_the_innermost_workspace(folder: str, path: str | None) -> None:
-    found = around(ALL, folder)
+    found = find_enclosing(ALL, folder)
     assert (found and found["path"]) == path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rookery.system.ids import project_id
 from tests.support.driven import on_a_terminal, wait_for_line
 from tests.support.house import House
 from tests.support.person import at_a_terminal
@@ -42,18 +43,20 @@ def test_the_path_is_on_stdout_and_what_happens_on_stderr(house: House, tmp_path
     assert "\x1b" not in done.stderr and "\r" not in done.stderr
 
 
+@requirement("ws.create.base")
 def test_base_and_branch_are_taken(house: House, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     first = git(checkout, "rev-parse", "HEAD")
     git(checkout, "branch", "waiting")
     git(checkout, "commit", "-q", "--allow-empty", "-m", "two")
-    old = made("old", "--base", first, cwd=checkout)
+    old = made("very/old", "--base", first, cwd=checkout)
     assert git(old, "rev-parse", "HEAD") == first
+    assert old == house.state.resolve() / "projects" / project_id(checkout) / "workspaces" / "very%old"
     review = made("review", "--branch", "waiting", cwd=checkout)
     assert git(review, "branch", "--show-current") == "waiting"
     missing = run("create", "other", "--branch", "nowhere", cwd=checkout)
     assert missing.returncode == 2 and "there is no branch nowhere" in missing.stderr
-    assert names(checkout) == ["@main", "old", "review"]
+    assert names(checkout) == ["@main", "review", "very/old"]
 
 
 @requirement("ws.create.name")
@@ -193,7 +196,9 @@ def test_on_a_terminal_one_line_changes_and_goes(house: House, tmp_path: Path) -
         assert person.ends() == 0
     assert "\r\x1b[Kmaking fix ..." in person.text
     path = told("show", "fix", cwd=checkout)["path"]
-    assert person.text.endswith(f"\r\x1b[K{path}\n")
+    lines = [line.rpartition("\r\x1b[K")[2] for line in person.text.replace("\r\n", "\n").split("\n")]
+    assert lines[0].startswith("fix begins at main (")
+    assert lines[1:] == [path, ""]
 
 
 def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(house: House, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.requirements import requirement
 from tests.support.workspaces import make_repository
 from tests.support.ws import app, run
 
-pytestmark = [pytest.mark.anyio, requirement("ws.cli.verbs", "ws.create.barrier"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, requirement("ws.cli.verbs", "ws.create.barrier"), pytest.mark.timeout(1500)]
 
 SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
 
@@ -26,11 +26,23 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         assert told[0] == "making fix ..."
         assert "OpenCode starts ..." in told
         assert told[-1] == "its agent works on the prompt; see it: rookery agent attach fix"
-        await colony.asked(lambda record: record.user == "hello" and record.ended == "answered")
+        # The turn runs, so that a script can wait for its end.
+        waited = await colony.cli("session", "wait", "fix", "--idle", "--timeout", "300", cwd=checkout)
+        assert waited.returncode == 0, waited.stderr
+        assert "Good morning." in (await colony.cli("session", "messages", "fix", cwd=checkout)).stdout
         shown = json.loads((await colony.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
         assert done.stdout == f"{shown['path']}\n" and is_ready(shown)
         listed = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
         assert listed[2].split()[:4] in (["fix", "fix", "ready", "idle"], ["fix", "fix", "ready", "busy"])
+
+        none = await colony.cli("ws", "create", "plain", "--no-agent", cwd=checkout)
+        assert none.returncode == 0, none.stderr
+        plain = json.loads((await colony.cli("ws", "show", "plain", "--json", cwd=checkout)).stdout)
+        assert (plain["agent"]["state"], plain["agent"]["pid"], plain["mcp"]["server_running"]) == (
+            "stopped",
+            None,
+            True,
+        )
 
         # A user who allows a provider that they are not signed in to.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
@@ -41,6 +53,41 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         assert "rookery agent login" in held.stderr and "rookery agent restart other" in held.stderr
         needy = json.loads((await colony.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
         assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("other", "prompt-not-sent")]
+
+
+async def test_without_a_provider_that_answers_it_is_said_with_the_remedy_and_exit_code_3(tmp_path: Path) -> None:
+    checkout = make_repository(tmp_path / "app")
+    # Nobody is signed in, and the models that are for everybody cannot be reached.
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    async with a_colony(SCRIPT, checkout, settings=nowhere) as colony:
+        (Path.home() / ".config" / "opencode" / "opencode.json").write_text(config_with())
+        done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
+        assert done.returncode == 3, done.stderr
+        assert "no model provider is signed in" in done.stderr and "rookery agent login" in done.stderr
+        needy = json.loads((await colony.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
+        assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("fix", "no-provider")]
+        assert "rookery agent login" in needy[0]["attention"][0]["text"]
+        # OpenCode asks again and again, and that is no work.
+        assert needy[0]["agent"]["activity"] == "waiting"
+
+
+async def test_a_prompt_is_kept_where_nobody_is_signed_in_and_the_free_models_are_out_of_reach(tmp_path: Path) -> None:
+    checkout = make_repository(tmp_path / "app")
+    async with a_colony(SCRIPT, checkout) as colony:
+        nowhere = {"opencode": {"options": {"baseURL": "http://127.0.0.1:9/v1"}}}
+        (Path.home() / ".config" / "opencode" / "opencode.json").write_text(config_with(provider=nowhere))
+        done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
+        assert done.returncode == 3, done.stderr
+        told = done.stderr.splitlines()
+        assert "its first prompt is being sent ..." in told[told.index("OpenCode starts ...") :]
+        assert "fix is made, but its agent did not get the prompt: no model provider is signed in" in told[-1]
+        assert "rookery agent login" in told[-1] and "rookery agent restart fix" in told[-1]
+        shown = json.loads((await colony.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
+        assert (shown["agent"]["activity"], shown["agent"]["detail"]) == ("queued", None)
+        assert [one["reason"] for one in shown["attention"]] == ["prompt-not-sent"]
+        listed = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
+        assert listed[2].split()[:4] == ["fix", "fix", "ready", "queued"]
+        assert await colony.rest("GET", "/api/sessions") == []
 
 
 def test_a_prompt_that_nobody_could_read_is_refused_before_anything_is_made(house: House, tmp_path: Path) -> None:

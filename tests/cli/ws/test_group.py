@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rookery.cli.ws import COMMANDS, ws as group
+from rookery.cli.ws.group import COMMANDS, ws as group
 from tests.support.house import House, rookery
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
@@ -41,10 +41,10 @@ def test_the_list_tells_branch_state_and_changes(house: House, tmp_path: Path) -
     git(other, "switch", "-q", "--detach")
     shown = ws("list", cwd=tmp_path)
     assert row(shown, "@main").split() == ["@main", "main", "closed"]
-    assert row(shown, "fix").split() == ["fix", "fix", "ready", "dirty,", "1", "unmerged,", "+1", "-1"]
-    assert row(shown, "other").split() == ["other", "(detached)", "ready", "-1"]
+    assert row(shown, "fix").split() == ["fix", "fix", "ready", "dirty,", "1", "unmerged,", "+1", "-1", "new"]
+    assert row(shown, "other").split() == ["other", "(detached)", "ready", "-1", "new"]
     fast = ws("list", "--no-status", cwd=tmp_path)
-    assert row(fast, "fix").split() == ["fix", "fix", "ready"]
+    assert row(fast, "fix").split() == ["fix", "fix", "ready", "new"]
     listed = told("list", cwd=tmp_path)
     assert [one["name"] for one in listed] == ["@main", "fix", "other"]
     assert listed[1]["status"]["isDirty"] and listed[1]["attention"] == []

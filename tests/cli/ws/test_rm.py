@@ -1,11 +1,13 @@
 """`rookery ws rm`, `restore` and `trash`, with a real daemon and real git."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.house import House
+from tests.support.house import ROOKERY, SECONDS, House, rookery, up
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, commit, git
@@ -65,6 +67,7 @@ def test_what_is_not_clean_is_refused_with_3_and_the_list_unless_forced(checkout
 def test_the_main_checkout_is_never_deleted(checkout: Path) -> None:
     refused = run("rm", "@main", "--force", cwd=checkout)
     assert refused.returncode == 2 and "never deleted" in refused.stderr
+    assert "to remove the project from Rookery: rookery project remove" in refused.stderr
     again = run("rm", "--yes", cwd=checkout)
     assert again.returncode == 2
     assert checkout.is_dir() and "moved to the trash" not in refused.stderr + again.stderr
@@ -181,3 +184,88 @@ def test_it_is_restored_by_name_or_id_to_another_place_and_purged_for_good(check
         assert person.ends() == 0
     assert told("trash", cwd=checkout) == []
     assert ws("trash", "purge", "--all", "--yes", cwd=checkout) == "the trash is empty\n"
+
+
+@requirement("ws.delete.foreign")
+def test_e04_a_script_that_stands_in_a_workspace_survives_its_own_rm(checkout: Path) -> None:
+    fix = dirty("fix", checkout)
+    # A loop keeps the shell from becoming the command itself.
+    script = f'echo pid $$; for each in 1; do "{ROOKERY}" ws rm fix --force; done; echo "went on: $?"; ls -a "$PWD" .'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], cwd=fix, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    pid, deleted, went_on, *_ = done.stdout.splitlines()
+    assert (deleted, went_on) == ("fix is in the trash", "went on: 0"), done
+    # It still sees its files, which are in the trash now.
+    assert not fix.exists() and "draft" in done.stdout
+    named = next(line for line in done.stderr.splitlines() if "did not start" in line)
+    assert pid in named and "/bin/sh -c" in named
+
+
+@requirement("ws.delete.foreign")
+def test_e04_json_and_rest_name_the_processes_that_stayed(house: House, checkout: Path) -> None:
+    for way in ("cli", "rest"):
+        fix = made("fix", cwd=checkout)
+        with subprocess.Popen(["/bin/cat"], cwd=fix, stdin=subprocess.PIPE) as editor:
+            if way == "cli":
+                (found,) = told("rm", "fix", "--force", cwd=checkout)["deleted"]
+            else:
+                (record,) = [one for one in told("list", "--no-status", cwd=checkout) if one["name"] == "fix"]
+                place = f"/api/workspaces/{record['project']}/fix?wait=true&force=true"
+                found = house.http("DELETE", place).json()
+                assert found["started"] is True
+            (process,) = found["processes"]
+            assert (process["pid"], process["name"], process["command"]) == (editor.pid, "cat", "/bin/cat")
+            assert editor.poll() is None and Path(f"/proc/{editor.pid}/cwd").samefile(_in_trash(house, checkout))
+            editor.communicate()
+        assert editor.returncode == 0
+
+
+def _in_trash(house: House, checkout: Path) -> Path:
+    return house.state / "trash" / told("trash", cwd=checkout)[-1]["id"]
+
+
+def _break(record: Path, how: str) -> None:
+    content = record.read_bytes()
+    record.unlink()
+    if how == "garbled":
+        record.write_bytes(b"\xff\x00{")
+    elif how == "nested":
+        record.write_bytes(b'{"id":' + b"[" * 200_000)
+    elif how == "of another":
+        record.write_bytes(content.replace(b'"id":"2', b'"id":"../2'))
+    elif how == "a pipe":
+        os.mkfifo(record)
+
+
+@requirement("house.start.damaged", "ws.delete.restore")
+def test_entries_without_a_readable_record_are_shown_and_kept_until_purged(house: House, checkout: Path) -> None:
+    ways = ["garbled", "nested", "of another", "a pipe", "missing"]
+    for number in range(len(ways) + 1):
+        dirty(f"fix{number}", checkout)
+        ws("rm", f"fix{number}", "--force", cwd=checkout)
+    whole, *broken = told("trash", cwd=checkout)
+    for one, how in zip(broken, ways, strict=True):
+        _break(house.state / "trash" / f"{one['id']}.json", how)
+    assert rookery("down").returncode == 0
+    up(env={"ROOKERY_TRASH_DAYS": "0.000001", "ROOKERY_TRASH_LIMIT": "1024"})
+    done = run("trash", "list", cwd=checkout)
+    assert done.returncode == 0
+    for one, how in zip(broken, ways, strict=True):
+        line = next(line for line in done.stdout.splitlines() if line.endswith(one["id"]))
+        assert line.split()[:2] == [one["name"], "?"]
+        reason = next(line for line in done.stderr.splitlines() if line.startswith(one["id"]))
+        assert ("missing" if how == "missing" else "cannot be read") in reason
+        assert str(house.state / "trash" / one["id"]) in reason
+        assert (house.state / "trash" / one["id"] / "draft").read_text() == "not yet"
+    found = {one["id"]: one for one in told("trash", cwd=checkout)}
+    assert [found[one["id"]]["name"] for one in broken] == [one["name"] for one in broken]
+    assert all(found[one["id"]]["error"] and found[one["id"]]["size"] > 0 for one in broken)
+    refused = run("restore", broken[0]["id"], cwd=checkout)
+    assert refused.returncode == 1 and "cannot be restored" in refused.stderr
+    assert str(house.state / "trash" / broken[0]["id"]) in refused.stderr
+    ws("trash", "purge", broken[0]["id"], "--yes", cwd=checkout)
+    assert broken[0]["id"] not in {one["id"] for one in told("trash", cwd=checkout)}
+    ws("trash", "purge", "--all", "--yes", cwd=checkout)
+    assert told("trash", cwd=checkout) == [] and not list((house.state / "trash").iterdir())
+    assert not git(checkout, "for-each-ref", "refs/rookery"), whole

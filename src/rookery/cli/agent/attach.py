@@ -1,17 +1,17 @@
-"""`rookery agent attach`."""
+"""`rookery agent attach` and `rookery agent password`."""
 
+import contextlib
 import json
 import os
-import signal
 import sys
 from typing import Any
 
 import click
 
 from rookery.cli import output
-from rookery.cli.agent_telling import PATIENT, telling
+from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
 from rookery.cli.failure import Failure
-from rookery.cli.ws_names import NAME, Known
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
 
 _EPILOG = """\
 Leave it with Ctrl-C or /exit; the agent goes on.
@@ -23,15 +23,18 @@ Examples:
   rookery agent attach --session ses_1a2b3c
 """
 
-# From the folder that it is started in, OpenCode's interface loads themes, keys and plugins, which are code that nobody
-# has approved; and it rewrites an `opencode.json` there that has settings of older versions in it. So it is started far
-# from the workspace. The agent knows its folder by itself.
-_FOLDER = "/"
-_OURS = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+# OpenCode's interface loads themes, keys and plugins from the folder that it is started in, and plugins are code that
+# nobody has approved. It also rewrites an `opencode.json` there that has settings of older versions. So it is started
+# outside of the workspace. The agent knows its own folder.
+_START_FOLDER = "/"
+_USERNAME = "opencode"
+# How long to wait for the daemon at most after the user has left the interface.
+_LOOK_SECONDS = 30.0
+_OVERRIDES = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
 @click.command(epilog=_EPILOG)
-@NAME
+@WORKSPACE_ARGUMENT
 @click.option("--session", metavar="ID", help="Open this session.")
 @click.option("--new", is_flag=True, help="Open no session: begin with an empty one.")
 @click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
@@ -46,30 +49,67 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
         raise click.UsageError("--new opens no session: leave --session out")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("this is for a terminal; for programs there is the HTTP interface")
-    known = Known(no_start, project, PATIENT)
-    one = known.one(name)
-    with telling(known, one):
-        told: dict[str, Any] = json.loads(known.ask_of(one, "agent", "attach", session=session))
-    # It takes seconds until it draws something, and it does not say how to leave.
-    output.narrate("OpenCode's interface starts ... leave it with Ctrl-C, and the agent goes on")
-    words = ["--session", told["session"]] if told["session"] and not new else []
-    _become([told["opencode"], "attach", told["url"], *words], _environment(told["password"]))
+    client = WorkspaceClient(no_start, project, START_SECONDS)
+    workspace = client.find(name)
+    with show_agent_progress(client, workspace):
+        access: dict[str, Any] = json.loads(client.request_workspace(workspace, "agent", "attach", session=session))
+    # The interface takes seconds to draw something, and does not say how to leave it.
+    output.write_note("OpenCode's interface starts ... leave it with Ctrl-C, and the agent goes on")
+    words = ["--session", access["session"]] if access["session"] and not new else []
+    command = [access["opencode"], "attach", access["url"], *words]
+    code = _run(command, _environment(access["password"], access["folders"]))
+    # The request marks turns that finished meanwhile as seen. A daemon that has stopped meanwhile is not started.
+    client.starts_daemon, client.seconds = False, _LOOK_SECONDS
+    with contextlib.suppress(Failure):
+        client.request_workspace(workspace)
+    sys.exit(code)
 
 
-def _environment(password: str) -> dict[str, str]:
-    """The user's own, with the password: what stands on a command line, everybody can read."""
-    given = {"OPENCODE_SERVER_USERNAME": "opencode", "OPENCODE_SERVER_PASSWORD": password}
-    return {**os.environ, **_OURS, **given}
+_PASSWORD = """\b
+Examples:
+  rookery agent password fix-login
+  curl -u "opencode:$(rookery agent password fix-login)" http://127.0.0.1:14001/session
+"""
 
 
-def _become(command: list[str], environment: dict[str, str]) -> None:
-    """This process is the interface from here on, so that signals and terminal are its own."""
-    sys.stdout.flush()
-    # Python ignores it, and what is ignored stays so in the program.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+@click.command(epilog=_PASSWORD)
+@WORKSPACE_ARGUMENT
+@workspace_options
+def password(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
+    """Print the password of a workspace's agent.
+
+    Its OpenCode server answers requests with this password and the user name opencode, and no others. It is a new
+    password with every start of the agent. An agent that sleeps or is stopped is started. Processes that Rookery
+    started are refused. --json adds the address and the user name.
+    """
+    client = WorkspaceClient(no_start, project, START_SECONDS)
+    workspace = client.find(name)
+    with show_agent_progress(client, workspace, silent=as_json):
+        access: dict[str, Any] = json.loads(client.request_workspace(workspace, "agent", "attach"))
+    if as_json:
+        result = {"url": access["url"], "username": _USERNAME, "password": access["password"]}
+        output.write_json(json.dumps(result).encode())
+    else:
+        output.write(access["password"])
+
+
+def _environment(password: str, folders: dict[str, str | None]) -> dict[str, str]:
+    """Return the user's environment with the password, which every user could read on a command line.
+
+    `folders` are the agent's: an agent with a home of its own, such as the demo's, leaves nothing in the user's.
+    """
+    credentials = {"OPENCODE_SERVER_USERNAME": _USERNAME, "OPENCODE_SERVER_PASSWORD": password}
+    inherited = {name: value for name, value in os.environ.items() if name not in folders}
+    overrides = {name: value for name, value in folders.items() if value is not None}
+    return {**inherited, **overrides, **_OVERRIDES, **credentials}
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the interface until it ends, and return its exit code."""
+    from rookery.system.errors import RookeryError
+    from rookery.system.process.launch import run_in_foreground
+
     try:
-        os.chdir(_FOLDER)
-        os.execve(command[0], command, environment)  # noqa: S606 - the OpenCode that the agent runs
-    except OSError as error:
-        told = f"{command[0]} cannot be run: {error.strerror}"
-        raise Failure("spawn-failed", told, "bring it anew: rookery agent install --force") from None
+        return run_in_foreground(command, _START_FOLDER, environment)
+    except RookeryError as error:
+        raise Failure(error.code, error.message, "bring it anew: rookery agent install --force") from None

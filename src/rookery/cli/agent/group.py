@@ -2,20 +2,21 @@
 
 import click
 
-from rookery.cli.lazy import LazyGroup
+from rookery.cli.groups import LazyGroup
 
-# Name -> module and the line that `--help` shows; a test compares it with the command's own.
+# Name -> module, and the line that `--help` shows. A test compares the line with the command's own help.
 COMMANDS = {
-    "list": ("rookery.cli.agent_show:list_", "List the agents of all workspaces."),
-    "show": ("rookery.cli.agent_show", "Show the agent of a workspace, and its sessions."),
-    "attach": ("rookery.cli.agent_attach", "Open the agent of a workspace in this terminal."),
-    "start": ("rookery.cli.agent_turn", "Start the agent of a workspace, or wake it."),
-    "stop": ("rookery.cli.agent_turn", "Stop the agent of a workspace, until you start it."),
-    "restart": ("rookery.cli.agent_turn", "Start the agent of a workspace anew, on the same port."),
-    "resume": ("rookery.cli.agent_turn", "Take up the turns that were cut off in a workspace."),
-    "logs": ("rookery.cli.agent_logs", "Show what the agent of a workspace printed."),
-    "install": ("rookery.cli.agent_install", "Bring the OpenCode that agents run, if it is not here."),
-    "login": ("rookery.cli.agent_install", "Sign in to a model provider, for all agents."),
+    "list": ("rookery.cli.agent.show:list_", "List the agents of all workspaces."),
+    "show": ("rookery.cli.agent.show", "Show the agent of a workspace, and its sessions."),
+    "attach": ("rookery.cli.agent.attach", "Open the agent of a workspace in this terminal."),
+    "password": ("rookery.cli.agent.attach", "Print the password of a workspace's agent."),
+    "start": ("rookery.cli.agent.start", "Start the agent of a workspace, or wake it."),
+    "stop": ("rookery.cli.agent.start", "Stop the agent of a workspace, until you start it."),
+    "restart": ("rookery.cli.agent.start", "Start the agent of a workspace anew, on the same port."),
+    "resume": ("rookery.cli.agent.start", "Take up the turns that were cut off in a workspace."),
+    "logs": ("rookery.cli.agent.logs", "Show what the agent of a workspace printed."),
+    "install": ("rookery.cli.agent.install", "Bring the OpenCode that agents run, if it is not here."),
+    "login": ("rookery.cli.agent.install", "Sign in to a model provider, for all agents."),
 }
 
 EPILOG = """\

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.agent_telling import PATIENT, telling
+from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
 from rookery.cli.failure import Failure
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import Known
+from rookery.cli.output import visible
+from rookery.cli.ws.common import WorkspaceClient
 
 _INSTALL = """\b
 Examples:
@@ -36,14 +36,14 @@ def install(force: bool, as_json: bool, no_start: bool) -> None:
     agents.version pins. The first agent does the same by itself. With agents.version = "path" those on PATH are used,
     and this only checks them.
     """
-    data = _installed(Known(no_start, seconds=PATIENT), force=force, silent=as_json)
+    data = _install(WorkspaceClient(no_start, seconds=START_SECONDS), force=force, silent=as_json)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    told: dict[str, Any] = json.loads(data)
-    output.answer(f"OpenCode {visible(told['version'])} at {visible(told['opencode'])}")
-    if told["ripgrep"] is None:
-        output.narrate("without ripgrep agents cannot search: install it")
+    installed: dict[str, Any] = json.loads(data)
+    output.write(f"OpenCode {visible(installed['version'])} at {visible(installed['opencode'])}")
+    if installed["ripgrep"] is None:
+        output.write_note("without ripgrep agents cannot search: install it")
 
 
 @click.command(epilog=_LOGIN)
@@ -58,20 +58,20 @@ def login(provider: str | None, no_start: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("this asks questions: run it in a terminal")
     from rookery.system.errors import RookeryError
-    from rookery.system.foreground import run_in_foreground
+    from rookery.system.process.launch import run_in_foreground
 
-    opencode: str = json.loads(_installed(Known(no_start, seconds=PATIENT)))["opencode"]
+    opencode: str = json.loads(_install(WorkspaceClient(no_start, seconds=START_SECONDS)))["opencode"]
     words = ["--provider", provider] if provider else []
-    output.narrate("OpenCode asks ...")  # which may take seconds
+    output.write_note("OpenCode asks ...")  # it takes seconds to start
     try:
         code = run_in_foreground([opencode, "auth", "login", *words], os.environ["HOME"], os.environ)
     except RookeryError as error:
         raise Failure(error.code, error.message, "bring it anew: rookery agent install --force") from None
     if code == 0:
-        output.narrate("agents that run already learn of it when they are restarted: rookery agent restart")
+        output.write_note("agents that run already learn of it when they are restarted: rookery agent restart")
     sys.exit(code)
 
 
-def _installed(known: Known, *, force: bool = False, silent: bool = False) -> bytes:
-    with telling(known, silent=silent):
-        return known.ask("POST", "/api/agents/install", {"force": force})
+def _install(client: WorkspaceClient, *, force: bool = False, silent: bool = False) -> bytes:
+    with show_agent_progress(client, silent=silent):
+        return client.request("POST", "/api/agents/install", {"force": force})

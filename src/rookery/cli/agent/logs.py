@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.ws_names import NAME, Known, common
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
 
 _EPILOG = """\b
 Examples:
@@ -16,10 +16,10 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@NAME
+@WORKSPACE_ARGUMENT
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
-@common
+@workspace_options
 def logs(name: str | None, follow: bool, lines: int, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show what the agent of a workspace printed.
 
@@ -27,23 +27,23 @@ def logs(name: str | None, follow: bool, lines: int, project: str | None, as_jso
     """
     if follow and as_json:
         raise click.UsageError("--follow goes on for ever, and --json is one answer: leave one of them out")
-    known = Known(no_start, project)
-    data = known.ask_of(known.one(name), "agent", "logs", tail=str(lines))
+    client = WorkspaceClient(no_start, project)
+    data = client.request_workspace(client.find(name), "agent", "logs", tail=str(lines))
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    told: dict[str, Any] = json.loads(data)
+    log: dict[str, Any] = json.loads(data)
     if follow:
-        _follow(told["path"], lines)
-    elif told["lines"]:
-        output.answer("\n".join(output.foreign(line) for line in told["lines"]))
+        _follow(log["path"], lines)
+    elif log["lines"]:
+        output.write("\n".join(output.visible_lines(line) for line in log["lines"]))
     else:
-        output.narrate("it has printed nothing yet")
+        output.write_note("it has printed nothing yet")
 
 
 def _follow(path: str, last: int) -> None:
     from pathlib import Path
 
-    from rookery.system.following import follow
+    from rookery.system.fs.follow import follow_lines
 
-    follow(Path(path), last, lambda line: output.answer(output.foreign(line)))
+    follow_lines(Path(path), last, lambda line: output.write(output.visible_lines(line)))

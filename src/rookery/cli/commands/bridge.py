@@ -2,8 +2,8 @@
 
 import click
 
-from rookery.cli.handover import hand_over
-from rookery.cli.ws_names import complete
+from rookery.cli.launch import exec_daemon_command
+from rookery.cli.ws.common import complete_workspace
 
 _EPILOG = """\
 Nothing but messages goes to stdout. The daemon is started if none runs; if it is restarted, the bridge signs in to it
@@ -18,7 +18,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.option("--workspace", metavar="NAME", shell_complete=complete, help="What this workspace sees; else everything.")
+@click.option(
+    "--workspace", metavar="NAME", shell_complete=complete_workspace, help="What this workspace sees; else everything."
+)
 @click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
 @click.option("--mode", type=click.Choice(["list", "search"]), help="All tools, or two to search for them and to call.")
 @click.option("--no-start", is_flag=True, help="Answer requests with an error instead of starting the daemon.")
@@ -28,4 +30,4 @@ def bridge(workspace: str | None, project: str | None, mode: str | None, no_star
     words += [f"--of={project}"] if project is not None else []
     words += [f"--mode={mode}"] if mode is not None else []
     words += ["--no-start"] if no_start else []
-    hand_over("bridge", *words)
+    exec_daemon_command("bridge", *words)

@@ -5,12 +5,13 @@ from typing import Any, TypeVar
 
 import click
 
-from rookery.cli.handover import hand_over
-from rookery.cli.ws_names import complete
+from rookery.cli.groups import SuggestingGroup
+from rookery.cli.launch import exec_daemon_command
+from rookery.cli.ws.common import complete_workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# A test compares it with what the commands know.
+# A test compares this with `rookery.clients.registry`, which the command line does not import.
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode", "codex", "gemini", "zed", "windsurf", "opencode")
 
 _PRINT = """\b
@@ -28,7 +29,7 @@ Examples:
 """
 
 
-def _common(command: F) -> F:
+def _client_options(command: F) -> F:
     for option in (
         click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
         click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
@@ -43,43 +44,47 @@ def _common(command: F) -> F:
             "--mode", type=click.Choice(["list", "search"]), help="All tools, or two to search for them and to call."
         ),
         click.option("--project", metavar="PROJECT", help="Of this project, by id or name."),
-        click.option("--workspace", metavar="NAME", shell_complete=complete, help="Aim it at this workspace."),
+        click.option(
+            "--workspace", metavar="NAME", shell_complete=complete_workspace, help="Aim it at this workspace."
+        ),
         click.argument("client", type=click.Choice(CLIENTS), metavar="CLIENT"),
     ):
         command = option(command)
     return command
 
 
-@click.group()
+@click.group(
+    cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery client print claude-code\n  rookery client install cursor\n"
+)
 def client() -> None:
     """Configs for the programs that connect to Rookery."""
 
 
 @client.command("print", epilog=_PRINT)
-@_common
-def print_(**given: Any) -> None:
+@_client_options
+def print_(**options: Any) -> None:
     """Print what CLIENT needs in its file to reach Rookery.
 
     No secret is in it: the token is named as a variable, or the bridge is used, which needs none.
     """
-    _hand_over([], given)
+    _run_client_command([], options)
 
 
 @client.command(epilog=_INSTALL)
-@_common
+@_client_options
 @click.option("--print", "only_print", is_flag=True, help="Change nothing; show the file and what would go into it.")
-def install(only_print: bool, **given: Any) -> None:
+def install(only_print: bool, **options: Any) -> None:
     """Write Rookery into the file of CLIENT.
 
     Comments and everything else in the file stay. Before the first change the file is copied to one beside it.
     """
-    _hand_over(["--show-file"] if only_print else ["--write"], given)
+    _run_client_command(["--show-file"] if only_print else ["--write"], options)
 
 
-def _hand_over(words: list[str], given: dict[str, Any]) -> None:
-    valued = {"--workspace": "workspace", "--of": "project", "--transport": "transport", "--mode": "mode"}
-    words += [f"--name={given['name']}", f"--scope={given['scope']}"]
-    words += [f"{flag}={given[key]}" for flag, key in valued.items() if given[key] is not None]
-    words += ["--json"] if given["as_json"] else []
-    words += ["--no-start"] if given["no_start"] else []
-    hand_over("client", f"--client={given['client']}", *words)
+def _run_client_command(words: list[str], options: dict[str, Any]) -> None:
+    flags = {"--workspace": "workspace", "--of": "project", "--transport": "transport", "--mode": "mode"}
+    words += [f"--name={options['name']}", f"--scope={options['scope']}"]
+    words += [f"{flag}={options[key]}" for flag, key in flags.items() if options[key] is not None]
+    words += ["--json"] if options["as_json"] else []
+    words += ["--no-start"] if options["no_start"] else []
+    exec_daemon_command("client", f"--client={options['client']}", *words)

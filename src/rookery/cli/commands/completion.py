@@ -20,6 +20,6 @@ def completion(shell: str) -> None:
 
     from rookery.cli.main import cli
 
-    made = get_completion_class(shell)
-    assert made is not None
-    output.answer(made(cli, {}, "rookery", "_ROOKERY_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    output.write(completion_class(cli, {}, "rookery", "_ROOKERY_COMPLETE").source())

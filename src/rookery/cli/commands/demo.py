@@ -4,7 +4,7 @@ import os
 
 import click
 
-from rookery.cli.handover import hand_over
+from rookery.cli.launch import exec_daemon_command
 
 _EPILOG = """\b
 Examples:
@@ -28,4 +28,4 @@ def demo(once: bool, pictures: str | None, keep: bool, as_json: bool) -> None:
     """
     words = [f"--pictures={os.path.abspath(pictures)}"] if pictures else []  # noqa: PTH100 - pathlib costs as much as click
     chosen = {"--once": once, "--keep": keep, "--json": as_json}
-    hand_over("demo", *words, *(word for word, wanted in chosen.items() if wanted))
+    exec_daemon_command("demo", *words, *(word for word, wanted in chosen.items() if wanted))

@@ -4,19 +4,23 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from rookery.cli import link, output
 from rookery.cli.failure import Failure
+from rookery.cli.launch import require_user
 
+_MAX_LOG_BYTES = 2**31
+_REQUIRED_KEYS = {"time", "level", "logger", "message"}
 LEVELS = ("debug", "info", "warning", "error")
 
 EPILOG = """\b
 Examples:
   rookery logs -n 20
   rookery logs -f --level warning
+  rookery logs --logger mcp.servers      what concerns third-party MCP servers
   rookery config set log.level debug     what is logged at all, taken over by a running daemon
 """
 
@@ -24,62 +28,78 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes; needs a running daemon.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Show records of this level and above.")
+@click.option("--logger", metavar="NAME", help="Show records of this logger, such as mcp, and of those below it.")
 @click.option(
     "-n", "--lines", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="How many at most."
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as in the log file.")
-def logs(follow: bool, level: str, lines: int, as_json: bool) -> None:
+def logs(follow: bool, level: str, logger: str | None, lines: int, as_json: bool) -> None:
     """Show the daemon's log."""
-    wanted = (*LEVELS[LEVELS.index(level) :], "critical")
-    for record in _followed(level, lines) if follow else _last(lines, wanted):
-        output.answer(json.dumps(record, ensure_ascii=False) if as_json else _human(record))
+    levels = (*LEVELS[LEVELS.index(level) :], "critical")
+    for record in _follow_log(level, logger, lines) if follow else _read_last(lines, levels, logger):
+        output.write(json.dumps(record, ensure_ascii=False) if as_json else _format_record(record))
 
 
-def _last(count: int, wanted: Iterable[str]) -> Iterable[dict[str, Any]]:
-    from rookery.system.places import log_file, state_folder
+def _read_last(count: int, levels: Iterable[str], logger: str | None) -> Iterable[dict[str, Any]]:
+    """Return the last records of these levels and this logger, from the log file and the rotated ones."""
+    from rookery.system.fs.atomic import read_plain
+    from rookery.system.fs.paths import log_file, state_folder
+    from rookery.system.log import is_below
 
+    require_user("the log of the daemon")
     path = log_file(state_folder())
-    found: deque[dict[str, Any]] = deque(maxlen=count)
+    records: deque[dict[str, Any]] = deque(maxlen=count)
     parts = [part for part in path.parent.glob(f"{path.name}.*") if part.suffix[1:].isdigit()]
     parts.sort(key=lambda part: -int(part.suffix[1:]))
     existing = [part for part in [*parts, path] if part.exists()]
     if not existing:
         raise Failure("log-not-found", f"there is no log yet at {path}", "start the daemon with `rookery up -d`")
     for part in existing:
-        # Not `splitlines`: a message may have other line breaks in it, and would be lost.
-        for line in part.read_text(encoding="utf-8", errors="replace").split("\n"):
+        # Not `splitlines`: a message may contain other line breaks, and its record would be lost.
+        try:
+            text = read_plain(part, _MAX_LOG_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            output.write_note(f"{part} cannot be read: {error.strerror}")
+            continue
+        for line in text.split("\n"):
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if record.get("level") in wanted:
-                found.append(record)
-    return found
+            if not isinstance(record, dict) or not record.keys() >= _REQUIRED_KEYS or record["level"] not in levels:
+                continue
+            if logger is None or is_below(str(record["logger"]), logger):  # pyright: ignore[reportUnknownArgumentType]
+                records.append(cast(dict[str, Any], record))
+    return records
 
 
-def _followed(level: str, count: int) -> Iterator[dict[str, Any]]:
-    connected = link.connect()
-    if connected is None:
+def _follow_log(level: str, logger: str | None, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the last records and then new ones, until the stream ends."""
+    from urllib.parse import urlencode
+
+    connection = link.connect()
+    if connection is None:
         raise Failure("daemon-unreachable", "no daemon is running, so there is nothing to follow", "rookery up -d")
     try:
-        status = connected.request("GET", f"/api/logs?level={level}&last={count}")
+        query = {"level": level, "last": count, **({"logger": logger} if logger is not None else {})}
+        status = connection.request("GET", f"/api/logs?{urlencode(query)}")
         if status >= 400:
-            raise link.failure_of(connected.read(), status)
+            raise link.parse_failure(connection.read(), status)
         kind = ""
-        for line in connected.lines():
+        for line in connection.lines():
             if line.startswith(b"event: "):
                 kind = line[7:].decode()
             elif line.startswith(b"data: ") and kind == "log":
                 yield json.loads(line[6:])
             elif line.startswith(b"data: ") and kind == "end":
-                output.narrate(f"the log ended: {json.loads(line[6:])['reason']}")
+                output.write_note(f"the log ended: {json.loads(line[6:])['reason']}")
     except (OSError, ValueError):
-        output.narrate("the daemon has gone")
+        output.write_note("the daemon has gone")
     finally:
-        connected.close()
+        connection.close()
 
 
-def _human(record: dict[str, Any]) -> str:
+def _format_record(record: dict[str, Any]) -> str:
     from rookery.system.log import human_line
 
     line = human_line(record["time"], record["level"], record["logger"], record["message"], record.get("exception"))

@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from rookery.cli import link, output
-from rookery.cli.mcp_arguments import arguments_of
-from rookery.cli.session_names import common
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import quoted
+from rookery.cli.arguments import parse_arguments
+from rookery.cli.groups import SuggestingGroup
+from rookery.cli.output import Column
+from rookery.cli.session.common import session_options
+from rookery.cli.ws.common import quote_segment
 
 _LIST = "\b\nExamples:\n  rookery plugin list\n  rookery plugin list --json\n"
 _STATE = """\b
@@ -23,79 +24,89 @@ Examples:
   rookery plugin action boulder pause sessionId=ses_...
   rookery plugin action notify say '{"text": "hello"}'
 """
-_HEADS = ["NAME", "OF", "STATUS", "VERSION", "WHERE", "WHAT"]
+_HEADS = [
+    Column("NAME", output.VITAL, 12),
+    Column("OF", output.MINOR),
+    Column("STATUS", output.VITAL, 14),
+    Column("VERSION", output.MINOR),
+    Column("WHERE", min_width=12),
+    Column("WHAT", output.VITAL, 20, wraps=True),
+]
 _STYLES = {"failed": "red", "needs_approval": "yellow", "unknown": "dim"}
-# An action has a time limit of its own, in the daemon.
-_PATIENT = 600.0
+# The daemon has its own time limit for an action.
+_ACTION_SECONDS = 600.0
 
 
-@click.group()
+@click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery plugin list\n  rookery plugin state boulder\n")
 def plugin() -> None:
     """Plugins: what they do, what they tell, and what they can be told."""
 
 
 @plugin.command("list", epilog=_LIST)
-@common
+@session_options
 def list_(as_json: bool, no_start: bool) -> None:
     """List the plugins.
 
     Rookery's own and OpenCode's, with those that could not be loaded or wait for approval.
     """
     data = link.call("GET", "/api/plugins", start=not no_start)
-    found: list[dict[str, Any]] = json.loads(data)
+    records: list[dict[str, Any]] = json.loads(data)
     if as_json:
-        output.answer_json(data)
-    elif found:
-        styles = ["red" if one["error"] else _STYLES.get(one["status"]) for one in found]
-        output.answer(output.table([_row(one) for one in found], _HEADS, styles, fit=True))
+        output.write_json(data)
+    elif records:
+        styles = ["red" if record["error"] else _STYLES.get(record["status"]) for record in records]
+        output.write(output.format_table([_row(record) for record in records], _HEADS, styles))
     else:
-        output.narrate("there are none")
+        output.write_note("there are none")
 
 
 @plugin.command(epilog=_STATE)
 @click.argument("name", required=False)
 @click.argument("key", required=False)
 @click.option("--workspace", metavar="PATH", help="Of a state that several workspaces have in files: which one.")
-@common
+@session_options
 def state(name: str | None, key: str | None, workspace: str | None, as_json: bool, no_start: bool) -> None:
     """Show what a plugin tells of itself.
 
     In JSON: of one plugin or of all, whole or one KEY of it.
     """
     chosen = {"key": key, "workspace": workspace}
-    asked = "&".join(f"{one}={quoted(value)}" for one, value in chosen.items() if value is not None)
-    route = f"/api/plugins/{quoted(name)}/state" if name is not None else "/api/plugins/state"
-    _tell(link.call("GET", f"{route}?{asked}" if asked else route, start=not no_start), as_json)
+    query = "&".join(f"{option}={quote_segment(value)}" for option, value in chosen.items() if value is not None)
+    route = f"/api/plugins/{quote_segment(name)}/state" if name is not None else "/api/plugins/state"
+    _write_state(link.call("GET", f"{route}?{query}" if query else route, start=not no_start), as_json)
 
 
 @plugin.command(epilog=_ACTION)
 @click.argument("name")
 @click.argument("action")
 @click.argument("arguments", nargs=-1)
-@common
+@session_options
 def action(name: str, action: str, arguments: tuple[str, ...], as_json: bool, no_start: bool) -> None:
     """Have a plugin do something, and show what it answers.
 
     ARGUMENTS are one JSON object, - to read one from stdin, or key=value.
     """
-    route = f"/api/plugins/{quoted(name)}/actions/{quoted(action)}"
-    body = {"args": arguments_of(arguments, {})}
-    data = link.call("POST", route, body, start=not no_start, seconds=_PATIENT)
-    _tell(data if as_json else json.dumps(json.loads(data)["result"]).encode(), as_json)
+    route = f"/api/plugins/{quote_segment(name)}/actions/{quote_segment(action)}"
+    body = {"args": parse_arguments(arguments, {})}
+    data = link.call("POST", route, body, start=not no_start, seconds=_ACTION_SECONDS)
+    _write_state(data if as_json else json.dumps(json.loads(data)["result"]).encode(), as_json)
 
 
-def _tell(data: bytes, as_json: bool) -> None:
+def _write_state(data: bytes, as_json: bool) -> None:
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        output.answer(output.foreign(json.dumps(json.loads(data), indent=2, ensure_ascii=False)))
+        output.write(output.visible_lines(json.dumps(json.loads(data), indent=2, ensure_ascii=False)))
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    off = [f"{hook['name']} is off" for hook in one["hooks"] if hook["off"]]
-    does = [hook["name"] for hook in one["hooks"] if not hook["off"]]
-    does += [f"{action['name']}()" for action in one["actions"]]
-    what = "; ".join([*filter(None, (one["error"], one["note"])), *off]) or one["description"] or ", ".join(does)
-    where = one["workspace"] or one["project"] or "everywhere"
-    told = [one["name"], one["kind"], one["status"], one["version"] or "", where, what]
-    return [visible(cell) for cell in told]
+def _row(record: dict[str, Any]) -> list[str]:
+    off = [f"{hook['name']} is off" for hook in record["hooks"] if hook["off"]]
+    features = [hook["name"] for hook in record["hooks"] if not hook["off"]]
+    features += [f"{action['name']}()" for action in record["actions"]]
+    what = (
+        "; ".join([*filter(None, (record["error"], record["note"])), *off])
+        or record["description"]
+        or ", ".join(features)
+    )
+    scope = record["workspace"] or record["project"] or "everywhere"
+    return [record["name"], record["kind"], record["status"], record["version"] or "", scope, what]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rookery.cli import link, output
+from rookery.cli.commands.project import report_approvals
 from rookery.cli.failure import Failure
-from rookery.cli.starting import daemon_command, start_daemon
+from rookery.cli.launch import build_daemon_command, require_user, start_daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def up(
     words += [f"--set={pair}" for pair in pairs]
     if not detach:
         sys.stdout.flush()
-        command = daemon_command("serve", "--foreground", *words)
+        command = build_daemon_command("serve", "--foreground", *words)
         os.execv(command[0], command)  # noqa: S606 - the same interpreter
     import json
 
@@ -63,35 +64,40 @@ def up(
     else:
         ready = start_daemon(words)
     if ready is None and pairs:
-        output.narrate("a daemon is running already; its settings stay as they are until `rookery down`")
-    project = _registered(folder, required=path is not None, silent=as_json)
+        output.write_note("a daemon is running already; its settings stay as they are until `rookery down`")
+    registration = _register_project(folder, required=path is not None, silent=as_json)
+    # A daemon that this command started has registered the project itself.
+    registered = ready if ready is not None and "approved" in ready else registration or {}
+    report_approvals(registered)
+    approvals = {"approved": registered.get("approved", []), "note": registered.get("note", "")}
+    project = registration["id"] if registration is not None else None
     daemon = ready or json.loads(link.call("GET", "/api/status", start=False))["daemon"]
     pid, url, started = daemon["pid"], daemon["url"], ready is not None
     if as_json:
-        told = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
-        output.answer(json.dumps(told))
+        result = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
+        output.write(json.dumps(result | approvals))
     else:
-        output.answer(f"rookery is up at {url} (pid {pid}{'' if started else ', running already'})")
+        output.write(f"rookery is up at {url} (pid {pid}{'' if started else ', running already'})")
 
 
-def _registered(folder: str, *, required: bool, silent: bool) -> str | None:
-    """The id of the folder's project. Which it is, or why there is none, is told."""
+def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str, Any] | None:
+    """Register the folder's project, and report which it is, or why there is none."""
     import json
 
-    from rookery.cli.visible import visible
+    from rookery.cli.output import visible
 
     try:
         project = json.loads(link.call("POST", "/api/projects", {"path": folder}, start=False))
     except Failure as failure:
-        if required:
+        if required or failure.code == "forbidden":
             raise
         if not silent:
             remedy = "go to a repository, or name it: rookery up -d PATH"
-            output.narrate(f"no project: {visible(failure.message)} ({remedy})")
+            output.write_note(f"no project: {visible(failure.message)} ({remedy})")
         return None
     if not silent:
-        output.narrate(f"{visible(project['path'])} is the project {visible(project['id'])}")
-    return project["id"]
+        output.write_note(f"{visible(project['path'])} is the project {visible(project['id'])}")
+    return project
 
 
 DOWN_EPILOG = """\b
@@ -110,55 +116,70 @@ def down(timeout: float, as_json: bool) -> None:
     Returns once it has ended. If none is running there is nothing to do, and that is a success.
     """
     from rookery.system.clock import SYSTEM_CLOCK
-    from rookery.system.lock import FileLock, wait_until_free
-    from rookery.system.places import lock_file, state_folder
+    from rookery.system.fs.lock import FileLock, wait_until_free
+    from rookery.system.fs.paths import lock_file, state_folder
+    from rookery.system.process.leftovers import InstanceRegistry
+    from rookery.system.process.table import is_alive, wait_for_exits
 
-    ends = SYSTEM_CLOCK.monotonic() + timeout
+    deadline = SYSTEM_CLOCK.monotonic() + timeout
     lock = lock_file(state_folder())
+    # The register knows the daemon even if its lock file was deleted.
+    daemon = InstanceRegistry(state_folder()).find_running()
     running = link.connect()
     if running is not None:
         _ask_to_stop(running, timeout)
     elif not _stop_by_signal(lock):
-        _tell_down(as_json, stopped=False)
-        return
-    if not wait_until_free(lock, max(ends - SYSTEM_CLOCK.monotonic(), 0.001)):
-        holder = FileLock(lock).holder() or "pid unknown"
-        raise Failure("timeout", f"the daemon ({holder}) is still stopping after {timeout:g} s", "see `rookery logs`")
-    _tell_down(as_json, stopped=True)
-
-
-def _ask_to_stop(running: link.Link, timeout: float) -> None:
-    try:
-        link.exchange(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout / 2, 10))
-    except Failure:
-        # It does not listen; the pid is the one that answered on its socket.
-        if running.peer is None:
-            raise
-        output.narrate("the daemon does not answer; sending it SIGTERM")
+        if daemon is None:
+            _write_down(as_json, stopped=False)
+            return
+        require_user("stopping the daemon")
+        output.write_note(f"the daemon (pid {daemon.pid}) has lost its lock and its socket; sending it SIGTERM")
         with contextlib.suppress(ProcessLookupError):
-            os.kill(running.peer, signal.SIGTERM)
+            os.kill(daemon.pid, signal.SIGTERM)
+    free = wait_until_free(lock, max(deadline - SYSTEM_CLOCK.monotonic(), 0.001))
+    if free and daemon is not None:
+        wait_for_exits([daemon], max(deadline - SYSTEM_CLOCK.monotonic(), 0.001))
+        free = not is_alive(daemon)
+    if not free:
+        holder = FileLock(lock).read_note() or "pid unknown"
+        raise Failure("timeout", f"the daemon ({holder}) is still stopping after {timeout:g} s", "see `rookery logs`")
+    _write_down(as_json, stopped=True)
+
+
+def _ask_to_stop(running: link.DaemonConnection, timeout: float) -> None:
+    try:
+        link.send_request(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout / 2, 10))
+    except Failure as failure:
+        # The daemon does not respond: signal the process at the other end of the socket.
+        if running.peer_pid is None or failure.code not in ("daemon-unreachable", "timeout"):
+            raise
+        require_user("stopping the daemon")
+        output.write_note("the daemon does not answer; sending it SIGTERM")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running.peer_pid, signal.SIGTERM)
 
 
 def _stop_by_signal(lock: "Path") -> bool:
-    """For a daemon that has no socket yet, or no longer: whoever holds the lock has written its pid there."""
-    from rookery.system.lock import FileLock, is_held
+    """Stop a daemon that has no socket yet, or no longer, by the pid in its lock. Return False if the lock is free."""
+    from rookery.system.fs.lock import FileLock, is_held
 
     if not is_held(lock):
         return False
-    from rookery.system.processes import signal_if_same
+    require_user("stopping the daemon")
+    from rookery.system.process.table import signal_if_same
 
-    match FileLock(lock).holder().split():
+    match FileLock(lock).read_note().split():
         case ["pid", pid, "started", moment, phase]:
-            output.narrate(f"the daemon (pid {pid}) is {phase}; waiting for its end")
+            output.write_note(f"the daemon (pid {pid}) is {phase}; waiting for its end")
             if phase != "stopping":
                 signal_if_same(int(pid), float(moment), signal.SIGTERM)
         case _:
-            output.narrate("the daemon has just begun to start; waiting")
+            output.write_note("the daemon has just begun to start; waiting")
     return True
 
 
-def _tell_down(as_json: bool, *, stopped: bool) -> None:
+def _write_down(as_json: bool, *, stopped: bool) -> None:
     if as_json:
-        output.answer('{"stopped": true}' if stopped else '{"stopped": false}')
+        output.write('{"stopped": true}' if stopped else '{"stopped": false}')
     else:
-        output.answer("rookery is down" if stopped else "rookery was not running")
+        output.write("rookery is down" if stopped else "rookery was not running")

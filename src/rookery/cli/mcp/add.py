@@ -1,19 +1,90 @@
-"""`rookery mcp add` and `rookery mcp add-json`."""
+"""`rookery mcp add` and `rookery mcp add-json`.
+
+Missing values are asked for on the terminal; all values are checked before the daemon gets them.
+"""
 
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from rookery.cli import output
 from rookery.cli.failure import Failure
-from rookery.cli.mcp_asking import ask_name, ask_server, pairs, wrong_name, wrong_url
-from rookery.cli.mcp_where import Where, broken, common
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.mcp.common import ServerClient, find_server_failure, server_options
+from rookery.cli.output import visible
+from rookery.cli.progress import show_progress
+
+
+def ask_name() -> str:
+    return click.prompt("Name", err=True, value_proc=_make_validator(check_name))
+
+
+def ask_server() -> tuple[tuple[str, ...], str | None]:
+    kinds = click.Choice(["local", "remote"])
+    kind = click.prompt("A local program, or a remote server", type=kinds, default="local", err=True)
+    if kind == "remote":
+        return (), click.prompt("URL", err=True, value_proc=_make_validator(check_url))
+    line: str = click.prompt("Command", err=True, value_proc=_make_validator(_check_command))
+    # No shell has expanded this line.
+    return tuple(os.path.expanduser(word) for word in _split(line)), None  # noqa: PTH111
+
+
+def _make_validator(check: Callable[[str], str | None]) -> Callable[[str], str]:
+    """Return a validator with which a prompt asks again until the value is valid. The check returns the problem."""
+
+    def validate(text: str) -> str:
+        if problem := check(text.strip()):
+            raise click.UsageError(problem)
+        return text.strip()
+
+    return validate
+
+
+def check_name(name: str) -> str | None:
+    """Return the problem with a name, or None. This finds typing errors; the daemon checks more."""
+    if not name.strip() or "/" in name or not name.isprintable():
+        return 'a name is not empty, and has no "/" and no control character in it'
+    return None
+
+
+def check_url(url: str) -> str | None:
+    """Return the problem with a URL, or None."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_valid = False
+    return None if is_valid and " " not in url else "an address begins with http:// or https:// and names a host"
+
+
+def _check_command(line: str) -> str | None:
+    try:
+        return None if _split(line) else "a command has at least one word"
+    except ValueError as error:
+        return f"this cannot be split into words: {error}"
+
+
+def _split(line: str) -> list[str]:
+    import shlex
+
+    return shlex.split(line)
+
+
+def parse_pairs(words: Sequence[str], option: str, separators: str) -> dict[str, str]:
+    """Return the values of NAME=VALUE options by name. A header may also be written as in HTTP, NAME: VALUE."""
+    pairs: dict[str, str] = {}
+    for pair in words:
+        index = min((pair.find(separator) for separator in separators if separator in pair), default=-1)
+        if index < 1:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
+        pairs[pair[:index].strip()] = pair[index + 1 :].strip() if ":" in separators else pair[index + 1 :]
+    return pairs
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,19 +104,19 @@ Examples:
 """
 
 
-class _Add(click.Command):
-    """Says what to do about the options of a server's own command."""
+class _AddCommand(click.Command):
+    """A command that explains what to do about options of a server's own command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            told = f"{error.format_message()} If it is for the server's own command, put -- before that command."
-            raise click.UsageError(told, ctx) from None
+            message = f"{error.format_message()} If it is for the server's own command, put -- before that command."
+            raise click.UsageError(message, ctx) from None
 
 
-def _target(command: F) -> F:
-    """The options that choose the file, and what is done after writing it."""
+def _target_options(command: F) -> F:
+    """Add the options that choose the file, and what is done after writing it."""
     for option in (
         click.option("--no-check", is_flag=True, help="Do not try to connect."),
         click.option("--force", is_flag=True, help="Replace a server of this name in the file."),
@@ -67,15 +138,15 @@ def _target(command: F) -> F:
     return command
 
 
-@click.command(cls=_Add, epilog=ADD_EPILOG)
+@click.command(cls=_AddCommand, epilog=ADD_EPILOG)
 @click.argument("name", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--url", help="The address of a remote server.")
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Sent to a remote server; may be repeated.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of a local server; may be repeated.")
 @click.option("--transport", type=click.Choice(["http", "sse"]), help="How to reach it; left out, it is found out.")
-@_target
-@common
+@_target_options
+@server_options
 def add(
     name: str | None,
     command: tuple[str, ...],
@@ -101,27 +172,27 @@ def add(
         name = name or ask_name()
         if not (command or url):
             command, url = ask_server()
-    if why := wrong_name(name):
-        raise click.BadParameter(why, param_hint="NAME")
+    if problem := check_name(name):
+        raise click.BadParameter(problem, param_hint="NAME")
     if url is not None:
-        if why := wrong_url(url):
-            raise click.BadParameter(why, param_hint="--url")
+        if problem := check_url(url):
+            raise click.BadParameter(problem, param_hint="--url")
         if env:
             raise click.UsageError("--env is for local servers; a remote one takes --header")
         config: dict[str, Any] = {"url": url, **({"type": transport} if transport else {})}
-        config |= {"headers": pairs(header, "--header", "=:")} if header else {}
+        config |= {"headers": parse_pairs(header, "--header", "=:")} if header else {}
     else:
         if header or transport:
             raise click.UsageError("--header and --transport are for remote servers; a local one takes --env")
-        config = {"command": list(command), **({"environment": pairs(env, "--env", "=")} if env else {})}
-    _write(name, config, **chosen)
+        config = {"command": list(command), **({"environment": parse_pairs(env, "--env", "=")} if env else {})}
+    _write_server(name, config, **chosen)
 
 
 @click.command("add-json", epilog=JSON_EPILOG)
 @click.argument("name")
 @click.argument("text", metavar="JSON")
-@_target
-@common
+@_target_options
+@server_options
 def add_json(name: str, text: str, **chosen: Any) -> None:
     """Add a server from its JSON entry, in the shape of any client.
 
@@ -133,12 +204,12 @@ def add_json(name: str, text: str, **chosen: Any) -> None:
         raise click.BadParameter(f"this is no JSON: {error}", param_hint="JSON") from None
     if not isinstance(config, dict):
         raise click.BadParameter("the entry of a server is an object", param_hint="JSON")
-    if why := wrong_name(name):
-        raise click.BadParameter(why, param_hint="NAME")
-    _write(name, config, **chosen)  # pyright: ignore[reportUnknownArgumentType]
+    if problem := check_name(name):
+        raise click.BadParameter(problem, param_hint="NAME")
+    _write_server(name, config, **chosen)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _write(
+def _write_server(
     name: str,
     config: dict[str, Any],
     *,
@@ -151,37 +222,37 @@ def _write(
     as_json: bool,
     no_start: bool,
 ) -> None:
-    where = Where(everywhere, no_start)
-    if scope == "project" and not file and where.workspace is None:
+    server_client = ServerClient(everywhere, no_start)
+    if scope == "project" and not file and server_client.workspace is None:
         raise Failure("project-not-found", "this folder is in no project of Rookery", "rookery project add PATH")
     body: dict[str, Any] = {"config": config, "place": scope, "client": client, "force": force}
     if file:
         body["file"] = os.path.abspath(file)  # noqa: PTH100 - pathlib costs as much as click
-    told = where.ask_of(name, method="PUT", body=body)
+    result = server_client.request_server(name, method="PUT", body=body)
     if not as_json:
-        output.answer(f"added {visible(name)} to {visible(told['file'])}")
-    failure = None if no_check else _check(where, name, told)
+        output.write(f"added {visible(name)} to {visible(result['file'])}")
+    failure = None if no_check else _check_server(server_client, name, result)
     if as_json:
-        output.answer(json.dumps(told))
+        output.write(json.dumps(result))
     if failure is not None:
         failure.remedy = f"it stays in the file; {failure.remedy}"
         raise failure
 
 
-def _check(where: Where, name: str, told: dict[str, Any]) -> Failure | None:
-    """Connect what was written, and tell how that went; or why it is not tried."""
-    record = told["record"]
-    if record is None or record["source"].rpartition(":")[0] != told["file"]:
-        why = "Rookery does not read this file here" if record is None else f"{record['source']} stands before it"
-        output.narrate(f"not tried: {visible(why)}")
+def _check_server(client: ServerClient, name: str, result: dict[str, Any]) -> Failure | None:
+    """Connect the new server and report the result, or report why it is not connected. Return the failure, if any."""
+    record = result["record"]
+    if record is None or record["source"].rpartition(":")[0] != result["file"]:
+        reason = "Rookery does not read this file here" if record is None else f"{record['source']} stands before it"
+        output.write_note(f"not tried: {visible(reason)}")
         return None
     if record["status"] in ("needs_approval", "disabled"):
-        failure = broken(record)
-        output.narrate(f"not tried: {visible(failure.message)} ({visible(failure.remedy)})" if failure else "")
+        failure = find_server_failure(record)
+        output.write_note(f"not tried: {visible(failure.message)} ({visible(failure.remedy)})" if failure else "")
         return None
-    with waiting(f"connecting {name}", at_once=True):
-        record = told["record"] = where.ask_of(name, "connect")
-    if failure := broken(record):
+    with show_progress(f"connecting {name}", at_once=True):
+        record = result["record"] = client.request_server(name, "connect")
+    if failure := find_server_failure(record):
         return failure
-    output.narrate(f"connected: it speaks {record['era']} and offers {record['tools']} tools")
+    output.write_note(f"connected: it speaks {record['era']} and offers {record['tools']} tools")
     return None

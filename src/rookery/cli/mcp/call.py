@@ -1,22 +1,107 @@
-"""`rookery mcp call`: one tool, called over MCP itself."""
+"""`rookery mcp call`: calls one tool over MCP itself.
+
+A result may contain anything: control characters in text are made visible, and other content is saved or described.
+"""
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from rookery import __version__
 from rookery.cli import link, output
+from rookery.cli.arguments import build_headers, encode_header, parse_arguments
 from rookery.cli.failure import Failure
-from rookery.cli.mcp_arguments import arguments_of, encoded, headers_of
-from rookery.cli.mcp_results import as_object, narrate, print_result
-from rookery.cli.mcp_where import Where, common
-from rookery.cli.waiting import waiting
+from rookery.cli.mcp.common import ServerClient, server_options
+from rookery.cli.output import visible
+from rookery.cli.progress import show_progress
+
+
+def print_result(result: dict[str, Any], folder: str | None) -> None:
+    """Print the content of a result, or its structured content if it has no other."""
+    contents = result.get("content")
+    items = cast("list[Any]", contents) if isinstance(contents, list) else []
+    for number, content in enumerate(items, 1):
+        item = as_object(content)
+        _print_content(item, number, folder) if _is_complete(item) else _print_json(content)
+    if not items and "structuredContent" in result:
+        _print_json(result["structuredContent"])
+
+
+def write_notification(message: dict[str, Any]) -> None:
+    """Write a progress or log message that a server sends before its result."""
+    params = as_object(message.get("params"))
+    if message.get("method") == "notifications/progress":
+        total = f" of {params['total']}" if "total" in params else ""
+        output.write_note(visible(f"{params.get('progress')}{total} {params.get('message') or ''}".rstrip()))
+    elif message.get("method") == "notifications/message":
+        output.write_note(visible(f"{params.get('level')}: {params.get('data')}"))
+
+
+def _is_complete(content: dict[str, Any]) -> bool:
+    """Return whether the content has the members that its type requires."""
+    resource = as_object(content.get("resource"))
+    match content.get("type"):
+        case "text":
+            return isinstance(content.get("text"), str)
+        case "image" | "audio":
+            return isinstance(content.get("data"), str)
+        case "resource":
+            return isinstance(resource.get("text"), str) or isinstance(resource.get("blob"), str)
+        case "resource_link":
+            return isinstance(content.get("uri"), str)
+        case _:
+            return False
+
+
+def _print_content(content: dict[str, Any], number: int, folder: str | None) -> None:
+    inner = as_object(content.get("resource")) if content["type"] == "resource" else content
+    if isinstance(inner.get("text"), str):
+        output.write(output.visible_lines(inner["text"]))
+    elif content["type"] == "resource_link":
+        output.write(output.visible_lines(f"{content.get('name') or ''} {content['uri']}".strip()))
+    else:
+        _save_content(str(inner.get("blob") or inner.get("data")), str(inner.get("mimeType") or ""), number, folder)
+
+
+def _print_json(value: Any) -> None:
+    output.write_json(json.dumps(value, ensure_ascii=False).encode())
+
+
+def _save_content(data: str, kind: str, number: int, folder: str | None) -> None:
+    """Save binary content, or describe it without a folder.
+
+    The name is chosen here, for security: no server decides what is written where.
+    """
+    import base64
+    import mimetypes
+
+    try:
+        content = base64.b64decode(data, validate=True)
+    except ValueError:
+        output.write_note(f"content {number} is not the base64 that it is to be")
+        return
+    if folder is None:
+        output.write(f"[{visible(kind) or 'bytes'}, {len(content):,} bytes; --save DIR keeps it]")
+        return
+    from pathlib import Path
+
+    from rookery.system.fs.atomic import write_atomic
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder) / f"{number}{mimetypes.guess_extension(kind) or '.bin'}"
+    write_atomic(path, content)
+    output.write(str(path))
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
 
 _REVISION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
-# How the daemon begins an answer to the request with the id 1; what follows is the result as it came.
+# The beginning of the daemon's response to the request with id 1. The server's result follows unchanged.
 _ANSWER = b'{"jsonrpc":"2.0","id":1,"result":'
 
 EPILOG = """\b
@@ -35,7 +120,7 @@ Values of key=value become numbers, booleans or lists where the tool wants them.
 @click.argument("tool")
 @click.argument("arguments", nargs=-1)
 @click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="Save images, sound and files there.")
-@common
+@server_options
 def call(
     name: str, tool: str, arguments: tuple[str, ...], save: str | None, everywhere: bool, as_json: bool, no_start: bool
 ) -> None:
@@ -44,36 +129,42 @@ def call(
     ARGUMENTS are one JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool says that it
     failed. With --json the result is printed as it came.
     """
-    where = Where(everywhere, no_start)
-    with waiting(f"asking {name} for its tools", silent=as_json):
-        offered = {one["tool"]: one for one in json.loads(where.ask("GET", "/api/tools", server=name))}
+    client = ServerClient(everywhere, no_start)
+    with show_progress(f"asking {name} for its tools", silent=as_json):
+        offered = {entry["tool"]: entry for entry in json.loads(client.request("GET", "/api/tools", server=name))}
     if tool not in offered:
-        raise Failure("tool-not-found", f'MCP server "{name}" has no tool {tool!r}', _near(name, tool, list(offered)))
+        raise Failure(
+            "tool-not-found", f'MCP server "{name}" has no tool {tool!r}', _suggest_tool(name, tool, list(offered))
+        )
     schema = as_object(offered[tool]["definition"].get("inputSchema"))
-    given = arguments_of(arguments, schema)
-    endpoint = where.endpoint(name)
-    public = tool if endpoint else offered[tool]["name"]
-    answer = _call(where, endpoint or "/mcp", public, given, headers_of(given, schema), silent=as_json)
-    result = _result(json.loads(answer))
+    tool_arguments = parse_arguments(arguments, schema)
+    endpoint = client.endpoint(name)
+    public_name = tool if endpoint else offered[tool]["name"]
+    answer = _call_tool(
+        client, endpoint or "/mcp", public_name, tool_arguments, build_headers(tool_arguments, schema), silent=as_json
+    )
+    result = _parse_result(json.loads(answer))
     if not as_json:
         print_result(result, save)
     elif answer.startswith(_ANSWER):
-        output.answer_json(answer[len(_ANSWER) : -1])
+        output.write_json(answer[len(_ANSWER) : -1])
     else:
-        output.answer_json(json.dumps(result).encode())
+        output.write_json(json.dumps(result).encode())
     if result.get("isError"):
         raise SystemExit(1)
 
 
-def _near(name: str, tool: str, offered: list[str]) -> str:
+def _suggest_tool(name: str, tool: str, offered: list[str]) -> str:
     import difflib
 
-    found = difflib.get_close_matches(tool, offered, n=1)
-    return f"did you mean {found[0]}?" if found else f"see: rookery mcp tools {name}"
+    matches = difflib.get_close_matches(tool, offered, n=1)
+    return f"did you mean {matches[0]}?" if matches else f"see: rookery mcp tools {name}"
 
 
-def _call(where: Where, path: str, tool: str, arguments: Any, mirrored: dict[str, str], *, silent: bool) -> bytes:
-    """The answer to the call. To close the connection, as everything does that ends this, is to cancel it."""
+def _call_tool(
+    client: ServerClient, path: str, tool: str, arguments: Any, argument_headers: dict[str, str], *, silent: bool
+) -> bytes:
+    """Call the tool and return the response. Closing the connection, also after an error, cancels the call."""
     meta = {
         f"{_META}protocolVersion": _REVISION,
         f"{_META}clientInfo": {"name": "rookery-cli", "version": __version__},
@@ -87,40 +178,41 @@ def _call(where: Where, path: str, tool: str, arguments: Any, mirrored: dict[str
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": _REVISION,
         "mcp-method": "tools/call",
-        "mcp-name": encoded(tool),
-        **mirrored,
+        "mcp-name": encode_header(tool),
+        **argument_headers,
     }
-    connected = where.reach()
+    connection = client.connect()
     try:
-        with waiting(f"{tool} runs", silent=silent):
-            connected.request("POST", path, message, seconds=None, headers=headers)
-        for data in _messages(connected):
-            found = json.loads(data)
-            if "method" not in found:
+        with show_progress(f"{tool} runs", silent=silent):
+            connection.request("POST", path, message, seconds=None, headers=headers)
+        for data in _read_messages(connection):
+            received = json.loads(data)
+            if "method" not in received:
                 return data
-            narrate(found)
+            write_notification(received)
     except (OSError, ValueError, IndexError):
         raise Failure("daemon-unreachable", "the daemon broke off", "see `rookery logs`") from None
     finally:
-        connected.close()
+        connection.close()
     raise Failure("daemon-unreachable", "the answer ended before it was whole", "see `rookery logs`")
 
 
-def _messages(connected: link.Link) -> Iterator[bytes]:
-    """What the daemon sends: one answer, or a stream that ends with it."""
-    if not connected.streams:
-        yield connected.read()
+def _read_messages(connection: link.DaemonConnection) -> Iterator[bytes]:
+    """Yield the messages that the daemon sends: one response, or a stream that ends with it."""
+    if not connection.is_stream:
+        yield connection.read()
         return
-    for line in connected.lines():
+    for line in connection.lines():
         if line.startswith(b"data:"):
             yield line[5:].strip()
 
 
-def _result(answer: dict[str, Any]) -> dict[str, Any]:
-    if "error" in answer:
-        told = as_object(answer["error"]).get("message")
-        raise Failure("tool-failed", f"the call was refused: {told}", "see: rookery mcp tools")
-    result = as_object(answer.get("result"))
+def _parse_result(response: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a call. Raise `Failure` if the call was refused or the tool asks a question."""
+    if "error" in response:
+        message = as_object(response["error"]).get("message")
+        raise Failure("tool-failed", f"the call was refused: {message}", "see: rookery mcp tools")
+    result = as_object(response.get("result"))
     if result.get("resultType") == "input_required":
         raise Failure("tool-failed", "the tool asks a question, and nobody here can answer", "use a client that can")
     return result

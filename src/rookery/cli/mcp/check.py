@@ -1,4 +1,4 @@
-"""`rookery mcp check`: all servers started once and judged, for people and for a build."""
+"""`rookery mcp check`: starts all servers once and reports findings, for people and for builds."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.mcp_where import Where, common
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.mcp.common import ServerClient, server_options
+from rookery.cli.output import Column, visible
+from rookery.cli.progress import show_progress
 
 _EPILOG = """\b
 Examples:
@@ -17,12 +17,20 @@ Examples:
   rookery mcp check && echo fine
 """
 _STYLES = {"error": "red", "warning": "yellow", "note": "dim"}
+_HEADS = [
+    Column("NAME", output.VITAL, 16),
+    Column("STATUS", output.VITAL, 14),
+    Column("ERA", output.MINOR),
+    "TOOLS",
+    "TOKENS",
+    Column("MS", output.MINOR),
+]
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@common
+@server_options
 def check(names: tuple[str, ...], everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Start every server once and judge it.
 
@@ -30,52 +38,49 @@ def check(names: tuple[str, ...], everywhere: bool, as_json: bool, no_start: boo
     their names and schemas. Servers that run already are left alone; those that wait for approval are not started.
     Exits with 1 if there is a finding of the level error.
     """
-    where = Where(everywhere, no_start)
-    with waiting("starting each server once", at_once=True):
-        data = where.ask("POST", "/api/check", {"servers": list(names)})
-    found = json.loads(data)
+    client = ServerClient(everywhere, no_start)
+    with show_progress("starting each server once", at_once=True):
+        data = client.request("POST", "/api/check", {"servers": list(names)})
+    report = json.loads(data)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        output.answer(shown(found))
-    if not found["ok"]:
+        output.write(render_check(report))
+    if not report["ok"]:
         raise SystemExit(1)
 
 
-def shown(found: dict[str, Any]) -> str:
-    if not found["servers"]:
+def render_check(report: dict[str, Any]) -> str:
+    if not report["servers"]:
         return "no servers yet: rookery mcp add"
-    rows = [[_text(cell) for cell in _row(one)] for one in found["servers"]]
-    parts = [output.table(rows, ["NAME", "STATUS", "ERA", "TOOLS", "TOKENS", "MS"])]
-    findings = sorted(found["findings"], key=lambda one: (list(_STYLES).index(one["level"]), one["server"] or ""))
+    parts = [output.format_table([[str(cell) for cell in _row(server)] for server in report["servers"]], _HEADS)]
+    findings = sorted(
+        report["findings"], key=lambda finding: (list(_STYLES).index(finding["level"]), finding["server"] or "")
+    )
     if findings:
-        parts.append("\n".join(_line(one) for one in findings))
-    counts = [_count(level, sum(one["level"] == level for one in findings)) for level in _STYLES]
-    parts.append(f"{', '.join(counts)}; {costs(found)}")
+        parts.append("\n".join(_format_finding(finding) for finding in findings))
+    counts = [_count(level, sum(finding["level"] == level for finding in findings)) for level in _STYLES]
+    parts.append(output.format_labelled("", f"{', '.join(counts)}; {describe_costs(report)}"))
     return "\n\n".join(parts)
 
 
-def _count(what: str, number: int) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(noun: str, number: int) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def costs(found: dict[str, Any]) -> str:
-    """What tools cost in a list, and what they cost where they are searched."""
-    listed, searched = found["list_tokens"], found["search_tokens"]
+def describe_costs(costs: dict[str, Any]) -> str:
+    """Describe how many tokens the tools cost in a list, and in search mode."""
+    listed, searched = costs["list_tokens"], costs["search_tokens"]
     return f"about {listed:,} tokens in a list, {searched:,} where clients search instead (?mode=search)"
 
 
-def _row(one: dict[str, Any]) -> list[Any]:
-    judged = one["status"] == "reachable"
-    told = [one["tools"], f"~{one['tokens']:,}", round(one["ms"] or 0)] if judged else ["", "", ""]
-    return [one["name"], one["status"], one["era"] or "", *told]
+def _row(server: dict[str, Any]) -> list[Any]:
+    is_reachable = server["status"] == "reachable"
+    cells = [server["tools"], f"~{server['tokens']:,}", round(server["ms"] or 0)] if is_reachable else ["", "", ""]
+    return [server["name"], server["status"], server["era"] or "", *cells]
 
 
-def _line(one: dict[str, Any]) -> str:
-    about = "/".join(part for part in (one["server"], one["tool"]) if part)
-    told = f"{_MARKS[one['level']]} {visible(about)}{': ' if about else ''}{visible(one['text'])} [{one['rule']}]"
-    return output.paint(told, _STYLES[one["level"]])
-
-
-def _text(cell: Any) -> str:
-    return visible(str(cell))
+def _format_finding(finding: dict[str, Any]) -> str:
+    subject = "/".join(part for part in (finding["server"], finding["tool"]) if part)
+    text = f"{visible(subject)}{': ' if subject else ''}{visible(finding['text'])} [{finding['rule']}]"
+    return output.format_labelled(f"{_MARKS[finding['level']]} ", text, style=_STYLES[finding["level"]])

@@ -8,8 +8,8 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import Failure
-from rookery.cli.mcp_where import Where, broken, common
-from rookery.cli.visible import visible
+from rookery.cli.mcp.common import ServerClient, find_server_failure, server_options
+from rookery.cli.output import visible
 
 LOGIN_EPILOG = """\b
 Examples:
@@ -24,81 +24,84 @@ The address is opened in $BROWSER, or in what the system uses. Tokens stay in th
 @click.argument("name")
 @click.option("--no-browser", is_flag=True, help="Open nothing; the address that the browser ends at can be pasted.")
 @click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
-@common
+@server_options
 def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Sign in to a server that wants to know who you are.
 
     That is done with OAuth. Prints an address, opens it in the browser, and waits until you have signed in there.
     """
-    where = Where(everywhere, no_start)
-    output.narrate(f"asking {visible(name)} where to sign in ...")
-    told = where.ask_of(name, "login", body={"seconds": timeout})
-    _show(told, opened=not no_browser and _open(told["url"]))
+    client = ServerClient(everywhere, no_start)
+    output.write_note(f"asking {visible(name)} where to sign in ...")
+    sign_in = client.request_server(name, "login", body={"seconds": timeout})
+    _write_address(sign_in, opened=not no_browser and _open_address(sign_in["url"]))
     try:
-        _listen(where, name)
-        record = where.ask_of(name, "login", method="GET")
+        _accept_pasted(client, name)
+        record = client.request_server(name, "login", method="GET")
     except KeyboardInterrupt:
-        where.ask_of(name, "login", method="DELETE")
+        client.request_server(name, "login", method="DELETE")
         raise
-    if failure := broken(record):
+    if failure := find_server_failure(record):
         raise failure
     words = f"signed in to {visible(name)} at {visible(record['issuer'])}; {record['status']}, {record['tools']} tools"
-    output.answer(json.dumps(record) if as_json else words)
+    output.write(json.dumps(record) if as_json else words)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery mcp logout github\n")
 @click.argument("name")
-@common
+@server_options
 def logout(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Forget the sign-in to a server.
 
     Its tokens are given back, if it takes them.
     """
-    told = Where(everywhere, no_start).ask_of(name, "logout")
+    result = ServerClient(everywhere, no_start).request_server(name, "logout")
     words = f"signed out of {visible(name)}"
-    if not told["removed"]:
+    if not result["removed"]:
         words = f"{visible(name)} was not signed in to"
-    elif not told["revoked"]:
+    elif not result["revoked"]:
         words += "; its tokens could not be given back, and end by themselves"
-    output.answer(json.dumps(told) if as_json else words)
+    output.write(json.dumps(result) if as_json else words)
 
 
-def _show(told: dict[str, Any], *, opened: bool) -> None:
-    """Whom the user is about to trust stands first: a server chooses where to send people."""
+def _write_address(sign_in: dict[str, Any], *, opened: bool) -> None:
+    """Show the address. The host that the user would trust comes first, since the server chooses the address."""
     from urllib.parse import urlsplit
 
-    url: str = told["url"]
-    output.narrate(f"sign in at {output.paint(visible(urlsplit(url).netloc), 'bold', sys.stderr)}:")
-    output.narrate(f"  {visible(url)}")
-    output.narrate("it was opened in your browser" if opened else "open it in a browser")
+    url: str = sign_in["url"]
+    output.write_note(f"sign in at {output.paint(visible(urlsplit(url).netloc), 'bold', sys.stderr)}:")
+    output.write_note(f"  {visible(url)}")
+    output.write_note("it was opened in your browser" if opened else "open it in a browser")
 
 
-def _open(url: str) -> bool:
-    from rookery.system.browser import open_browser
+def _open_address(url: str) -> bool:
+    from rookery.system.process.launch import open_browser
 
     return open_browser(url)
 
 
-def _listen(where: Where, name: str) -> None:
-    """Take what is pasted while the browser is waited for: it may be on another machine, and end nowhere."""
-    # What is no terminal may be what a script reads from after us.
+def _accept_pasted(client: ServerClient, name: str) -> None:
+    """Read pasted addresses in a thread: the browser may be on another machine, where its redirect fails."""
+    # If stdin is no terminal, a script may read from it after this command.
     if not sys.stdin or sys.stdin.closed or not sys.stdin.isatty():
         return
-    output.narrate("if the browser cannot come back here, paste the address that it ends at:")
+    output.write_note("if the browser cannot come back here, paste the address that it ends at:")
     import threading
 
-    threading.Thread(target=_take_pasted, args=(where, name, sys.stdin.fileno()), daemon=True).start()
+    threading.Thread(target=_send_pasted, args=(client, name, sys.stdin.fileno()), daemon=True).start()
 
 
-def _take_pasted(where: Where, name: str, handle: int) -> None:
-    """From the descriptor itself: a reader that waits for a line holds a lock which Python wants when it ends."""
+def _send_pasted(client: ServerClient, name: str, fd: int) -> None:
+    """Send each pasted line to the daemon.
+
+    Reads from the descriptor: a buffered reader would hold a lock while it waits, and Python needs that lock at exit.
+    """
     import os
 
     rest = b""
-    while data := os.read(handle, 65_536):
+    while data := os.read(fd, 65_536):
         *lines, rest = (rest + data).split(b"\n")
         for line in filter(None, map(bytes.strip, lines)):
             try:
-                where.ask_of(name, "login/redirect", body={"url": line.decode("utf-8", "replace")})
+                client.request_server(name, "login/redirect", body={"url": line.decode("utf-8", "replace")})
             except Failure as failure:
-                output.narrate(f"{visible(failure.message)} ({visible(failure.remedy)})")
+                output.write_note(f"{visible(failure.message)} ({visible(failure.remedy)})")

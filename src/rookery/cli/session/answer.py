@@ -1,14 +1,15 @@
 """`rookery session asks` and `answer`."""
 
 import json
+import sys
 from typing import Any
 
 import click
 
 from rookery.cli import output
-from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import quoted
+from rookery.cli.output import Column, visible
+from rookery.cli.session.common import OPTIONAL_SESSION_ARGUMENT, JsonObject, SessionClient, session_options
+from rookery.cli.ws.common import quote_segment
 
 _ANSWER = """\b
 Examples:
@@ -16,28 +17,43 @@ Examples:
   rookery session answer per_1a2b reject --message "Use the test database instead."
   rookery session answer que_3c4d "Yes, both"
 """
-_HEADS = ["ASK", "WORKSPACE", "SESSION", "KIND", "WHAT", "ANSWERS"]
+_HEADS = [
+    Column("ASK", output.VITAL, None),
+    Column("WORKSPACE", min_width=12),
+    Column("SESSION", output.MINOR, None),
+    Column("KIND", output.MINOR),
+    Column("WHAT", output.VITAL, 20, wraps=True),
+    Column("ANSWERS", output.VITAL, 12, wraps=True),
+]
 _REPLIES = ("once", "always", "reject")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session asks\n  rookery session asks fix-login --json\n")
-@ANY_SESSION
-@common
+@OPTIONAL_SESSION_ARGUMENT
+@session_options
 def asks(session: str | None, as_json: bool, no_start: bool) -> None:
     """List what sessions wait for you to answer.
 
     Permissions and questions, of one session or of all. Nothing is ever answered by itself.
     """
-    sessions = Sessions(no_start)
-    id_ = sessions.id_or_none(session)
-    data = sessions.ask_of(id_ or "asks", "/asks" if id_ else "")
-    found: list[Record] = json.loads(data)
+    sessions = SessionClient(no_start)
+    id_ = sessions.resolve_optional_id(session)
+    data = sessions.request_session(id_ or "asks", "/asks" if id_ else "")
+    open_asks: list[JsonObject] = json.loads(data)
     if as_json:
-        output.answer_json(data)
-    elif found:
-        output.answer(output.table([_row(one) for one in found], _HEADS))
+        output.write_json(data)
+    elif open_asks:
+        short = _short_ids(sessions, open_asks)
+        output.write(output.format_table([_row(ask, short) for ask in open_asks], _HEADS))
     else:
-        output.answer("nothing is asked")
+        output.write("nothing is asked")
+
+
+def _short_ids(sessions: SessionClient, open_asks: list[JsonObject]) -> dict[str, str]:
+    """Return how the ids of asks and of their sessions are shown: shortened on a terminal, unique among open ones."""
+    all_asks: list[JsonObject] = json.loads(sessions.request_session("asks")) if sys.stdout.isatty() else []
+    asks = output.shorten_ids((ask["id"] for ask in open_asks), (ask["id"] for ask in all_asks))
+    return asks | sessions.short_ids(ask["sessionId"] for ask in open_asks)
 
 
 @click.command(epilog=_ANSWER)
@@ -45,7 +61,7 @@ def asks(session: str | None, as_json: bool, no_start: bool) -> None:
 @click.argument("words", nargs=-1, metavar="REPLY...")
 @click.option("--message", metavar="TEXT", help="With reject: what the model is told, so that it goes on.")
 @click.option("--answers", metavar="JSON", help="To questions: for each one the list of labels, as JSON.")
-@common
+@session_options
 def answer(
     ask: str, words: tuple[str, ...], message: str | None, answers: str | None, as_json: bool, no_start: bool
 ) -> None:
@@ -56,29 +72,28 @@ def answer(
     """
     body: dict[str, Any] = {"message": message} if message is not None else {}
     if answers is not None:
-        body["answers"] = _listed(answers)
+        body["answers"] = _parse_answers(answers)
     elif len(words) == 1 and words[0] in _REPLIES:
         body["reply"] = words[0]
     elif words:
         body["answers"] = [[word] for word in words]
     else:
         raise click.UsageError("say what to answer: once, always or reject, or a label for each question")
-    data = Sessions(no_start).ask("POST", f"/asks/{quoted(ask)}", body)
+    data = SessionClient(no_start).request("POST", f"/asks/{quote_segment(ask)}", body)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        output.answer(f"answered: {visible(json.loads(data)['text'])}")
+        output.write(f"answered: {visible(json.loads(data)['text'])}")
 
 
-def _listed(text: str) -> list[list[str]]:
+def _parse_answers(text: str) -> list[list[str]]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise click.UsageError(f"--answers is no JSON: {error}") from None
-    return found
+    return parsed
 
 
-def _row(one: Record) -> list[str]:
-    choices = "; ".join(", ".join(each) for each in one["options"])
-    told = [one["id"], one["workspace"], one["sessionId"], one["kind"], one["text"], choices]
-    return [visible(cell) for cell in told]
+def _row(ask: JsonObject, short: dict[str, str]) -> list[str]:
+    choices = "; ".join(", ".join(labels) for labels in ask["options"])
+    return [short[ask["id"]], ask["workspace"], short[ask["sessionId"]], ask["kind"], ask["text"], choices]

@@ -2,25 +2,25 @@
 
 import click
 
-from rookery.cli.lazy import LazyGroup
+from rookery.cli.groups import LazyGroup
 
-# Name -> module and the line that `--help` shows; a test compares it with the command's own.
+# Name -> module, and the line that `--help` shows. A test compares the line with the command's own help.
 COMMANDS = {
-    "new": ("rookery.cli.session_life", "Begin a session in a workspace."),
-    "list": ("rookery.cli.session_list:list_", "List the open sessions."),
-    "show": ("rookery.cli.session_list", "Show one session."),
-    "send": ("rookery.cli.session_send", "Send a message, and wait for what comes of it."),
-    "messages": ("rookery.cli.session_messages", "Show what was said in a session."),
-    "wait": ("rookery.cli.session_wait", "Wait for a message, a toast, idle, a tool, a file or the screen."),
-    "toasts": ("rookery.cli.session_toasts", "Show toasts."),
-    "screen": ("rookery.cli.session_screen", "Show what stands on a session's screen."),
-    "asks": ("rookery.cli.session_asks", "List what sessions wait for you to answer."),
-    "answer": ("rookery.cli.session_asks", "Answer what a session asks."),
-    "screenshot": ("rookery.cli.session_shot", "Take a picture of a session's screen."),
-    "tool": ("rookery.cli.session_tool", "Run a tool of the agent, beside the conversation."),
-    "history": ("rookery.cli.session_tool", "List the tools that ran."),
-    "abort": ("rookery.cli.session_life", "End the turn that runs in a session."),
-    "close": ("rookery.cli.session_life", "Close a session."),
+    "new": ("rookery.cli.session.lifecycle", "Begin a session in a workspace."),
+    "list": ("rookery.cli.session.list:list_", "List the open sessions."),
+    "show": ("rookery.cli.session.list", "Show one session."),
+    "send": ("rookery.cli.session.send", "Send a message, and wait for what comes of it."),
+    "messages": ("rookery.cli.session.messages", "Show what was said in a session."),
+    "wait": ("rookery.cli.session.wait", "Wait for a message, a toast, idle, a tool, a file or the screen."),
+    "toasts": ("rookery.cli.session.toasts", "Show toasts."),
+    "screen": ("rookery.cli.session.screen", "Show what stands on a session's screen."),
+    "asks": ("rookery.cli.session.answer", "List what sessions wait for you to answer."),
+    "answer": ("rookery.cli.session.answer", "Answer what a session asks."),
+    "screenshot": ("rookery.cli.session.screenshot", "Take a picture of a session's screen."),
+    "tool": ("rookery.cli.session.tool", "Run a tool of the agent, beside the conversation."),
+    "history": ("rookery.cli.session.tool", "List the tools that ran."),
+    "abort": ("rookery.cli.session.lifecycle", "End the turn that runs in a session."),
+    "close": ("rookery.cli.session.lifecycle", "Close a session."),
 }
 
 EPILOG = """\

@@ -1,80 +1,89 @@
 """`rookery session new`, `abort` and `close`."""
 
 import json
+import os
 from typing import Any
 
 import click
 
 from rookery.cli import output
-from rookery.cli.agent_telling import PATIENT, telling
-from rookery.cli.session_names import SESSION, Sessions, common
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import NAME
+from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
+from rookery.cli.output import visible
+from rookery.cli.session.common import SESSION_ARGUMENT, SessionClient, session_options
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT
 
 _NEW = """\b
 Examples:
   rookery session new
   rookery session new fix-login --agent plan
+  rookery session new ./docs
   ID=$(rookery session new fix-login)
 """
 
 
 @click.command(epilog=_NEW)
-@NAME
+@WORKSPACE_ARGUMENT
 @click.option("--agent", metavar="AGENT", help="An agent of OpenCode, such as build or plan, or an alias of yours.")
 @click.option("--model", metavar="MODEL", help="As provider/model; default: the one that OpenCode takes.")
 @click.option("--title", metavar="TEXT", help="Its title.")
-@common
+@session_options
 def new(
     name: str | None, agent: str | None, model: str | None, title: str | None, as_json: bool, no_start: bool
 ) -> None:
     """Begin a session in a workspace.
 
-    NAME is the current folder's workspace if it is left out. Its agent is started if it does not run. Prints the id.
+    NAME is the current folder's workspace if it is left out; a path, such as ./src, is a folder in a workspace. Its
+    agent is started if it does not run. Prints the id.
     """
-    sessions = Sessions(no_start, PATIENT)
-    one = sessions.known.one(name)
-    asked = {"directory": one["path"], "agent": agent, "model": model, "title": title}
-    with telling(sessions.known, one, silent=as_json):
-        data = sessions.ask("POST", "", {key: value for key, value in asked.items() if value is not None})
+    sessions = SessionClient(no_start, START_SECONDS)
+    folder = os.path.realpath(name) if name is not None and _is_path(name) else None
+    workspace = sessions.workspaces.find_by_folder(folder) if folder is not None else sessions.workspaces.find(name)
+    options = {"directory": folder or workspace["path"], "agent": agent, "model": model, "title": title}
+    with show_agent_progress(sessions.workspaces, workspace, silent=as_json):
+        data = sessions.request("POST", "", {key: value for key, value in options.items() if value is not None})
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    made: dict[str, Any] = json.loads(data)
-    for note in made["notes"]:
-        output.narrate(visible(note))
-    output.answer(made["id"])
+    session: dict[str, Any] = json.loads(data)
+    for note in session["notes"]:
+        output.write_note(visible(note))
+    output.write(session["id"])
+
+
+def _is_path(name: str) -> bool:
+    """Return whether the name is written as a path. `project/name` is the name of a workspace."""
+    return name.startswith(("/", "./", "../")) or name in (".", "..")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session abort fix-login\n")
-@SESSION
-@common
+@SESSION_ARGUMENT
+@session_options
 def abort(session: str, as_json: bool, no_start: bool) -> None:
     """End the turn that runs in a session.
 
     The session stays open, and takes the next message.
     """
-    sessions = Sessions(no_start)
-    data = sessions.ask_of(sessions.id_of(session), "/abort", method="POST")
+    sessions = SessionClient(no_start)
+    data = sessions.request_session(sessions.resolve_id(session), "/abort", method="POST")
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        output.answer(f"{json.loads(data)['id']} is {json.loads(data)['status']}")
+        output.write(f"{json.loads(data)['id']} is {json.loads(data)['status']}")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session close fix-login\n  rookery session close ses_1a2b --delete\n")
-@SESSION
+@SESSION_ARGUMENT
 @click.option("--delete", is_flag=True, help="Delete its history too.")
-@common
+@session_options
 def close(session: str, delete: bool, as_json: bool, no_start: bool) -> None:
     """Close a session.
 
     Its turn ends, and whatever waits for it. OpenCode keeps its history, unless --delete is given.
     """
-    sessions = Sessions(no_start)
-    data = sessions.ask_of(sessions.id_of(session), method="DELETE", delete="true" if delete else None)
+    sessions = SessionClient(no_start)
+    data = sessions.request_session(sessions.resolve_id(session), method="DELETE", delete="true" if delete else None)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        told = json.loads(data)
-        output.answer(f"{told['id']} is closed" + (", and its history deleted" if told["deleted"] else ""))
+        result = json.loads(data)
+        output.write(f"{result['id']} is closed" + (", and its history deleted" if result["deleted"] else ""))

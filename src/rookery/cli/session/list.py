@@ -6,73 +6,80 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.session_names import SESSION, Record, Sessions, common
-from rookery.cli.session_times import clock
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import NAME
+from rookery.cli.output import Column, visible
+from rookery.cli.session.common import SESSION_ARGUMENT, JsonObject, SessionClient, format_time, session_options
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT
 
-HEADS = ["ID", "WORKSPACE", "STATUS", "MESSAGES", "LAST ACTIVE", "TITLE"]
+HEADS = [
+    Column("ID", output.VITAL, None),
+    Column("WORKSPACE", output.VITAL, 12),
+    Column("STATUS", output.VITAL, 9),
+    Column("MESSAGES", output.MINOR),
+    Column("LAST ACTIVE", min_width=19),
+    "TITLE",
+]
 _STYLES = {"active": "cyan", "error": "red"}
 
 
 @click.command("list", epilog="\b\nExamples:\n  rookery session list\n  rookery session list fix-login --json\n")
-@NAME
-@common
+@WORKSPACE_ARGUMENT
+@session_options
 def list_(name: str | None, as_json: bool, no_start: bool) -> None:
     """List the open sessions.
 
     Of all workspaces, or of the one that is named; the one that was used last first.
     """
-    sessions = Sessions(no_start)
-    one: dict[str, Any] = sessions.known.one(None if name == "." else name) if name is not None else {}
-    data = sessions.ask("GET", project=one.get("project"), workspace=one.get("name"))
-    found: list[Record] = json.loads(data)
+    sessions = SessionClient(no_start)
+    workspace: dict[str, Any] = sessions.workspaces.find(None if name == "." else name) if name is not None else {}
+    data = sessions.request("GET", project=workspace.get("project"), workspace=workspace.get("name"))
+    records: list[JsonObject] = json.loads(data)
     if as_json:
-        output.answer_json(data)
-    elif found:
-        rows = [_row(each) for each in found]
-        styles = ["yellow" if each["opencode"] == "asking" else _STYLES.get(each["status"]) for each in found]
-        output.answer(output.table(rows, HEADS, styles, fit=True))
+        output.write_json(data)
+    elif records:
+        short = sessions.short_ids(record["id"] for record in records)
+        rows = [_row(record, short) for record in records]
+        styles = ["yellow" if record["opencode"] == "asking" else _STYLES.get(record["status"]) for record in records]
+        output.write(output.format_table(rows, HEADS, styles))
     else:
-        output.answer("no running agent has an open session: rookery session new NAME")
+        output.write("no running agent has an open session: rookery session new NAME")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session show fix-login\n  rookery session show ses_1a2b --json\n")
-@SESSION
-@common
+@SESSION_ARGUMENT
+@session_options
 def show(session: str, as_json: bool, no_start: bool) -> None:
     """Show one session.
 
     What it does, in which workspace, with which agent and model, and how its last turn failed.
     """
-    sessions = Sessions(no_start)
-    data = sessions.ask_of(sessions.id_of(session))
+    sessions = SessionClient(no_start)
+    data = sessions.request_session(sessions.resolve_id(session))
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    told: Record = json.loads(data)
+    record: JsonObject = json.loads(data)
     lines = {
-        "id": told["id"],
-        "title": told["title"],
-        "workspace": f"{told['project']}/{told['workspace']}",
-        "directory": told["directory"],
-        "status": _status(told) + (f": {told['detail']}" if told["detail"] else ""),
-        "error": told["error"],
-        "messages": str(told["messageCount"]),
-        "last active": clock(told["lastActivity"]),
-        "agent": told["agent"],
-        "model": told["model"],
+        "id": record["id"],
+        "title": record["title"],
+        "workspace": f"{record['project']}/{record['workspace']}",
+        "directory": record["directory"],
+        "status": _describe_status(record) + (f": {record['detail']}" if record["detail"] else ""),
+        "error": record["error"],
+        "messages": str(record["messageCount"]),
+        "last active": format_time(record["lastActivity"]),
+        "agent": record["agent"],
+        "model": record["model"],
     }
     width = max(map(len, lines)) + 2
-    output.answer("\n".join(f"{key.ljust(width)}{visible(str(value))}" for key, value in lines.items() if value))
+    output.write("\n".join(f"{key.ljust(width)}{visible(str(value))}" for key, value in lines.items() if value))
 
 
-def _row(one: Record) -> list[str]:
-    count, last = str(one["messageCount"]), clock(one["lastActivity"])
-    return [visible(cell) for cell in (one["id"], one["workspace"], _status(one), count, last, one["title"])]
+def _row(session: JsonObject, short: dict[str, str]) -> list[str]:
+    count, last = str(session["messageCount"]), format_time(session["lastActivity"])
+    return [short[session["id"]], session["workspace"], _describe_status(session), count, last, session["title"]]
 
 
-def _status(one: Record) -> str:
-    """The status, with OpenCode's own where that says more."""
-    own = one["opencode"]
-    return one["status"] if own in ("idle", "busy", one["status"]) else f"{one['status']} ({own})"
+def _describe_status(session: JsonObject) -> str:
+    """Return the status, with OpenCode's own status if that says more."""
+    own = session["opencode"]
+    return session["status"] if own in ("idle", "busy", session["status"]) else f"{session['status']} ({own})"

@@ -8,9 +8,15 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import FAILED, TIMED_OUT
-from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common, timeout as timeout_option
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.output import visible
+from rookery.cli.progress import show_progress
+from rookery.cli.session.common import (
+    OPTIONAL_SESSION_ARGUMENT,
+    JsonObject,
+    SessionClient,
+    session_options,
+    timeout_option,
+)
 
 _EPILOG = """\
 KEYS are names such as enter, esc, tab, up, f1, ctrl+p and shift+tab, or single characters, with blanks between them.
@@ -26,7 +32,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@ANY_SESSION
+@OPTIONAL_SESSION_ARGUMENT
 @click.option("--text", default="", help="Type this.")
 @click.option("--paste", default="", metavar="TEXT", help="Paste this; it may have several lines.")
 @click.option("--keys", default="", help="Press these keys.")
@@ -34,64 +40,66 @@ Examples:
 @click.option("--size", metavar="CxR", help="Columns and rows of the terminal, such as 160x50.")
 @click.option("--colours", is_flag=True, help="With --json: the rows with their colours too, as runs.")
 @timeout_option(30.0)
-@common
+@session_options
 def screen(
-    session: str | None, pattern: str | None, timeout: float, as_json: bool, no_start: bool, **given: Any
+    session: str | None, pattern: str | None, timeout: float, as_json: bool, no_start: bool, **options: Any
 ) -> None:
     """Show what stands on a session's screen.
 
     Of the session that was active last, if SESSION is left out. That is OpenCode's own terminal, in a window of
     Rookery's that nobody else sees; where there is none, the conversation as Rookery draws it.
     """
-    sessions = Sessions(no_start, timeout)
-    columns, rows = size_of(given["size"])
-    typed = {"text": given["text"], "paste": given["paste"], "keys": given["keys"].split()}
-    id_ = sessions.id_or_none(session)
+    sessions = SessionClient(no_start, timeout)
+    columns, rows = parse_size(options["size"])
+    typed = {"text": options["text"], "paste": options["paste"], "keys": options["keys"].split()}
+    id_ = sessions.resolve_optional_id(session)
     data = b""
     if id_ is None and (any(typed.values()) or pattern is not None):
         raise click.UsageError("say which session: its id, or a dot for that of the current folder's workspace")
-    with waiting("its screen is drawn" if pattern is None else "waiting", silent=as_json):
+    with show_progress("its screen is drawn" if pattern is None else "waiting", silent=as_json):
         if any(typed.values()):
             size = {name: int(value) for name, value in (("columns", columns), ("rows", rows)) if value is not None}
-            data = sessions.ask_of(id_ or "", "/keys", method="POST", body={**typed, **size})
-        missed = None if pattern is None else _missed(sessions, id_ or "", pattern, timeout)
-        if missed is None and (not data or pattern is not None):
-            colours = "true" if given["colours"] else None
-            place = "/screen" if id_ else ""
-            data = sessions.ask_of(id_ or "screen", place, columns=columns, rows=rows, colours=colours)
-    if missed is None:
-        _show(data, as_json)
+            data = sessions.request_session(id_ or "", "/keys", method="POST", body={**typed, **size})
+        mismatch = None if pattern is None else _wait_for_pattern(sessions, id_ or "", pattern, timeout)
+        if mismatch is None and (not data or pattern is not None):
+            colours = "true" if options["colours"] else None
+            rest = "/screen" if id_ else ""
+            data = sessions.request_session(id_ or "screen", rest, columns=columns, rows=rows, colours=colours)
+    if mismatch is None:
+        _write_screen(data, as_json)
         return
-    output.narrate(f"rookery: it did not come; seen last:\n{output.foreign(missed['seen'] or '', sys.stderr)}")
-    if missed["note"]:
-        output.narrate(visible(missed["note"]))
-    sys.exit(FAILED if missed["closed"] else TIMED_OUT)
+    output.write_note(
+        f"rookery: it did not come; seen last:\n{output.visible_lines(mismatch['seen'] or '', sys.stderr)}"
+    )
+    if mismatch["note"]:
+        output.write_note(visible(mismatch["note"]))
+    sys.exit(FAILED if mismatch["closed"] else TIMED_OUT)
 
 
-def size_of(given: str | None) -> tuple[str | None, str | None]:
-    """Columns and rows, as they stand in a query."""
-    if given is None:
+def parse_size(size: str | None) -> tuple[str | None, str | None]:
+    """Return columns and rows as text for a query; both None without a size."""
+    if size is None:
         return None, None
-    columns, cross, rows = given.lower().partition("x")
+    columns, cross, rows = size.lower().partition("x")
     if not (cross and columns.isdecimal() and rows.isdecimal()):
-        raise click.UsageError(f"{given!r} is no size; write columns and rows, such as 160x50")
+        raise click.UsageError(f"{size!r} is no size; write columns and rows, such as 160x50")
     return columns, rows
 
 
-def _missed(sessions: Sessions, id_: str, pattern: str, timeout: float) -> Record | None:
-    """What there was instead, if the pattern does not come."""
+def _wait_for_pattern(sessions: SessionClient, id_: str, pattern: str, timeout: float) -> JsonObject | None:
+    """Wait for the pattern. Return None if it appears, else the daemon's result with what was seen last."""
     body = {"for": "screen", "pattern": pattern, "timeout": timeout * 1000}
-    told: Record = json.loads(sessions.ask_of(id_, "/wait", method="POST", body=body))
-    return None if told["found"] else told
+    result: JsonObject = json.loads(sessions.request_session(id_, "/wait", method="POST", body=body))
+    return None if result["found"] else result
 
 
-def _show(data: bytes, as_json: bool) -> None:
-    told: Record = json.loads(data)
+def _write_screen(data: bytes, as_json: bool) -> None:
+    content: JsonObject = json.loads(data)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    output.answer(output.foreign(told["text"]))
-    if told["source"] != "terminal":
-        output.narrate("this is a rendering of the conversation")
-    if told["note"]:
-        output.narrate(visible(told["note"]))
+    output.write(output.visible_lines(content["text"]))
+    if content["source"] != "terminal":
+        output.write_note("this is a rendering of the conversation")
+    if content["note"]:
+        output.write_note(visible(content["note"]))

@@ -10,10 +10,10 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import Failure
-from rookery.cli.session_names import ANY_SESSION, Record, Sessions, common
-from rookery.cli.session_screen import size_of
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.output import visible
+from rookery.cli.progress import show_progress
+from rookery.cli.session.common import OPTIONAL_SESSION_ARGUMENT, JsonObject, SessionClient, session_options
+from rookery.cli.session.screen import parse_size
 
 _EPILOG = """\b
 Examples:
@@ -24,12 +24,12 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@ANY_SESSION
+@OPTIONAL_SESSION_ARGUMENT
 @click.option("-o", "--output", "file", metavar="FILE", help="Where to; default: SESSION.png here; - is stdout.")
 @click.option("--format", "format_", type=click.Choice(["png", "svg"]), help="Default: what FILE ends in, else png.")
 @click.option("--size", metavar="CxR", help="Columns and rows of the terminal, such as 160x50.")
 @click.option("--scale", type=click.IntRange(1, 3), default=1, show_default=True, help="How much larger.")
-@common
+@session_options
 def screenshot(
     session: str | None,
     file: str | None,
@@ -44,15 +44,15 @@ def screenshot(
     Of the session that was active last, if SESSION is left out. It is drawn as OpenCode's own terminal shows it, in its
     real colours; where there is no terminal, as a rendering of the conversation, which says so. Prints the file's name.
     """
-    columns, rows = size_of(size)
+    columns, rows = parse_size(size)
     format_ = format_ or ("svg" if file is not None and file.lower().endswith(".svg") else "png")
     if file and not Path(file).parent.is_dir():
-        # Said before the picture is made, which may take long.
-        raise _unwritable(Path(file), "there is no such folder")
-    sessions = Sessions(no_start)
-    id_ = sessions.id_or_none(session)
-    with waiting("its screen is drawn", silent=as_json):
-        data = sessions.ask_of(
+        # Reported before the picture is made, which may take long.
+        raise _unwritable_failure(Path(file), "there is no such folder")
+    sessions = SessionClient(no_start)
+    id_ = sessions.resolve_optional_id(session)
+    with show_progress("its screen is drawn", silent=as_json):
+        data = sessions.request_session(
             id_ or "screenshot",
             "/screenshot" if id_ else "",
             format=format_,
@@ -61,30 +61,32 @@ def screenshot(
             scale=str(scale),
             json="true",
         )
-    told: Record = json.loads(data)
-    picture = base64.b64decode(told.pop("data"))
-    if told["note"] and not as_json:
-        output.narrate(visible(told["note"]))
+    result: JsonObject = json.loads(data)
+    picture = base64.b64decode(result.pop("data"))
+    if result["note"] and not as_json:
+        output.write_note(visible(result["note"]))
     if file == "-":
         sys.stdout.buffer.write(picture)
         sys.stdout.buffer.flush()
         return
-    told["savedTo"] = _write(Path(file or f"{told['sessionId']}.{format_}"), picture)
+    result["savedTo"] = _write_picture(Path(file or f"{result['sessionId']}.{format_}"), picture)
     if as_json:
-        output.answer_json(json.dumps(told).encode())
+        output.write_json(json.dumps(result).encode())
     else:
-        output.answer(visible(told["savedTo"]))
+        output.write(visible(result["savedTo"]))
 
 
-def _write(path: Path, data: bytes) -> str:
-    from rookery.system.files import write_atomic
+def _write_picture(path: Path, data: bytes) -> str:
+    from rookery.system.causes import explain_os_error
+    from rookery.system.fs.atomic import write_atomic
 
     try:
         write_atomic(path, data)
     except OSError as error:
-        raise _unwritable(path, error.strerror) from None
+        explanation = explain_os_error(error)
+        raise _unwritable_failure(path, explanation.message if explanation is not None else error.strerror) from None
     return os.fspath(path)
 
 
-def _unwritable(path: Path, why: str | None) -> Failure:
-    return Failure("file-unwritable", f"{path} cannot be written: {why}", "choose another -o")
+def _unwritable_failure(path: Path, reason: str | None) -> Failure:
+    return Failure("file-unwritable", f"{path} cannot be written: {reason}", "choose another -o")

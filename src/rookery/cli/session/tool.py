@@ -1,4 +1,4 @@
-"""`rookery session tool` and `history`, and how one run of a tool is told in a line."""
+"""`rookery session tool` and `history`, and the description of one tool run in a line."""
 
 import json
 import sys
@@ -6,12 +6,20 @@ import sys
 import click
 
 from rookery.cli import output
+from rookery.cli.arguments import parse_arguments
 from rookery.cli.failure import FAILED
-from rookery.cli.mcp_arguments import arguments_of
-from rookery.cli.session_names import ANY_SESSION, SESSION, Record, Sessions, common, timeout as timeout_option
-from rookery.cli.session_times import clock, lasted
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.output import Column, visible
+from rookery.cli.progress import show_progress
+from rookery.cli.session.common import (
+    OPTIONAL_SESSION_ARGUMENT,
+    SESSION_ARGUMENT,
+    JsonObject,
+    SessionClient,
+    format_elapsed,
+    format_time,
+    session_options,
+    timeout_option,
+)
 
 _TOOL = """\b
 Examples:
@@ -21,18 +29,24 @@ Examples:
 
 Values of key=value become numbers, booleans or lists where they look so; JSON says it exactly.
 """
-_HEADS = ["BEGAN", "TOOL", "STATUS", "TOOK", "WHAT"]
+_HEADS = [
+    Column("BEGAN", min_width=19),
+    Column("TOOL", output.VITAL, 12),
+    Column("STATUS", output.VITAL),
+    Column("TOOK", output.MINOR),
+    Column("WHAT", output.VITAL, 20),
+]
 _STYLES = {"error": "red", "aborted": "yellow", "running": "cyan", "pending": "cyan"}
 _LONGEST_INPUT = 200
 
 
 @click.command(epilog=_TOOL)
-@SESSION
+@SESSION_ARGUMENT
 @click.argument("name", metavar="TOOL")
 @click.argument("arguments", nargs=-1)
 @click.option("--wait/--no-wait", default=True, help="Wait for its end, or return at once with the id of the run.")
 @timeout_option(120.0)
-@common
+@session_options
 def tool(
     session: str, name: str, arguments: tuple[str, ...], wait: bool, timeout: float, as_json: bool, no_start: bool
 ) -> None:
@@ -41,57 +55,62 @@ def tool(
     It runs in the session's folder and under its permissions, and the conversation stays as it is. ARGUMENTS are one
     JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool failed.
     """
-    given = arguments_of(arguments, {})
-    sessions = Sessions(no_start, timeout)
-    body = {"tool": name, "args": given, "wait": wait, "timeout": timeout * 1000}
-    with waiting(f"{name} runs", silent=as_json):
-        data = sessions.ask_of(sessions.id_of(session), "/tools", method="POST", body=body)
-    run: Record = json.loads(data)
+    parsed = parse_arguments(arguments, {})
+    sessions = SessionClient(no_start, timeout)
+    body = {"tool": name, "args": parsed, "wait": wait, "timeout": timeout * 1000}
+    with show_progress(f"{name} runs", silent=as_json):
+        data = sessions.request_session(sessions.resolve_id(session), "/tools", method="POST", body=body)
+    run: JsonObject = json.loads(data)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     elif not wait:
-        output.answer(run["id"])
+        output.write(run["id"])
     elif run["output"]:
-        output.answer(output.foreign(run["output"]))
+        output.write(output.visible_lines(run["output"]))
     if run["status"] in ("error", "aborted"):
         if not as_json:
-            output.narrate(f"rookery: {visible(name)} failed: {visible(run['error'] or run['status'])}")
+            output.write_note(f"rookery: {visible(name)} failed: {visible(run['error'] or run['status'])}")
         sys.exit(FAILED)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery session history fix-login\n  rookery session history --json -n 100\n")
-@ANY_SESSION
+@OPTIONAL_SESSION_ARGUMENT
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest.")
-@common
+@session_options
 def history(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
     """List the tools that ran.
 
     In one session, or in all; the newest, in the order they began.
     """
-    sessions = Sessions(no_start)
-    id_ = sessions.id_or_none(session)
-    data = sessions.ask_of(id_ or "tools", "/tools" if id_ else "", limit=str(limit))
-    found: list[Record] = json.loads(data)
+    sessions = SessionClient(no_start)
+    id_ = sessions.resolve_optional_id(session)
+    data = sessions.request_session(id_ or "tools", "/tools" if id_ else "", limit=str(limit))
+    runs: list[JsonObject] = json.loads(data)
     if as_json:
-        output.answer_json(data)
-    elif found:
-        styles = [_STYLES.get(one["status"]) for one in found]
-        output.answer(output.table([_row(one) for one in found], _HEADS, styles, fit=True))
+        output.write_json(data)
+    elif runs:
+        styles = [_STYLES.get(run["status"]) for run in runs]
+        output.write(output.format_table([_row(run) for run in runs], _HEADS, styles))
     else:
-        output.narrate("no tool has run yet")
+        output.write_note("no tool has run yet")
 
 
-def run_line(run: Record) -> str:
-    """One run of a tool, in a line."""
+def describe_tool_run(run: JsonObject) -> str:
+    """Describe one tool run in one line."""
     error = f": {run['error']}" if run["error"] else ""
-    return visible(f"{run['tool']} {_what(run)} {run['status']}{error}")
+    return visible(f"{run['tool']} {_describe_input(run)} {run['status']}{error}")
 
 
-def _row(run: Record) -> list[str]:
-    told = [clock(run["start"]), run["tool"], run["status"], lasted(run["start"], run["end"]), _what(run)]
-    return [visible(cell) for cell in told]
+def _row(run: JsonObject) -> list[str]:
+    return [
+        format_time(run["start"]),
+        run["tool"],
+        run["status"],
+        format_elapsed(run["start"], run["end"]),
+        _describe_input(run),
+    ]
 
 
-def _what(run: Record) -> str:
+def _describe_input(run: JsonObject) -> str:
     text = run["title"] or json.dumps(run["input"], ensure_ascii=False)
     return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]} ..."

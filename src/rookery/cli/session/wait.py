@@ -8,11 +8,17 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import FAILED, TIMED_OUT
-from rookery.cli.session_names import SESSION, Record, Sessions, common, timeout as timeout_option
-from rookery.cli.session_times import since as since_option
-from rookery.cli.session_tool import run_line
-from rookery.cli.visible import visible
-from rookery.cli.waiting import waiting
+from rookery.cli.output import visible
+from rookery.cli.progress import show_progress
+from rookery.cli.session.common import (
+    SESSION_ARGUMENT,
+    JsonObject,
+    SessionClient,
+    session_options,
+    since_option,
+    timeout_option,
+)
+from rookery.cli.session.tool import describe_tool_run
 
 _EPILOG = """\b
 Examples:
@@ -26,9 +32,13 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@SESSION
+@SESSION_ARGUMENT
 @click.option("--message", metavar="PATTERN", help="Until a message fits this regular expression.")
-@click.option("--toast", metavar="PATTERN", help="Until a toast of its workspace fits this regular expression.")
+@click.option(
+    "--toast",
+    metavar="PATTERN",
+    help="Until a toast fits this regular expression; those of other sessions do not count.",
+)
 @click.option("--idle", is_flag=True, help="Until no turn runs.")
 @click.option("--tool", metavar="TOOL", help="Until a run of this tool has ended; * for any.")
 @click.option("--file", metavar="PATH", help="Until this file of its folder is there.")
@@ -37,53 +47,55 @@ Examples:
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="With --message: only messages of this one.")
 @since_option
 @timeout_option(30.0)
-@common
-def wait(session: str, timeout: float, as_json: bool, no_start: bool, **given: Any) -> None:
+@session_options
+def wait(session: str, timeout: float, as_json: bool, no_start: bool, **options: Any) -> None:
     """Wait for a message, a toast, idle, a tool, a file or the screen.
 
     What is there already counts. Prints what was found; exits with 124 if time runs out, and tells what was seen last,
     and with 1 if the session is closed meanwhile.
     """
-    sessions = Sessions(no_start, timeout)
-    body = {**_asked(given), "timeout": timeout * 1000}
-    with waiting("waiting", silent=as_json):
-        data = sessions.ask_of(sessions.id_of(session), "/wait", method="POST", body=body)
-    told: Record = json.loads(data)
+    sessions = SessionClient(no_start, timeout)
+    body = {**_build_condition(options), "timeout": timeout * 1000}
+    with show_progress("waiting", silent=as_json):
+        data = sessions.request_session(sessions.resolve_id(session), "/wait", method="POST", body=body)
+    result: JsonObject = json.loads(data)
     if as_json:
-        output.answer_json(data)
-    elif told["found"]:
-        output.answer(_found(told))
+        output.write_json(data)
+    elif result["found"]:
+        output.write(_describe_match(result))
     else:
-        output.narrate("rookery: it did not come" + (f"; seen last: {visible(told['seen'])}" if told["seen"] else ""))
-    # It may only say again what was seen last.
-    if told["note"] and not as_json and not (told["seen"] and told["seen"] in told["note"]):
-        output.narrate(visible(told["note"]))
-    if not told["found"]:
-        sys.exit(FAILED if told["closed"] else TIMED_OUT)
+        output.write_note(
+            "rookery: it did not come" + (f"; seen last: {visible(result['seen'])}" if result["seen"] else "")
+        )
+    # The note may only repeat what was seen last.
+    if result["note"] and not as_json and not (result["seen"] and result["seen"] in result["note"]):
+        output.write_note(visible(result["note"]))
+    if not result["found"]:
+        sys.exit(FAILED if result["closed"] else TIMED_OUT)
 
 
-def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    kinds = [kind for kind in ("message", "toast", "idle", "tool", "file", "screen") if given[kind]]
+def _build_condition(options: dict[str, Any]) -> dict[str, Any]:
+    kinds = [kind for kind in ("message", "toast", "idle", "tool", "file", "screen") if options[kind]]
     if len(kinds) != 1:
         raise click.UsageError("say what to wait for: one of --message, --toast, --idle, --tool, --file and --screen")
     (kind,) = kinds
-    asked = {"for": kind, "pattern": given["pattern"], "role": given["role"], "since": given["since"]}
+    condition = {"for": kind, "pattern": options["pattern"], "role": options["role"], "since": options["since"]}
     if kind in ("message", "toast", "screen"):
-        asked["pattern"] = given[kind]
-    elif kind == "tool" and given[kind] != "*":
-        asked["tool"] = given[kind]
+        condition["pattern"] = options[kind]
+    elif kind == "tool" and options[kind] != "*":
+        condition["tool"] = options[kind]
     elif kind == "file":
-        asked["path"] = given[kind]
-    return {key: value for key, value in asked.items() if value is not None}
+        condition["path"] = options[kind]
+    return {key: value for key, value in condition.items() if value is not None}
 
 
-def _found(told: Record) -> str:
-    if told["message"] is not None:
-        return output.foreign(told["message"]["content"])
-    if told["toast"] is not None:
-        return output.foreign(told["toast"]["message"])
-    if told["tool"] is not None:
-        return run_line(told["tool"])
-    if told["screen"] is not None:
-        return output.foreign(told["match"])
-    return visible(told["file"] or f"{told['sessionId']} is idle")
+def _describe_match(result: JsonObject) -> str:
+    if result["message"] is not None:
+        return output.visible_lines(result["message"]["content"])
+    if result["toast"] is not None:
+        return output.visible_lines(result["toast"]["message"])
+    if result["tool"] is not None:
+        return describe_tool_run(result["tool"])
+    if result["screen"] is not None:
+        return output.visible_lines(result["match"])
+    return visible(result["file"] or f"{result['sessionId']} is idle")

@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from rookery.cli import output
+from rookery.cli.commands.project import report_approvals
 from rookery.cli.failure import Failure
-from rookery.cli.visible import visible
-from rookery.cli.ws_agent import wait_for_prompt
-from rookery.cli.ws_names import NAME, Known, Record, common, current_folder
-from rookery.cli.ws_watch import Narration, Watch
+from rookery.cli.output import visible
+from rookery.cli.progress import EventStream, ProgressLine
+from rookery.cli.ws.agent import wait_for_prompt
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, JsonObject, WorkspaceClient, current_folder, workspace_options
 
 _CREATE = """\b
 Examples:
@@ -33,7 +34,7 @@ _WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made: pr
 @click.option("--prompt", metavar="TEXT", help="The first message to its agent.")
 @click.option("--no-agent", is_flag=True, help="Start no agent in it, until you do.")
 @_WAIT
-@common
+@workspace_options
 def create(
     name: str,
     base: str | None,
@@ -47,130 +48,164 @@ def create(
 ) -> None:
     """Make a workspace, and print its path.
 
-    It is a worktree with a branch called NAME, from --base, else the remote's default branch, else HEAD. Ignored files
-    that .keepfiles or .worktreeinclude list are brought along, then the project's setup command runs. If that fails,
-    the workspace stays, and the exit code is 1.
+    It is a worktree with a new branch called NAME, from --base, else the remote's default branch, else HEAD; from
+    which commit is said. A branch that exists is used only with --branch. Ignored files that .keepfiles or
+    .worktreeinclude list are brought along, then the project's setup command runs. If that fails, the workspace stays,
+    and the exit code is 1.
 
     Then its agent starts. With --prompt this returns when the agent has it; if it cannot be sent, as without a model
     provider, it is kept, and the exit code is 3.
     """
     if prompt is not None and no_agent:
         raise click.UsageError("--no-agent leaves nobody to read the --prompt: leave one of them out")
-    known = Known(no_start, project)
-    narration = Narration(silent=as_json)
-    asked: dict[str, Any] = {"project": project or _registered(known, narration), "name": name}
-    asked |= {key: text for key, text in (("base", base), ("branch", branch), ("prompt", prompt)) if text is not None}
+    client = WorkspaceClient(no_start, project)
+    progress = ProgressLine(silent=as_json)
+    registration: dict[str, Any] = {"id": project} if project else _register_project(client, progress)
+    body: dict[str, Any] = {"project": registration["id"], "name": name}
+    body |= {key: text for key, text in (("base", base), ("branch", branch), ("prompt", prompt)) if text is not None}
     if no_agent:
-        asked["agent"] = False
-    with Watch(start=not no_start) as watch:
-        narration.tell("making", f"making {name} ...")
+        body["agent"] = False
+    with EventStream(start=not no_start) as stream:
+        progress.show("making", f"making {name} ...")
         try:
-            made: Record = json.loads(known.ask("POST", "/api/workspaces", asked))
+            workspace: JsonObject = json.loads(client.request("POST", "/api/workspaces", body))
+            progress.write_line(_describe_start(workspace))
             if not no_wait:
-                _wait(known, watch, made, narration)
+                _wait_until_ready(client, stream, workspace, progress)
                 if prompt is not None:
-                    wait_for_prompt(watch, made, narration)
+                    wait_for_prompt(stream, workspace, progress)
         except Failure as failure:
             if prompt is not None and failure.code == "setup-failed":
                 failure.remedy += "; its agent gets the prompt all the same, with the end of that log"
             raise
         except KeyboardInterrupt:
-            narration.remark(f"what was begun goes on; see it: rookery ws show {shlex.quote(name)}")
+            progress.write_line(f"what was begun goes on; see it: rookery ws show {shlex.quote(name)}")
             raise
         finally:
-            narration.end()
-    _answer(known, made, as_json)
+            progress.erase()
+    _write_result(client, workspace, as_json, registration)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery ws prepare fix-login\n")
-@NAME
+@WORKSPACE_ARGUMENT
 @_WAIT
-@common
+@workspace_options
 def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Prepare a workspace again: bring files along and run the setup command.
 
     For after a failure, once you have mended what made it fail. One that is being prepared already is waited for.
     """
-    known = Known(no_start, project)
-    narration = Narration(silent=as_json)
-    with Watch(start=not no_start) as watch:
-        # After the watch has begun, so that the end of one that is under way is not missed.
-        one = known.one(name)
-        narration.tell("begun", f"preparing {one['name']} ...")
+    client = WorkspaceClient(no_start, project)
+    progress = ProgressLine(silent=as_json)
+    with EventStream(start=not no_start) as stream:
+        # Requested after the stream is open, so that the end of a preparation under way is not missed.
+        workspace = client.find(name)
+        progress.show("begun", f"preparing {workspace['name']} ...")
         try:
-            if one["state"] != "preparing":
-                known.ask_of(one, "prepare", method="POST")
+            if workspace["state"] != "preparing":
+                client.request_workspace(workspace, "prepare", method="POST")
             if not no_wait:
-                _wait(known, watch, one, narration)
+                _wait_until_ready(client, stream, workspace, progress)
         finally:
-            narration.end()
-    _answer(known, one, as_json)
+            progress.erase()
+    _write_result(client, workspace, as_json)
 
 
-def _registered(known: Known, narration: Narration) -> str:
-    """The current folder's project, which becomes one if it is none yet."""
+def _register_project(client: WorkspaceClient, progress: ProgressLine) -> dict[str, Any]:
+    """Register the current folder's project if it is not registered yet, and report what that approved."""
     folder = current_folder()
     if folder is None:
         raise Failure("repository-not-found", "the current folder does not exist any more", "go to one, or --project")
     try:
-        found = json.loads(known.ask("POST", "/api/projects", {"path": folder}))
+        project = json.loads(client.request("POST", "/api/projects", {"path": folder}))
     except Failure as failure:
         if failure.code == "repository-not-found":
             failure.remedy = "go to a repository, or say which project: --project"
         raise
-    if found["added"]:
-        narration.remark(f"registered the project {found['id']} ({found['path']})")
-    return found["id"]
+    if project["added"]:
+        progress.write_line(f"registered the project {project['id']} ({project['path']})")
+    report_approvals(project)
+    return project
 
 
-def _wait(known: Known, watch: Watch, one: Record, narration: Narration) -> None:
-    """Tell how its preparation goes until that has ended, and fail if it did."""
-    for kind, told in watch.events(one["project"], one["name"]):
-        if kind == "preparing" and told.get("total") != 0:
-            narration.tell(told["phase"], _phase(told))
+_REASONS = {
+    "remote-default": "the default branch of the remote",
+    "head": "the branch of the main checkout",
+    "detached": "where HEAD is, on no branch",
+    "branch": "a branch that was there already",
+}
+
+
+def _describe_start(workspace: JsonObject) -> str:
+    """Describe the commit that a new workspace begins at."""
+    start = workspace["start"]
+    ref, commit = start["ref"], start["commit"][:12]
+    at = commit if ref.startswith(commit) else f"{ref} ({commit})"
+    reason = f", {_REASONS[start['reason']]}" if start["reason"] in _REASONS else ""
+    return f"{workspace['name']} begins at {at}{reason}"
+
+
+def _wait_until_ready(
+    client: WorkspaceClient, stream: EventStream, workspace: JsonObject, progress: ProgressLine
+) -> None:
+    """Show the preparation of a workspace until it has ended. Raise `Failure` if it failed."""
+    for kind, data in stream.workspace_events(workspace["project"], workspace["name"]):
+        if kind == "preparing" and data.get("total") != 0:
+            progress.show(data["phase"], _describe_phase(data))
         elif kind == "ready":
-            for problem in told.get("notCopied", ()):
-                narration.remark(f"not brought along: {problem}")
+            for problem in data.get("notCopied", ()):
+                progress.write_line(f"not brought along: {problem}")
             return
         elif kind == "failed":
-            narration.end()
-            if told.get("code") != "needs-approval" or not _approved(known, one, narration):
-                raise _failed(one, told)
+            progress.erase()
+            if data.get("code") != "needs-approval" or not _ask_approval(client, workspace, progress):
+                raise _preparation_failure(workspace, data)
         elif kind in ("deleting", "deleted"):
-            raise Failure("workspace-not-found", f"{one['name']} was deleted meanwhile")
+            raise Failure("workspace-not-found", f"{workspace['name']} was deleted meanwhile")
 
 
-def _phase(told: dict[str, Any]) -> str:
-    if told["phase"] == "copying":
-        return f"bringing files along: {told['done']} of {told['total']}"
-    return f"setting up: {told['command']}" if "command" in told else f"{told['phase']} ..."
+def _describe_phase(data: dict[str, Any]) -> str:
+    if data["phase"] == "copying":
+        return f"bringing files along: {data['done']} of {data['total']}"
+    return f"setting up: {data['command']}" if "command" in data else f"{data['phase']} ..."
 
 
-def _approved(known: Known, one: Record, narration: Narration) -> bool:
-    """Ask at once if a person is there. What is approved is prepared again by itself."""
-    if narration.silent or not (sys.stdin.isatty() and sys.stderr.isatty()):
+def _ask_approval(client: WorkspaceClient, workspace: JsonObject, progress: ProgressLine) -> bool:
+    """Ask for approval if a person is at the terminal, and return whether anything was approved.
+
+    After an approval the daemon prepares the workspace again by itself.
+    """
+    if progress.is_silent or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    from rookery.cli.guard import ask_about
+    from rookery.cli.commands.guard import ask_approvals
 
-    waiting = json.loads(known.ask("GET", "/api/guard/approvals"))["waiting"]
-    mains = {main["path"] for main in known.all() if main["main"] and main["project"] == one["project"]}
-    setups = [each for each in waiting if each["kind"] == "setup" and each["place"] in mains]
-    # Other workspaces may wait with another one. The same in several is listed once, in whichever of them.
-    chosen = [each for each in setups if each["folder"] in {one["path"], *mains}] or setups
-    return bool(chosen) and bool(ask_about(chosen)[0])
-
-
-def _failed(one: Record, told: dict[str, Any]) -> Failure:
-    """Made, and not prepared: what to do depends on whether it only waits for the user."""
-    if told.get("code") == "needs-approval":
-        return Failure("needs-approval", told["error"], "approved, it is prepared by itself")
-    again = f"rookery ws prepare {shlex.quote(one['name'])}"
-    said = f"{one['path']} is made, but not prepared: {told['error']}"
-    return Failure("setup-failed", said, f"mend that, then: {again}")
+    waiting = json.loads(client.request("GET", "/api/guard/approvals"))["waiting"]
+    mains = {
+        main["path"] for main in client.list_workspaces() if main["main"] and main["project"] == workspace["project"]
+    }
+    setups = [approval for approval in waiting if approval["kind"] == "setup" and approval["place"] in mains]
+    # Other workspaces may wait with another setup command. One that several share is listed once, for any of them.
+    chosen = [approval for approval in setups if approval["folder"] in {workspace["path"], *mains}] or setups
+    return bool(chosen) and bool(ask_approvals(chosen)[0])
 
 
-def _answer(known: Known, one: Record, as_json: bool) -> None:
+def _preparation_failure(workspace: JsonObject, data: dict[str, Any]) -> Failure:
+    """Return the failure for a workspace that is made, but waits for approval or could not be prepared."""
+    if data.get("code") == "needs-approval":
+        return Failure("needs-approval", data["error"], "approved, it is prepared by itself")
+    command = f"rookery ws prepare {shlex.quote(workspace['name'])}"
+    message = f"{workspace['path']} is made, but not prepared: {data['error']}"
+    return Failure("setup-failed", message, f"mend that, then: {command}")
+
+
+def _write_result(
+    client: WorkspaceClient, workspace: JsonObject, as_json: bool, registration: dict[str, Any] | None = None
+) -> None:
     if as_json:
-        output.answer_json(known.ask_of(one))
+        data = client.request_workspace(workspace)
+        if registration and registration.get("added"):
+            approvals = {"approved": registration["approved"], "note": registration["note"]}
+            data = json.dumps(json.loads(data) | approvals).encode()
+        output.write_json(data)
     else:
-        output.answer(visible(one["path"]))
+        output.write(visible(workspace["path"]))

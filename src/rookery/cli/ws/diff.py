@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import NAME, Known, common
+from rookery.cli.output import Column, visible
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
 
 _EPILOG = """\b
 Examples:
@@ -16,47 +16,53 @@ Examples:
   rookery ws diff fix-login > fix-login.patch
 """
 
+_HEADS = [
+    Column("STATUS", output.MINOR),
+    Column("+", output.VITAL),
+    Column("-", output.VITAL),
+    Column("FILE", output.VITAL, wraps=True),
+]
 _STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"))
 
 
 @click.command(epilog=_EPILOG)
-@NAME
+@WORKSPACE_ARGUMENT
 @click.option("--stat", is_flag=True, help="Only the files, and how many lines of each.")
-@common
+@workspace_options
 def diff(name: str | None, stat: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show what a workspace has changed since its base.
 
     Committed or not, new files included, as a patch.
     """
-    known = Known(no_start, project)
-    data = known.ask_of(known.one(name), "diff")
+    client = WorkspaceClient(no_start, project)
+    data = client.request_workspace(client.find(name), "diff")
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    found: dict[str, Any] = json.loads(data)
-    if not found["files"]:
-        output.narrate(f"nothing has changed since {visible(found['base'])}")
+    changes: dict[str, Any] = json.loads(data)
+    if not changes["files"]:
+        output.write_note(f"nothing has changed since {visible(changes['base'])}")
     elif stat:
-        output.answer(_files(found["files"]))
+        output.write(_format_files(changes["files"]))
     else:
-        output.answer("\n".join(map(painted, output.foreign(found["text"]).split("\n"))))
-    for left_out in found["cut"]:
-        output.narrate(f"left out: {visible(left_out)}")
+        output.write("\n".join(map(paint_diff_line, output.visible_lines(changes["text"]).split("\n"))))
+    for left_out in changes["cut"]:
+        output.write_note(f"left out: {visible(left_out)}")
 
 
-def _files(files: list[dict[str, Any]]) -> str:
+def _format_files(files: list[dict[str, Any]]) -> str:
     rows: list[list[str]] = []
-    for one in files:
-        path = f"{one['from']} -> {one['path']}" if one.get("from") else one["path"]
-        rows.append([one["status"], _count("+", one["added"]), _count("-", one["deleted"]), visible(path)])
-    added, deleted = (sum(one[key] or 0 for one in files) for key in ("added", "deleted"))
-    return f"{output.table(rows, ['STATUS', '+', '-', 'FILE'])}\n{len(files)} files, +{added} -{deleted}"
+    for file in files:
+        path = f"{file['from']} -> {file['path']}" if file.get("from") else file["path"]
+        rows.append([file["status"], _count("+", file["added"]), _count("-", file["deleted"]), path])
+    added, deleted = (sum(file[key] or 0 for file in files) for key in ("added", "deleted"))
+    return f"{output.format_table(rows, _HEADS)}\n{len(files)} files, +{added} -{deleted}"
 
 
 def _count(sign: str, count: int | None) -> str:
     return "" if count is None else f"{sign}{count}"
 
 
-def painted(line: str) -> str:
+def paint_diff_line(line: str) -> str:
     style = next((style for start, style in _STYLES if line.startswith(start)), None)
     return output.paint(line, style) if style else line

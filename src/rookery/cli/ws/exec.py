@@ -10,8 +10,8 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import Failure
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import Known, Record, around, complete, current_folder
+from rookery.cli.output import visible
+from rookery.cli.ws.common import JsonObject, WorkspaceClient, complete_workspace, current_folder, find_enclosing
 
 _EPILOG = """\b
 Examples:
@@ -20,25 +20,25 @@ Examples:
   rookery ws exec --all -- git status --short
 """
 
-# What would make git work in another repository than the workspace's.
-_OTHER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+# Variables that would make git work in another repository than the workspace's.
+_GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 
 
-class _BehindDashes(click.Command):
-    """A command that leaves what stands behind -- alone."""
+class _ExecCommand(click.Command):
+    """A command that does not parse the words after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        at = args.index("--") if "--" in args else len(args)
-        ctx.meta[__name__] = args[at + 1 :]
-        return super().parse_args(ctx, args[:at])
+        index = args.index("--") if "--" in args else len(args)
+        ctx.meta[__name__] = args[index + 1 :]
+        return super().parse_args(ctx, args[:index])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "--", "CMD", "[ARGS]..."]
 
 
-@click.command("exec", cls=_BehindDashes, epilog=_EPILOG)
-@click.argument("name", required=False, shell_complete=complete)
+@click.command("exec", cls=_ExecCommand, epilog=_EPILOG)
+@click.argument("name", required=False, shell_complete=complete_workspace)
 @click.option("--all", "every", is_flag=True, help="In each workspace of the project, one after another.")
 @click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
@@ -54,49 +54,50 @@ def exec_(context: click.Context, name: str | None, every: bool, project: str | 
         raise click.UsageError("what to run stands behind --, as in: rookery ws exec NAME -- make test")
     if every and name is not None:
         raise click.UsageError("--all means each of them: leave NAME out")
-    known = Known(no_start, project)
+    client = WorkspaceClient(no_start, project)
     if not every:
-        one = known.one(name)
-        _become(command, one["path"], _environment(known, one))
-    context.exit(_run_in_each(command, known, _of_project(known)))
+        workspace = client.find(name)
+        _exec_program(command, workspace["path"], _environment(client, workspace))
+    context.exit(_run_in_each(command, client, _list_workspaces(client)))
 
 
-def _of_project(known: Known) -> list[Record]:
-    """Those with a folder: of the project that is named, else the current folder's, else all."""
-    records = known.all()
-    here = around(records, current_folder()) if known.project is None else None
+def _list_workspaces(client: WorkspaceClient) -> list[JsonObject]:
+    """Return the workspaces that have a folder: of the named project, else of the current folder's, else of all."""
+    records = client.list_workspaces()
+    here = find_enclosing(records, current_folder()) if client.project is None else None
     return [
-        one
-        for one in records
-        if one["state"] not in ("missing", "deleting") and (here is None or one["project"] == here["project"])
+        record
+        for record in records
+        if record["state"] not in ("missing", "deleting") and (here is None or record["project"] == here["project"])
     ]
 
 
-def _run_in_each(command: list[str], known: Known, records: list[Record]) -> int:
+def _run_in_each(command: list[str], client: WorkspaceClient, records: list[JsonObject]) -> int:
+    """Run the program in one workspace after another, and return the first exit code other than 0."""
     from rookery.system.errors import RookeryError
-    from rookery.system.foreground import run_in_foreground
+    from rookery.system.process.launch import run_in_foreground
 
-    first = 0
-    for one in records:
-        output.narrate(output.paint(f"== {visible(one['name'])}", "bold", sys.stderr))
+    first_failure = 0
+    for workspace in records:
+        output.write_note(output.paint(f"== {visible(workspace['name'])}", "bold", sys.stderr))
         try:
-            code = run_in_foreground(command, one["path"], _environment(known, one))
+            code = run_in_foreground(command, workspace["path"], _environment(client, workspace))
         except RookeryError as error:
             raise Failure(error.code, error.message, error.remedy, _NOT_FOUND) from None
-        first = first or code
+        first_failure = first_failure or code
         if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
             break
-    return first
+    return first_failure
 
 
-def _environment(known: Known, one: Record) -> dict[str, str]:
-    told: dict[str, Any] = json.loads(known.ask_of(one, "environment"))
-    ours = {key: value for key, value in os.environ.items() if key not in _OTHER}
-    return ours | told | {"PWD": one["path"]}
+def _environment(client: WorkspaceClient, workspace: JsonObject) -> dict[str, str]:
+    variables: dict[str, Any] = json.loads(client.request_workspace(workspace, "environment"))
+    inherited = {key: value for key, value in os.environ.items() if key not in _GIT_VARIABLES}
+    return inherited | variables | {"PWD": workspace["path"]}
 
 
-def _become(command: list[str], folder: str, environment: dict[str, str]) -> None:
-    """This process is the program from here on, so that signals and terminal are its own."""
+def _exec_program(command: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Replace this process with the program, so that it receives signals and uses the terminal directly."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -104,12 +105,12 @@ def _become(command: list[str], folder: str, environment: dict[str, str]) -> Non
             "workspace-not-found", f"{folder} cannot be entered: {error.strerror}", "rookery ws list"
         ) from None
     sys.stdout.flush()
-    # Python ignores it, and what is ignored stays so in the program.
+    # Python ignores SIGPIPE, and the program would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606 - the user's own words
     except FileNotFoundError:
         raise Failure("spawn-failed", f"there is no program {command[0]}", "install it", _NOT_FOUND) from None
     except OSError as error:
-        told = f"{command[0]} cannot be run: {error.strerror}"
-        raise Failure("spawn-failed", told, "name a program", _NOT_RUNNABLE) from None
+        message = f"{command[0]} cannot be run: {error.strerror}"
+        raise Failure("spawn-failed", message, "name a program", _NOT_RUNNABLE) from None

@@ -1,4 +1,4 @@
-"""`rookery ws list`, and how a workspace is told in one row."""
+"""`rookery ws list`, and the row of one workspace in a table."""
 
 import json
 from collections.abc import Sequence
@@ -7,83 +7,121 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.visible import visible
-from rookery.cli.ws_agent import agent_of
-from rookery.cli.ws_names import Known, Record, common
+from rookery.cli.output import Column, visible
+from rookery.cli.ws.agent import describe_agent
+from rookery.cli.ws.common import JsonObject, WorkspaceClient, workspace_options
 
 _EPILOG = """\b
 Examples:
   rookery ws list
   rookery ws list --attention              only those that need you
+  rookery ws list --watch                  live, who needs you first
   rookery ws list --json | jq '.[].path'
 """
 
-HEADS = ["NAME", "BRANCH", "STATE", "CHANGES", "AGENT", "NEEDS YOU"]
+HEADS = [
+    Column("NAME", output.VITAL, 16),
+    # Often the same as the name.
+    Column("BRANCH", output.MINOR),
+    "STATE",
+    "CHANGES",
+    Column("AGENT", output.VITAL),
+    Column("NEEDS YOU", output.VITAL, 20, wraps=True),
+]
 _STYLES = {"failed": "red", "missing": "red", "preparing": "cyan", "deleting": "dim", "closed": "dim"}
 
 
 @click.command("list", epilog=_EPILOG)
 @click.option("--attention", is_flag=True, help="Only those that need you.")
 @click.option("--status/--no-status", default=True, help="Ask for changes, or answer faster without them.")
-@common
-def list_(attention: bool, status: bool, project: str | None, as_json: bool, no_start: bool) -> None:
+@click.option("--watch", is_flag=True, help="Stay, and show every change; who needs you comes first.")
+@workspace_options
+def list_(attention: bool, status: bool, watch: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """List the workspaces, and who needs you.
 
     CHANGES tells of changes that are not committed, commits that are not merged, and how many commits it is ahead (+)
     and behind (-) of its base.
+
+    With --watch it is drawn again whenever something happens, until q or Ctrl-C. Off a terminal every change is
+    printed below the one before; with --json as a line.
     """
-    known = Known(no_start, project)
-    data = known.ask("GET", "/api/workspaces", project=project, status="true" if status else None)
-    found: list[Record] = json.loads(data)
-    chosen = [one for one in found if one["attention"]] if attention else found
+    client = WorkspaceClient(no_start, project)
+
+    def fetch() -> bytes:
+        data = client.request("GET", "/api/workspaces", project=project, status="true" if status else None)
+        # A daemon that stops while it is watched was stopped on purpose, so it is not started again.
+        client.starts_daemon = False
+        if not (as_json and attention):
+            return data
+        return json.dumps([workspace for workspace in json.loads(data) if workspace["attention"]]).encode()
+
+    def render(records: list[JsonObject]) -> str:
+        chosen = [workspace for workspace in records if workspace["attention"]] if attention else records
+        if not chosen:
+            return "nothing needs you" if records else "no workspaces yet: rookery ws create NAME"
+        return render_workspaces(sort_by_attention(chosen) if watch else chosen, records)
+
+    if watch:
+        from rookery.cli import live_view
+
+        live_view.run_live_view(fetch, render, title="rookery ws list --watch", as_json=as_json)
+        return
+    data = fetch()
     if as_json:
-        output.answer_json(json.dumps(chosen).encode() if attention else data)
-    elif chosen:
-        output.answer(tables(chosen, found))
+        output.write_json(data)
     else:
-        output.answer("nothing needs you" if found else "no workspaces yet: rookery ws create NAME")
+        output.write(render(json.loads(data)))
 
 
-def tables(records: Sequence[Record], every: Sequence[Record]) -> str:
-    """A table, or one for each project where there are several."""
-    paths = {one["project"]: one["path"] for one in every if one["main"]}
+def sort_by_attention(records: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return the workspaces that need the user before the others; this sorts their projects too."""
+    return sorted(records, key=lambda record: not record["attention"])
+
+
+def render_workspaces(records: Sequence[JsonObject], all_records: Sequence[JsonObject]) -> str:
+    """Return a table of the workspaces, or one for each project if there are several."""
+    paths = {record["project"]: record["path"] for record in all_records if record["main"]}
     parts: list[str] = []
-    for project in dict.fromkeys(one["project"] for one in records):
-        own = [one for one in records if one["project"] == project]
-        body = output.table([row(one) for one in own], HEADS, [_style(one) for one in own], fit=True)
-        head = output.paint(visible(project), "bold") + f"  {visible(paths.get(project, ''))}".rstrip()
+    for project in dict.fromkeys(record["project"] for record in records):
+        own = [record for record in records if record["project"] == project]
+        body = output.format_table([format_row(record) for record in own], HEADS, [_style(record) for record in own])
+        head = output.format_labelled(f"{visible(project)}  ", visible(paths.get(project, "")), label_style="bold")
         parts.append(body if len(paths) == 1 else f"{head}\n{body}")
     return "\n\n".join(parts)
 
 
-def row(one: Record) -> list[str]:
-    status = one.get("status")
-    told = [
-        one["name"],
-        one["branch"] or "(detached)",
-        state_of(one),
-        changes(status) if status else "",
-        agent_of(one),
-        "; ".join(reason["text"] for reason in one.get("attention", ())),
+def format_row(workspace: JsonObject) -> list[str]:
+    status = workspace.get("status")
+    return [
+        workspace["name"],
+        workspace["branch"] or "(detached)",
+        describe_state(workspace),
+        describe_changes(status) if status else "",
+        describe_agent(workspace),
+        "; ".join(reason["text"] for reason in workspace.get("attention", ())),
     ]
-    return [visible(cell) for cell in told]
 
 
-def state_of(one: Record) -> str:
-    """As it is, or that it is closed where nothing else is to be said."""
-    return "closed" if one["state"] == "ready" and one.get("open") is False else one["state"]
+def describe_state(workspace: JsonObject) -> str:
+    """Return the state, or `closed` for a ready workspace that is not open."""
+    return "closed" if workspace["state"] == "ready" and workspace.get("open") is False else workspace["state"]
 
 
-def changes(status: dict[str, Any]) -> str:
+def describe_changes(status: dict[str, Any]) -> str:
     ahead, behind = status.get("ahead", 0), status.get("behind", 0)
     parts = [
         "dirty" if status["isDirty"] else "",
         "conflicts" if status.get("conflicts") else "",
         f"{status['unmergedCommits']} unmerged" if status["unmergedCommits"] else "",
+        f"merged into {status['mergedInto']}" if status.get("mergedInto") else "",
         " ".join(filter(None, [f"+{ahead}" if ahead else "", f"-{behind}" if behind else ""])),
     ]
     return ", ".join(filter(None, parts))
 
 
-def _style(one: Record) -> str | None:
-    return "yellow" if one.get("attention") and one["state"] == "ready" else _STYLES.get(state_of(one))
+def _style(workspace: JsonObject) -> str | None:
+    return (
+        "yellow"
+        if workspace.get("attention") and workspace["state"] == "ready"
+        else _STYLES.get(describe_state(workspace))
+    )

@@ -7,9 +7,9 @@ import click
 
 from rookery.cli import output
 from rookery.cli.failure import Failure
-from rookery.cli.lazy import ListByDefault
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import NAME, Known, common, complete
+from rookery.cli.groups import ListByDefaultGroup
+from rookery.cli.output import Column, visible
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, complete_workspace, workspace_options
 
 _EPILOG = """\
 A key begins with a letter, and has letters, digits and hyphens. `base` is always there: what the workspace is
@@ -23,68 +23,69 @@ Examples:
   rookery ws meta get note -w fix-login
 """
 
+_HEADS = [Column("KEY", output.VITAL, 12), Column("VALUE", output.VITAL, 20, wraps=True)]
 _WORKSPACE = click.option(
-    "-w", "--workspace", "name", metavar="NAME", shell_complete=complete, help="Of this workspace."
+    "-w", "--workspace", "name", metavar="NAME", shell_complete=complete_workspace, help="Of this workspace."
 )
 
 
-@click.group(cls=ListByDefault, epilog=_EPILOG)
+@click.group(cls=ListByDefaultGroup, epilog=_EPILOG)
 def meta() -> None:
     """The metadata of a workspace: what you or an agent note about it."""
 
 
 @meta.command("list", epilog="\b\nExamples:\n  rookery ws meta list\n  rookery ws meta list fix-login --json\n")
-@NAME
-@common
+@WORKSPACE_ARGUMENT
+@workspace_options
 def list_(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show all of it. `ws meta` alone does this."""
-    known = Known(no_start, project)
-    data = known.ask_of(known.one(name), "metadata")
+    client = WorkspaceClient(no_start, project)
+    data = client.request_workspace(client.find(name), "metadata")
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    found: dict[str, str] = json.loads(data)
-    output.answer(output.table([[visible(key), visible(value)] for key, value in found.items()], ["KEY", "VALUE"]))
+    metadata: dict[str, str] = json.loads(data)
+    output.write(output.format_table([[key, value] for key, value in metadata.items()], _HEADS))
 
 
 @meta.command(epilog="\b\nExamples:\n  rookery ws meta get base\n")
 @click.argument("key")
 @_WORKSPACE
-@common
+@workspace_options
 def get(key: str, name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Print one value."""
-    known = Known(no_start, project)
-    one = known.one(name)
-    found: dict[str, str] = json.loads(known.ask_of(one, "metadata"))
-    if key not in found:
-        raise Failure("key-not-found", f"{one['name']} has no {key}", f"it has: {', '.join(found)}")
-    output.answer(json.dumps(found[key]) if as_json else output.foreign(found[key]))
+    client = WorkspaceClient(no_start, project)
+    workspace = client.find(name)
+    metadata: dict[str, str] = json.loads(client.request_workspace(workspace, "metadata"))
+    if key not in metadata:
+        raise Failure("key-not-found", f"{workspace['name']} has no {key}", f"it has: {', '.join(metadata)}")
+    output.write(json.dumps(metadata[key]) if as_json else output.visible_lines(metadata[key]))
 
 
 @meta.command("set", epilog='\b\nExamples:\n  rookery ws meta set note "waits for review"\n')
 @click.argument("key")
 @click.argument("value")
 @_WORKSPACE
-@common
+@workspace_options
 def set_(key: str, value: str, name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Write one value."""
-    _write(key, value, name, Known(no_start, project), as_json)
+    _write_value(key, value, name, WorkspaceClient(no_start, project), as_json)
 
 
 @meta.command(epilog="\b\nExamples:\n  rookery ws meta unset note\n")
 @click.argument("key")
 @_WORKSPACE
-@common
+@workspace_options
 def unset(key: str, name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Remove one value."""
-    _write(key, None, name, Known(no_start, project), as_json)
+    _write_value(key, None, name, WorkspaceClient(no_start, project), as_json)
 
 
-def _write(key: str, value: str | None, name: str | None, known: Known, as_json: bool) -> None:
-    one = known.one(name)
-    known.ask_of(one, "metadata", method="PUT", body={"key": key, "value": value})
+def _write_value(key: str, value: str | None, name: str | None, client: WorkspaceClient, as_json: bool) -> None:
+    workspace = client.find(name)
+    client.request_workspace(workspace, "metadata", method="PUT", body={"key": key, "value": value})
     if as_json:
-        output.answer_json(known.ask_of(one, "metadata"))
+        output.write_json(client.request_workspace(workspace, "metadata"))
     else:
-        done: Any = f"{key} is set" if value is not None else f"{key} is not set any more"
-        output.answer(f"{visible(one['name'])}: {visible(done)}")
+        change: Any = f"{key} is set" if value is not None else f"{key} is not set any more"
+        output.write(f"{visible(workspace['name'])}: {visible(change)}")

@@ -9,11 +9,26 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure, failure_from
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import Known, Record, around, common, complete, current_folder, find
-from rookery.cli.ws_watch import Narration, Watch
+from rookery.cli.failure import Failure, make_failure
+from rookery.cli.output import Column, visible
+from rookery.cli.progress import EventStream, ProgressLine
+from rookery.cli.ws.common import (
+    JsonObject,
+    WorkspaceClient,
+    complete_workspace,
+    current_folder,
+    find_enclosing,
+    find_workspace,
+    workspace_options,
+)
 
+_MERGED_HEADS = [
+    Column("NAME", output.VITAL, 16),
+    Column("BRANCH", output.MINOR),
+    "MERGED INTO",
+    "HOW",
+    Column("PATH", output.MINOR, 16),
+]
 _EPILOG = """\b
 Examples:
   rookery ws rm fix-login
@@ -26,42 +41,48 @@ _STEPS = {"stop": "stopping what runs in it", "processes": "looking for processe
 
 
 class Removal:
-    """How to delete, and what came of it."""
+    """Deletes workspaces with the options of one command, and follows each deletion."""
 
-    def __init__(self, known: Known, watch: Watch, narration: Narration, *, force: bool, keep_branch: bool) -> None:
-        self._known, self._watch, self._narration = known, watch, narration
+    def __init__(
+        self, client: WorkspaceClient, stream: EventStream, progress: ProgressLine, *, force: bool, keep_branch: bool
+    ) -> None:
+        self._client, self._stream, self._progress = client, stream, progress
         self._force, self._keep_branch = force, keep_branch
 
-    def begin(self, one: Record, *, force: bool = False) -> None:
-        wanted = {"force": _flag(force or self._force), "keepBranch": _flag(self._keep_branch)}
-        self._known.ask_of(one, method="DELETE", **wanted)
+    def begin(self, workspace: JsonObject, *, force: bool = False) -> None:
+        """Start the deletion of a workspace."""
+        query = {"force": _flag(force or self._force), "keepBranch": _flag(self._keep_branch)}
+        self._client.request_workspace(workspace, method="DELETE", **query)
 
-    def follow(self, one: Record) -> dict[str, Any]:
-        """Until it is in the trash; answers the deletion's last word."""
-        for kind, data in self._watch.events(one["project"], one["name"]):
+    def follow(self, workspace: JsonObject) -> dict[str, Any]:
+        """Show a deletion until the workspace is in the trash, and return the last progress record."""
+        for kind, data in self._stream.workspace_events(workspace["project"], workspace["name"]):
             progress = data.get("progress")
             if progress is None:
                 continue
             if kind == "deleting" and progress["step"]:
-                said = _STEPS.get(progress["step"], "moving it to the trash")
-                self._narration.tell(f"{one['name']} {said}", f"{one['name']}: {said} ...")
+                text = _STEPS.get(progress["step"], "moving it to the trash")
+                self._progress.show(f"{workspace['name']} {text}", f"{workspace['name']}: {text} ...")
             elif kind == "deleted":
                 for process in progress["processes"]:
-                    self._narration.remark(f"still lives in it: {process['name']} (pid {process['pid']})")
+                    self._progress.write_line(
+                        f"a process that Rookery did not start is still in it, and keeps its files in the trash: "
+                        f"pid {process['pid']}, {process['command']}"
+                    )
                 return progress
             elif kind == "failed":
-                raise failure_from(progress["error"])
+                raise make_failure(progress["error"])
         raise AssertionError("the events do not end")
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_workspace)
 @click.option("--force", is_flag=True, help="Also with work that is not committed or merged; the trash keeps it.")
 @click.option("--keep-branch", is_flag=True, help="Leave the branch where it is.")
-@click.option("--merged", is_flag=True, help="All that are clean, and whose work is merged.")
+@click.option("--merged", is_flag=True, help="All that are clean, and whose work is in a branch that stays.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--no-wait", is_flag=True, help="Return when it has begun.")
-@common
+@workspace_options
 def rm(
     names: tuple[str, ...],
     force: bool,
@@ -75,96 +96,120 @@ def rm(
 ) -> None:
     """Delete workspaces; they go to the trash.
 
-    What is not committed, or in no other branch, is refused with 3 and listed, unless you say --force. The whole
-    folder and the branch are kept in the trash all the same, and `rookery ws restore` brings them back.
+    A workspace is refused with 3, unless you say --force, if something in it is not committed, or in no branch that
+    stays: its base, any other local branch that no workspace uses, or a branch of a remote; a pushed copy of its own
+    branch does not count. What stands in the way is listed. The whole folder and the branch are kept in the trash all
+    the same, and `rookery ws restore` brings them back.
     """
     if merged and (names or force):
         raise click.UsageError("--merged chooses for itself what is safe to delete: leave names and --force out")
-    known = Known(no_start, project)
-    narration = Narration(silent=as_json)
-    chosen = _merged(known, yes, as_json) if merged else _named(known, names, yes)
-    stood_in = around(chosen, current_folder())
-    home = _leave(known, stood_in)
-    done: list[Record] = []
+    client = WorkspaceClient(no_start, project)
+    progress = ProgressLine(silent=as_json)
+    chosen = _find_merged(client, yes, as_json) if merged else _find_named(client, names, yes)
+    current = find_enclosing(chosen, current_folder())
+    main_checkout = _leave_folder(client, current)
+    deleted: list[JsonObject] = []
     failures: list[Failure] = []
-    with Watch(start=not no_start) as watch:
-        removal = Removal(known, watch, narration, force=force, keep_branch=keep_branch)
-        for one in chosen:
+    with EventStream(start=not no_start) as stream:
+        removal = Removal(client, stream, progress, force=force, keep_branch=keep_branch)
+        for workspace in chosen:
             try:
-                _begin(removal, one, ask=not (yes or as_json))
-                trash = None if no_wait else removal.follow(one)["trash"]
-                done.append({"project": one["project"], "name": one["name"], "trash": trash})
-                narration.end()
+                _begin_removal(removal, workspace, ask=not (yes or as_json))
+                result = {} if no_wait else removal.follow(workspace)
+                branch = result.get("mergedInto")
+                details = {"trash": result.get("trash"), "processes": result.get("processes", []), "mergedInto": branch}
+                deleted.append({"project": workspace["project"], "name": workspace["name"], **details})
+                progress.erase()
                 if not as_json:
-                    output.answer(f"{visible(one['name'])} is {'being deleted' if no_wait else 'in the trash'}")
+                    note = f"; its commits are in {visible(branch)}" if branch else ""
+                    output.write(
+                        f"{visible(workspace['name'])} is {'being deleted' if no_wait else 'in the trash'}{note}"
+                    )
             except Failure as failure:
-                narration.end()
+                progress.erase()
                 failures.append(failure)
                 if len(chosen) > 1:
-                    narration.remark(f"{one['name']}: {failure.message.partition(chr(10))[0]}")
+                    progress.write_line(f"{workspace['name']}: {failure.message.partition(chr(10))[0]}")
     if as_json:
-        output.answer(json.dumps({"deleted": done}))
-    elif home and any(_same(one, stood_in) for one in done):
-        narration.remark(f"the folder that you are in has moved to the trash; go on with: cd {shlex.quote(home)}")
+        output.write(json.dumps({"deleted": deleted}))
+    elif main_checkout and any(_is_same(record, current) for record in deleted):
+        progress.write_line(
+            f"the folder that you are in has moved to the trash; go on with: cd {shlex.quote(main_checkout)}"
+        )
     if failures:
         raise failures[0]
 
 
-def _named(known: Known, names: tuple[str, ...], yes: bool) -> list[Record]:
-    """All of them are found before the first one is deleted."""
+def _find_named(client: WorkspaceClient, names: tuple[str, ...], yes: bool) -> list[JsonObject]:
+    """Return the named workspaces; without names, that of the current folder, after asking.
+
+    All names are resolved before the first workspace is deleted.
+    """
     if names:
-        records = known.all()
-        found = [find(records, name, current_folder()) for name in names]
-        return list({(one["project"], one["name"]): one for one in found}.values())
-    one = known.one(None)
+        records = client.list_workspaces()
+        matches = [find_workspace(records, name, current_folder()) for name in names]
+        return list({(workspace["project"], workspace["name"]): workspace for workspace in matches}.values())
+    workspace = client.find(None)
     if not yes:
-        _must_agree(f"Delete {visible(one['name'])}, the workspace that you are in?", "say --yes, or name it")
-    return [one]
+        _require_consent(
+            f"Delete {visible(workspace['name'])}, the workspace that you are in?", "say --yes, or name it"
+        )
+    return [workspace]
 
 
-def _merged(known: Known, yes: bool, as_json: bool) -> list[Record]:
-    found: list[Record] = json.loads(known.ask("GET", "/api/workspaces/merged", project=known.project))
-    if not found:
-        output.narrate("no workspace is merged and clean")
+def _find_merged(client: WorkspaceClient, yes: bool, as_json: bool) -> list[JsonObject]:
+    """Return the workspaces that are merged and clean, after showing them and asking."""
+    merged: list[JsonObject] = json.loads(client.request("GET", "/api/workspaces/merged", project=client.project))
+    if not merged:
+        output.write_note("no workspace is merged and clean")
         return []
     if not as_json:
-        rows = [[visible(one["name"]), visible(one["branch"] or ""), one["how"], visible(one["path"])] for one in found]
-        output.narrate(output.table(rows, ["NAME", "BRANCH", "HOW", "PATH"]))
+        rows = [
+            [
+                workspace["name"],
+                workspace["branch"] or "",
+                workspace["mergedInto"] or "",
+                workspace["how"],
+                workspace["path"],
+            ]
+            for workspace in merged
+        ]
+        output.write_note(output.format_table(rows, _MERGED_HEADS, stream=sys.stderr))
     if not yes:
-        _must_agree(f"Delete these {len(found)}?", "say --yes")
-    return found
+        _require_consent(f"Delete these {len(merged)}?", "say --yes")
+    return merged
 
 
-def _begin(removal: Removal, one: Record, *, ask: bool) -> None:
-    """What is not clean is shown, and deleted if a person says so."""
+def _begin_removal(removal: Removal, workspace: JsonObject, *, ask: bool) -> None:
+    """Start a deletion. If the workspace is not clean, show why, and delete it if the user confirms."""
     try:
-        removal.begin(one)
+        removal.begin(workspace)
     except Failure as failure:
         if failure.code != "workspace-not-clean" or not ask or not sys.stdin.isatty():
             raise
-        output.narrate("\n".join(map(visible, failure.message.split("\n"))))
+        output.write_note("\n".join(map(visible, failure.message.split("\n"))))
         if not click.confirm("Move it to the trash all the same?", err=True):
-            raise Failure(failure.code, f"{one['name']} was not deleted", failure.remedy) from None
-        removal.begin(one, force=True)
+            raise Failure(failure.code, f"{workspace['name']} was not deleted", failure.remedy) from None
+        removal.begin(workspace, force=True)
 
 
-def _must_agree(question: str, otherwise: str) -> None:
+def _require_consent(question: str, remedy: str) -> None:
     if not sys.stdin.isatty():
-        raise Failure("needs-answer", "nothing was deleted: nobody is there to ask", otherwise)
+        raise Failure("needs-answer", "nothing was deleted: nobody is there to ask", remedy)
     click.confirm(question, abort=True, err=True)
 
 
-def _leave(known: Known, one: Record | None) -> str | None:
-    """Do not stand in what is to be deleted; answers where to go if the user stands there."""
-    if one is None:
+def _leave_folder(client: WorkspaceClient, workspace: JsonObject | None) -> str | None:
+    """Leave the current folder if it is in a workspace to delete, and return the main checkout, to go to instead."""
+    if workspace is None:
         return None
     os.chdir("/")
-    mains = [main for main in known.all() if main["main"] and main["project"] == one["project"]]
+    mains = [main for main in client.list_workspaces() if main["main"] and main["project"] == workspace["project"]]
     return mains[0]["path"] if mains else None
 
 
-def _same(one: Record, other: Record | None) -> bool:
-    return other is not None and (one["project"], one["name"]) == (other["project"], other["name"])
+def _is_same(workspace: JsonObject, other: JsonObject | None) -> bool:
+    return other is not None and (workspace["project"], workspace["name"]) == (other["project"], other["name"])
 
 
 def _flag(value: bool) -> str | None:

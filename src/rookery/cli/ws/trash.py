@@ -8,114 +8,145 @@ from datetime import datetime
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
-from rookery.cli.lazy import ListByDefault
-from rookery.cli.visible import visible
-from rookery.cli.ws_names import Known, Record, common, quoted
+from rookery.cli.failure import Failure, translate_errors
+from rookery.cli.groups import ListByDefaultGroup
+from rookery.cli.output import Column, visible
+from rookery.cli.ws.common import JsonObject, WorkspaceClient, quote_segment, workspace_options
 
+_HEADS = [
+    Column("NAME", output.VITAL, 16),
+    Column("PROJECT", output.MINOR),
+    Column("DELETED", min_width=16),
+    Column("SIZE", output.MINOR),
+    Column("ID", output.VITAL, None),
+]
 _RESTORE = """\b
 Examples:
   rookery ws restore fix-login             the newest of that name
-  rookery ws restore 20260704T101500123456-fix-login
+  rookery ws restore 20260704T1015         by the beginning of its id
   rookery ws restore fix-login --to ~/src/fix-login
 """
 
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return shell completions: names and ids of deleted workspaces. No daemon is started for them."""
     try:
-        found = _entries(Known(no_start=True, project=context.params.get("project")))
+        entries = _list_entries(WorkspaceClient(no_start=True, project=context.params.get("project")))
     except Failure:
         return []
-    names = dict.fromkeys(word for one in found for word in (one["name"], one["id"]))
+    names = dict.fromkeys(word for entry in entries for word in (entry["name"], entry["id"]))
     return [name for name in names if name.startswith(incomplete)]
 
 
 @click.command(epilog=_RESTORE)
 @click.argument("name", metavar="NAME|ID", shell_complete=_complete)
 @click.option("--to", metavar="PATH", type=click.Path(), help="To another place than it was at.")
-@common
+@workspace_options
 def restore(name: str, to: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Bring a deleted workspace back.
 
     With its branch, what was staged, what was not committed, ignored files and metadata.
     """
-    known = Known(no_start, project)
-    one = _one(known, name)
+    client = WorkspaceClient(no_start, project)
+    entry = _find_entry(client, name)
     body = {} if to is None else {"to": os.path.abspath(to)}  # noqa: PTH100 - pathlib costs as much as click
-    data = known.ask("POST", f"/api/trash/{quoted(one['id'])}/restore", body)
+    data = client.request("POST", f"/api/trash/{quote_segment(entry['id'])}/restore", body)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
     else:
-        output.answer(visible(json.loads(data)["path"]))
+        output.write(visible(json.loads(data)["path"]))
 
 
-@click.group(cls=ListByDefault, epilog="\b\nExamples:\n  rookery ws trash\n  rookery ws trash purge --all\n")
+@click.group(cls=ListByDefaultGroup, epilog="\b\nExamples:\n  rookery ws trash\n  rookery ws trash purge --all\n")
 def trash() -> None:
     """What was deleted and can be brought back."""
 
 
 @trash.command("list", epilog="\b\nExamples:\n  rookery ws trash list\n  rookery ws trash list --json\n")
-@common
+@workspace_options
 def list_(project: str | None, as_json: bool, no_start: bool) -> None:
     """List what is in the trash, the oldest first. `ws trash` alone does this."""
-    known = Known(no_start, project)
-    data = known.ask("GET", "/api/trash", project=project)
+    client = WorkspaceClient(no_start, project)
+    data = client.request("GET", "/api/trash", project=project)
     if as_json:
-        output.answer_json(data)
+        output.write_json(data)
         return
-    rows = [[one["name"], one["project"], _time(one["at"]), _size(one["size"]), one["id"]] for one in json.loads(data)]
-    cells = [[visible(cell) for cell in row] for row in rows]
-    output.answer(output.table(cells, ["NAME", "PROJECT", "DELETED", "SIZE", "ID"]) or "the trash is empty")
+    entries: list[JsonObject] = json.loads(data)
+    others = _list_entries(WorkspaceClient(no_start)) if project is not None else []
+    short = output.shorten_ids((entry["id"] for entry in entries), (entry["id"] for entry in others))
+    rows = [
+        [
+            entry["name"],
+            entry["project"] or "?",
+            _format_time(entry["at"]),
+            _format_size(entry["size"]),
+            short[entry["id"]],
+        ]
+        for entry in entries
+    ]
+    output.write(output.format_table(rows, _HEADS) or "the trash is empty")
+    for entry in entries:
+        if entry.get("error"):
+            output.write_note(
+                visible(f"{entry['id']} cannot be restored: {entry['error']}. Its files: {entry['path']}")
+            )
 
 
 @trash.command(epilog="\b\nExamples:\n  rookery ws trash purge fix-login\n  rookery ws trash purge --all --yes\n")
 @click.argument("name", metavar="[NAME|ID]", required=False, shell_complete=_complete)
 @click.option("--all", "every", is_flag=True, help="All of it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@common
+@workspace_options
 def purge(name: str | None, every: bool, yes: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Remove something from the trash for good."""
     if every == (name is not None):
         raise click.UsageError("say what to purge: NAME, ID or --all")
-    known = Known(no_start, project)
-    chosen = _entries(known) if name is None else [_one(known, name)]
+    client = WorkspaceClient(no_start, project)
+    chosen = _list_entries(client) if name is None else [_find_entry(client, name)]
     if chosen and not yes:
-        _must_agree(chosen)
-    for one in chosen:
-        known.ask("DELETE", f"/api/trash/{quoted(one['id'])}")
+        _require_consent(chosen)
+    for entry in chosen:
+        client.request("DELETE", f"/api/trash/{quote_segment(entry['id'])}")
     if as_json:
-        output.answer(json.dumps({"purged": [one["id"] for one in chosen]}))
+        output.write(json.dumps({"purged": [entry["id"] for entry in chosen]}))
     else:
-        output.answer("\n".join(f"{visible(one['name'])} is gone" for one in chosen) or "the trash is empty")
+        output.write("\n".join(f"{visible(entry['name'])} is gone" for entry in chosen) or "the trash is empty")
 
 
-def _must_agree(chosen: list[Record]) -> None:
-    each = ", ".join(visible(one["name"]) for one in chosen)
+def _require_consent(chosen: list[JsonObject]) -> None:
+    names = ", ".join(visible(entry["name"]) for entry in chosen)
     if not sys.stdin.isatty():
         raise Failure("needs-answer", "nothing was purged: nobody is there to ask", "say --yes")
-    click.confirm(f"Purge {each}? Nothing brings it back then.", abort=True, err=True)
+    click.confirm(f"Purge {names}? Nothing brings it back then.", abort=True, err=True)
 
 
-def _entries(known: Known) -> list[Record]:
-    return json.loads(known.ask("GET", "/api/trash", project=known.project))
+def _list_entries(client: WorkspaceClient) -> list[JsonObject]:
+    return json.loads(client.request("GET", "/api/trash", project=client.project))
 
 
-def _one(known: Known, wanted: str) -> Record:
-    """By its id, or the newest of its name."""
-    for one in reversed(_entries(known)):
-        if wanted in (one["id"], one["name"], f"{one['project']}/{one['name']}"):
-            return one
+def _find_entry(client: WorkspaceClient, wanted: str) -> JsonObject:
+    """Return the entry with this id or a unique beginning of it, or the newest entry with this name."""
+    from rookery.system.ids import match_prefix
+
+    entries = {entry["id"]: entry for entry in reversed(_list_entries(client))}
+    for entry in entries.values():
+        if wanted in (entry["id"], entry["name"], f"{entry['project']}/{entry['name']}"):
+            return entry
+    with translate_errors():
+        id_ = match_prefix(wanted, entries, "deleted workspaces")
+    if id_ is not None:
+        return entries[id_]
     raise Failure("workspace-not-found", f"there is no {wanted} in the trash", "see what there is: rookery ws trash")
 
 
-def _time(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _size(size: int | None) -> str:
-    left = float(size or 0)
+def _format_size(size: int | None) -> str:
+    value = float(size or 0)
     for unit in ("B", "KB", "MB"):
-        if left < 1000:
-            return f"{left:.0f} {unit}"
-        left /= 1000
-    return f"{left:.1f} GB"
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

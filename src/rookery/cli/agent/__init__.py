@@ -1,0 +1,1 @@
+"""`rookery agent`: the agents of workspaces."""

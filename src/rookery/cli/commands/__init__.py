@@ -1,0 +1,1 @@
+"""Top-level commands, and groups of commands that fit into one module."""

@@ -1,0 +1,311 @@
+"""`rookery guard`, and the questions on the terminal that approve something.
+
+The question shows the whole content on the controlling terminal, and the reply is read only from there: no option and
+no pipe can approve.
+"""
+
+import json
+import os
+from types import TracebackType
+from typing import Any, Self
+
+import click
+
+from rookery.cli import link, output
+from rookery.cli.failure import Failure
+from rookery.cli.groups import SuggestingGroup
+from rookery.cli.output import Column, visible
+
+# Describes the content of a subject, by its kind.
+_CONTENT = {"setup": "command, run in each new workspace", "git-config": "programs that git would run"}
+_CONTENT["justfile"] = "tasks that tools may run here, with all that the justfile imports"
+_CONTENT["opencode-config"] = "OpenCode's config here; with it come the plugins, tools and commands of the files above"
+
+_CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself and may do all that you may"
+
+
+class Terminal:
+    """The controlling terminal, even if stdin and stdout are redirected."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            raise Failure(
+                "needs-approval", "to approve something takes a person at a terminal", "run it in a terminal"
+            ) from None
+        self.out = os.fdopen(os.dup(self._fd), "w", encoding="utf-8", errors="backslashreplace")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.out.close()
+        os.close(self._fd)
+
+    def write_line(self, text: str, style: str | None = None) -> None:
+        self.out.write((output.paint(text, style, self.out) if style else text) + "\n")
+
+    def ask(self, question: str) -> bool:
+        """Ask, and return whether the reply is y or yes. Input typed before the question is discarded."""
+        import termios
+
+        self.out.flush()
+        termios.tcflush(self._fd, termios.TCIFLUSH)
+        self.out.write(f"{question} [y/N] ")
+        self.out.flush()
+        typed = b""
+        while not typed.endswith(b"\n") and (data := os.read(self._fd, 1024)):
+            typed += data
+        return typed.strip().lower() in (b"y", b"yes")
+
+
+def ask_approval(terminal: Terminal, subject: dict[str, Any], count: str) -> bool:
+    """Show one subject that waits for approval, ask, and return the reply.
+
+    What it would run is shown last, so that nothing can push it off the screen.
+    """
+    state = "has changed since you approved it" if subject["state"] == "changed" else "is new"
+    terminal.write_line(f"\n{visible(subject['name'])} ({visible(subject['kind'])}, {count}) {state}", "bold")
+    _line(terminal, "found in", subject["source"])
+    _line(terminal, "project", subject["place"])
+    parts = subject.get("parts")
+    if parts is not None:
+        _lines(terminal, "settings", [f"{key}: {_json(value)}" for key, value in parts["other"].items()])
+        _lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
+        _lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
+    _line(terminal, "runs in", subject["folder"])
+    _lines(terminal, "files, as they are now", [f"{path} sha256 {digest}" for path, digest in subject["files"].items()])
+    if subject["last"] is not None:
+        _lines(terminal, "what changed since you approved it", _difference(subject["last"], subject["shown"]))
+    if parts is not None:
+        import shlex
+
+        _line(terminal, "command", shlex.join(parts["command"]), "bold")
+        _line(terminal, "address", parts["url"], "bold")
+    else:
+        _lines(terminal, _CONTENT.get(subject["kind"], "content"), subject["content"].split("\n"), "bold")
+    for risk in subject.get("risks", []):
+        terminal.write_line(
+            f"  {risk['level']}: {visible(risk['text'])}", "red" if risk["level"] == "warning" else "yellow"
+        )
+    if subject["problem"]:
+        terminal.write_line(f"  it cannot be approved: {visible(subject['problem'])}", "red")
+        return False
+    return terminal.ask(f"Approve {visible(subject['name'])}?")
+
+
+def _line(terminal: Terminal, head: str, text: str, style: str | None = None) -> None:
+    if text:
+        terminal.write_line(f"  {head}: {output.paint(visible(text), style, terminal.out) if style else visible(text)}")
+
+
+def _lines(terminal: Terminal, head: str, lines: list[str], style: str | None = None) -> None:
+    if lines:
+        terminal.write_line(f"  {head}:")
+        for line in lines:
+            terminal.write_line(f"    {visible(line)}", style)
+
+
+def _difference(approved: str, current: str) -> list[str]:
+    import difflib
+
+    lines = difflib.unified_diff(approved.split("\n"), current.split("\n"), "approved", "now", lineterm="", n=1)
+    return list(lines)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+_HEADS = [
+    Column("STATE", output.VITAL),
+    Column("NAME", output.VITAL, 12),
+    "KIND",
+    Column("PROJECT", min_width=12),
+    Column("FROM", output.MINOR, 12),
+]
+_APPROVE = """\b
+Examples:
+  rookery guard approve            what waits in this folder's project
+  rookery guard approve github     what has this name
+  rookery guard approve --all      what waits in any project
+"""
+
+_DIGEST = """\b
+Examples:
+  rookery guard digest                         what is approved of this folder's project
+  rookery guard digest --waiting ~/src/app     also what waits
+"""
+
+
+@click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
+def guard() -> None:
+    """What the user has approved of what repositories bring along."""
+
+
+@guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --json\n")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def list_(as_json: bool, no_start: bool) -> None:
+    """List what waits for approval and what is approved."""
+    data = link.call("GET", "/api/guard/approvals", start=not no_start)
+    if as_json:
+        output.write_json(data)
+        return
+    approvals = json.loads(data)
+    rows = [
+        [approval["state"], approval["name"], approval["kind"], approval["place"], approval["source"]]
+        for approval in approvals["waiting"]
+    ]
+    rows += [
+        ["approved", approval["name"], approval["kind"], approval["place"], _describe_origin(approval)]
+        for approval in approvals["approved"]
+    ]
+    output.write(output.format_table(rows, _HEADS) or "nothing waits")
+
+
+def _describe_origin(approval: dict[str, Any]) -> str:
+    """Describe how an approval was given; empty for those of earlier versions, which did not record it."""
+    if approval["by"] == "digest":
+        return f"by digest, {approval['source']}"
+    return {"adding": "by adding the project", "terminal": "at a terminal"}.get(approval["by"], "")
+
+
+@guard.command(epilog=_DIGEST)
+@click.argument("path", default=".", type=click.Path())
+@click.option("--waiting", is_flag=True, help="Also what waits for approval. Look at it first.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
+    """Print the digests of what you approved in a project.
+
+    PATH is any folder of it. Each line approves exactly this content, on any machine whose owner puts it into a file of
+    approvals or into ROOKERY_APPROVE before the daemon starts. So a machine where nobody sits at a terminal, as in CI,
+    can use it.
+    """
+    subjects = json.loads(link.call("GET", "/api/guard/digests", start=not no_start))
+    nearby = _select_nearby(subjects, os.path.realpath(path))
+    chosen = [subject for subject in nearby if not subject["problem"] and (waiting or subject["state"] == "approved")]
+    omitted = [subject for subject in nearby if subject not in chosen]
+    if as_json:
+        output.write(json.dumps(chosen))
+    elif chosen:
+        output.write(
+            "\n".join(
+                f"{subject['sha256']}  {visible(subject['kind'])} {visible(subject['name'])}" for subject in chosen
+            )
+        )
+    for subject in omitted:
+        reason = f"it cannot be approved: {subject['problem']}" if subject["problem"] else "it is not approved here"
+        output.write_note(f"left out: {visible(subject['kind'])} {visible(subject['name'])}: {visible(reason)}")
+    if not chosen:
+        raise Failure("approval-not-found", "nothing of this project is approved", "see: rookery guard list")
+
+
+@guard.command(epilog=_APPROVE)
+@click.argument("name", required=False)
+@click.option("--all", "everywhere", is_flag=True, help="Look in every project, not only in this folder's.")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
+    """Show what waits, whole, and ask whether to approve it.
+
+    Asks on the terminal, once for each. Nothing else can answer: there is no option that says yes, and no process
+    that Rookery started may approve.
+    """
+    waiting = json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["waiting"]
+    chosen = waiting if everywhere and name is None else _select_by_name(waiting, name, everywhere)
+    if not chosen:
+        what = f"nothing named {name}" if name else "nothing"
+        elsewhere = f"; {len(waiting)} in other projects: rookery guard approve --all" if waiting and not name else ""
+        raise Failure("approval-not-found", f"{what} waits for approval here", f"see: rookery guard list{elsewhere}")
+    approved, declined = ask_approvals(chosen)
+    if as_json:
+        output.write(json.dumps({"approved": approved, "left": declined}))
+    elif approved:
+        output.write("approved: " + ", ".join(map(visible, approved)))
+    if not approved:
+        raise Failure("needs-approval", "nothing was approved", "what waits goes on waiting")
+
+
+def ask_approvals(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Show each subject and ask. Return the names of those that were approved, and of those that were not."""
+    approved: list[str] = []
+    declined: list[str] = []
+    with Terminal() as terminal:
+        for number, subject in enumerate(waiting, 1):
+            if ask_approval(terminal, subject, f"{number} of {len(waiting)}"):
+                key = {field: subject[field] for field in ("kind", "place", "name", "digest")}
+                link.call("POST", "/api/guard/approve", key, start=False)
+                approved.append(subject["name"])
+            else:
+                declined.append(subject["name"])
+    return approved, declined
+
+
+@guard.command(epilog="\b\nExamples:\n  rookery guard revoke github\n")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+def revoke(name: str, as_json: bool, no_start: bool) -> None:
+    """Take back the approval of NAME. What runs because of it is stopped."""
+    approvals = _select_by_name(
+        json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["approved"], name, False
+    )
+    keys = {
+        (approval["kind"], approval["place"], approval["name"]) for approval in approvals if approval["by"] != "digest"
+    }
+    if approvals and not keys:
+        remedy = f"remove its line ({approvals[0]['source']}), and restart the daemon"
+        raise Failure("approval-not-found", f"{name} is approved by digest alone", remedy)
+    if not keys:
+        raise Failure("approval-not-found", f"nothing named {name} is approved", "see: rookery guard list")
+    if len(keys) > 1:
+        places = ", ".join(sorted(visible(place) for _, place, _ in keys))
+        raise Failure("invalid-input", f"{name} is approved in several projects: {places}", "go to the one you mean")
+    for kind, place, _ in keys:
+        data = link.call("POST", "/api/guard/revoke", {"kind": kind, "place": place, "name": name}, start=False)
+        if as_json:
+            output.write_json(data)
+        else:
+            output.write(f"revoked: {visible(name)}")
+
+
+def _select_by_name(items: list[dict[str, Any]], name: str | None, everywhere: bool) -> list[dict[str, Any]]:
+    """Return those of the current folder's project with this name; of all projects if it has none, or `everywhere`."""
+    matching = [item for item in items if name in (None, item["name"])]
+    nearby = _select_nearby(matching, os.path.realpath("."))
+    return matching if name is not None and (everywhere or not nearby) else nearby
+
+
+def _select_nearby(items: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
+    """Return those of the project that contains a folder."""
+    folders = [f"{folder}/" for folder in (path, _main_checkout(path)) if folder]
+    return [item for item in items if any(folder.startswith(item["place"].rstrip("/") + "/") for folder in folders)]
+
+
+def _main_checkout(folder: str) -> str | None:
+    """Return the main checkout of the worktree that contains a folder; None if there is none.
+
+    Approvals are stored for the main checkout.
+    """
+    from pathlib import Path
+
+    for parent in (Path(folder), *Path(folder).parents):
+        if (parent / ".git").is_dir():
+            return None
+        try:
+            content = (parent / ".git").read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            continue
+        git_folder = parent / content.removeprefix("gitdir: ").rstrip("\r\n")
+        # The git folder of a worktree is .git/worktrees/<id> of the main checkout.
+        return os.path.realpath(git_folder.parents[2]) if git_folder.parent.name == "worktrees" else None
+    return None

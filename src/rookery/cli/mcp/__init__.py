@@ -1,0 +1,1 @@
+"""`rookery mcp`: the MCP servers behind Rookery."""

@@ -1,0 +1,1 @@
+"""`rookery session`: the sessions of agents."""

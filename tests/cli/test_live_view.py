@@ -1,0 +1,262 @@
+"""`--watch`: drawn again with every change, and the terminal is left as it was."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.house import ROOKERY, SECONDS, House, rookery, up
+from tests.support.person import Person, at_a_terminal
+from tests.support.relay import Relay
+from tests.support.requirements import requirement
+from tests.support.ws import app, made, ws
+
+pytestmark = [requirement("ws.list.watch"), pytest.mark.timeout(300)]
+
+LIST = ("ws", "list", "--watch")
+STATUS = ("status", "--watch")
+ALTERNATE_SCREEN = 1049
+WORKSPACES = "/api/workspaces?status=true"
+# Longer than whoever polls for a live view would wait.
+QUIET_SECONDS = 3
+
+
+def is_drawn_on_the_alternate_screen(person: Person) -> bool:
+    return person.emulator._terminal.mode(ALTERNATE_SCREEN)
+
+
+def watcher(person: Person) -> psutil.Process:
+    """The process of the command."""
+    (found,) = psutil.Process(person.shell).children()
+    return found
+
+
+def lines_of(text: str) -> list[str]:
+    """The names in the first column, from top to bottom."""
+    return [line.split()[0] for line in text.splitlines() if line.strip()]
+
+
+@contextmanager
+def watched(
+    *words: str, cwd: Path, size: tuple[int, int] = (80, 24), env: Mapping[str, str] | None = None
+) -> Generator[Person]:
+    """A person who has something on the screen, and then watches."""
+    script = 'trap : INT; printf "what stood there before\\n"; "$0" "$@"; code=$?; printf "and after\\n"; exit $code'
+    argv = ["sh", "-c", script, str(ROOKERY), *words]
+    with at_a_terminal(argv=argv, cwd=cwd, size=size, env=env) as person:
+        yield person
+
+
+def ends_as_it_was(person: Person, code: int) -> None:
+    """The screen, its cursor and how the terminal is set are as before, and the command ends with `code`."""
+    assert person.ends() == code, person.text
+    assert person.settings == person.first_settings
+    assert not is_drawn_on_the_alternate_screen(person)
+    assert person.emulator.screen().cursor.visible
+    assert lines_of(person.emulator.text) == ["what", "and"], person.emulator.text
+
+
+def press_ctrl_c(person: Person) -> None:
+    person.types("\x03")
+
+
+def press_q(person: Person) -> None:
+    person.types("q")
+
+
+def terminate(person: Person) -> None:
+    (command,) = watcher(person).children()
+    command.terminate()
+
+
+@pytest.mark.parametrize("words", [LIST, STATUS], ids=["ws list", "status"])
+def test_changes_are_drawn_needy_first_and_the_terminal_is_left_as_it_was(
+    house: House, state: Path, words: tuple[str, ...]
+) -> None:
+    project = app(state / "src" / "app")
+    made("alpha", cwd=project)
+    zeta = made("zeta", cwd=project)
+    with watched(*words, cwd=project) as person:
+        text = person.sees(lambda text: "alpha" in text and "zeta" in text)
+        assert is_drawn_on_the_alternate_screen(person) and not person.emulator.screen().cursor.visible
+        assert lines_of(text).index("alpha") < lines_of(text).index("zeta")
+        assert "what stood there" not in text
+
+        # A change is drawn because an event tells of it.
+        made("beta", cwd=project)
+        person.sees(lambda text: "beta" in text)
+
+        # Who needs the user moves to the top, and all of the reason is there, in lines that fill the screen's width.
+        zeta.rename(state / "elsewhere")
+        ws("meta", "set", "note", "x", "-w", "alpha", cwd=project)
+        text = person.sees(lambda text: "missing" in text)
+        shown = lines_of(text)
+        assert shown.index("zeta") < shown.index("@main") < shown.index("alpha") < shown.index("beta")
+        column = next(line for line in text.splitlines() if "NEEDS YOU" in line).index("NEEDS YOU")
+        assert f"{zeta}doesnotexist" in "".join(line[column:].replace(" ", "") for line in text.splitlines())
+
+        # A terminal of another size is filled anew.
+        person.resizes(50, 16)
+        text = person.sees(lambda text: "zeta" in text and "beta" in text)
+        assert len(text.splitlines()) <= 16 and all(len(line) <= 50 for line in text.splitlines())
+        press_ctrl_c(person)
+        ends_as_it_was(person, 130)
+    for end, code in ((press_q, 0), (terminate, 143)):
+        with watched(*words, cwd=project) as person:
+            person.sees(lambda text: "zeta" in text)
+            end(person)
+            ends_as_it_was(person, code)
+
+
+def test_nothing_is_fetched_but_after_an_event(house: House, state: Path) -> None:
+    project = app(state / "src" / "app")
+    made("alpha", cwd=project)
+    with (
+        Relay(state / "rookery.sock", state / "relay") as relay,
+        watched(*LIST, cwd=project, env={"ROOKERY_HOME": str(relay.state)}) as lister,
+        watched(*STATUS, cwd=project, env={"ROOKERY_HOME": str(relay.state)}) as overview,
+    ):
+        # Each fetches once to begin with, and once when it hears of events.
+        assert relay.count(6) == {"/api/events": 2, WORKSPACES: 2, "/api/status": 2}
+        for person in (lister, overview):
+            person.sees(lambda text: "alpha" in text)
+        # What the daemon tells does not arrive, so that nothing is fetched, however long the change is past.
+        relay.hold()
+        made("beta", cwd=project)
+        assert relay.held(seconds=SECONDS)
+        assert relay.next(seconds=QUIET_SECONDS) is None
+        assert all("beta" not in person.emulator.text for person in (lister, overview))
+        relay.release()
+        for person in (lister, overview):
+            person.sees(lambda text: "beta" in text)
+            press_q(person)
+            assert person.ends() == 0
+
+
+@pytest.mark.parametrize("words", [LIST, STATUS], ids=["ws list", "status"])
+def test_it_says_that_the_daemon_is_gone_and_goes_on_when_it_is_back(
+    house: House, state: Path, words: tuple[str, ...]
+) -> None:
+    project = app(state / "src" / "app")
+    made("alpha", cwd=project)
+    with watched(*words, cwd=project) as person:
+        person.sees(lambda text: "alpha" in text)
+        assert rookery("down").returncode == 0
+        text = person.sees(lambda text: "the daemon has gone" in text)
+        assert "alpha" in text
+        # Nobody starts it but the user.
+        assert rookery("ws", "list", "--no-start").returncode == 5
+        up()
+        person.sees(lambda text: "the daemon has gone" not in text and "alpha" in text)
+        made("beta", cwd=project)
+        person.sees(lambda text: "beta" in text)
+        press_ctrl_c(person)
+        ends_as_it_was(person, 130)
+
+
+def test_a_burst_is_drawn_at_once_and_a_short_screen_tells_of_more(house: House, state: Path) -> None:
+    project = app(state / "src" / "app")
+    for number in range(8):
+        made(f"w{number}", cwd=project)
+    with watched(*LIST, cwd=project, size=(80, 8)) as person:
+        person.sees(lambda text: "more lines" in text)
+        before = person.seen.count(b"\x1b[?2026h")
+        command = watcher(person).children()[0]
+        command.suspend()
+        for number in range(20):
+            ws("meta", "set", "note", str(number), "-w", "w0", cwd=project)
+        command.resume()
+        ws("rm", *(f"w{number}" for number in range(4, 8)), "--yes", cwd=project)
+        person.sees(lambda text: "w3" in text and "more lines" not in text)
+        assert person.seen.count(b"\x1b[?2026h") - before < 20
+        press_q(person)
+        assert person.ends() == 0
+
+
+def test_ctrl_z_gives_the_terminal_back_and_the_view_returns(house: House, state: Path) -> None:
+    project = app(state / "src" / "app")
+    made("alpha", cwd=project)
+    # A shell with jobs, as people have it: it goes on when the command is stopped.
+    script = 'set -m; "$0" "$@"; echo "it is stopped"; read go; fg >/dev/null; echo "it is over"'
+    argv = ["bash", "-c", script, str(ROOKERY), *LIST]
+    with at_a_terminal(argv=argv, cwd=project, size=(80, 24)) as person:
+        person.sees(lambda text: "alpha" in text)
+        person.types("\x1a")
+        text = person.sees(lambda text: "it is stopped" in text)
+        assert "alpha" not in text and person.emulator.screen().cursor.visible
+        assert person.settings == person.first_settings
+        person.types("\n")
+        person.sees(lambda text: "alpha" in text and "it is stopped" not in text)
+        press_q(person)
+        person.sees(lambda text: "it is over" in text)
+        assert person.ends() == 0 and person.settings == person.first_settings
+
+
+@contextmanager
+def piped(*words: str, cwd: Path) -> Generator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        [ROOKERY, *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def next_line(process: "subprocess.Popen[bytes]") -> bytes:
+    """The next line of its output, read without a buffer that would hide what comes behind it."""
+    assert process.stdout is not None
+    line = b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
+        assert ready, f"nothing came after {line!r}"
+        data = os.read(process.stdout.fileno(), 1)
+        assert data, "it has ended"
+        line += data
+    return line
+
+
+def test_for_programs_every_change_is_a_line_and_it_ends_with_its_reader(house: House, state: Path) -> None:
+    project = app(state / "src" / "app")
+    with piped(*LIST, "--json", cwd=project) as process:
+        assert [one["name"] for one in json.loads(next_line(process))] == ["@main"]
+        made("alpha", cwd=project)
+        while [one["name"] for one in json.loads(next_line(process))] != ["@main", "alpha"]:
+            pass
+        assert process.stdout is not None
+        process.stdout.close()
+        # It is not found out with the next change, but at once.
+        assert process.wait(SECONDS) == 141
+    with piped(*STATUS, "--json", cwd=project) as process:
+        first = json.loads(next_line(process))
+        assert first["daemon"]["pid"] == house.pid and [one["name"] for one in first["workspaces"]] == [
+            "@main",
+            "alpha",
+        ]
+        process.terminate()
+        assert process.wait(SECONDS) == 143
+    with piped(*LIST, "--attention", cwd=project) as process:
+        assert next_line(process) == b"nothing needs you\n"
+        Path(ws("path", "alpha", cwd=project).strip()).rename(state / "elsewhere")
+        made("beta", cwd=project)
+        assert next_line(process) == b"\n" and b"NEEDS YOU" in next_line(process)
+        assert next_line(process).startswith(b"alpha")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 130
+
+
+def test_what_is_wrong_at_the_beginning_is_told_as_ever(house: House) -> None:
+    assert rookery(*LIST, "--project", "nothing").returncode == 3
+    assert rookery("down").returncode == 0
+    assert rookery(*LIST, "--no-start").returncode == 5
+    assert rookery(*STATUS, "--no-start").returncode == 5
+    up()
