@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from rookery.system.processes import MARKER
+from rookery.system.process.table import MARKER
 from tests.support import leftovers
 from tests.support.house import House, rookery, up
 from tests.support.opencode_shared import SharedOpenCode, a_shared_opencode
@@ -54,7 +54,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name, raising=False)
         yield
-        left = leftovers.end(leftovers.carriers(mark, before))
+        left = leftovers.end(leftovers.carriers(mark, before)) + leftovers.zombies(before)
     if left:
         pytest.fail(f"processes left over by {request.node.name}: {left}")
 

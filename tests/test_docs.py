@@ -12,7 +12,7 @@ import click
 import pytest
 
 from rookery.cli.main import cli
-from rookery.daemon.known import known_settings
+from rookery.daemon.settings.layers import list_settings
 from tests.support.requirements import requirement
 
 ROOT = Path(__file__).parents[1]
@@ -64,16 +64,20 @@ def test_the_generated_pages_are_current() -> None:
 
 def test_every_setting_is_documented() -> None:
     page = text_of("docs/reference/settings.md")
-    missing = [key for key, one in known_settings().items() if f"### `{key}`" not in page or one.variable not in page]
+    missing = [key for key, one in list_settings().items() if f"### `{key}`" not in page or one.variable not in page]
     assert not missing
 
 
-def test_every_command_is_in_the_reference_and_in_the_readme() -> None:
-    reference, readme = text_of("docs/reference/cli.md"), text_of("README.md")
-    for words, command in COMMANDS.items():
+def test_every_command_is_in_the_reference_with_a_row_and_a_section() -> None:
+    reference = text_of("docs/reference/cli.md")
+    for words in COMMANDS:
         name = " ".join(("rookery", *words))
         assert f"# `{name}`\n" in reference
-        assert isinstance(command, click.Group) or re.search(rf"^\| `{name}[ `]", readme, re.MULTILINE), name
+        assert not words or f"| [`{name}`](#{'-'.join(('rookery', *words))}) |" in reference, name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 130
 
 
 def codes() -> Iterator[tuple[str, str]]:
@@ -187,9 +191,21 @@ def test_the_glossary_defines_the_words_of_mcp_and_our_own() -> None:
     assert defined >= {"MCP", "MCP server", "MCP host"} | OWN_WORDS
 
 
+def answers() -> Iterator[tuple[str, str]]:
+    """Where the source has texts of errors and of tools, and these texts."""
+    makers = {*ERRORS, "Tool", "Resource", "Prompt", "PromptArgument", "Meta"}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                given = [*node.args, *(each.value for each in node.keywords)]
+                texts = [part.value for each in given for part in ast.walk(each) if isinstance(part, ast.Constant)]
+                yield f"{name_of(path)}:{node.lineno}", " ".join(text for text in texts if isinstance(text, str))
+
+
 @requirement("house.words.glossary")
-def test_docs_and_command_line_use_one_word_for_one_thing() -> None:
+def test_docs_command_line_and_answers_use_one_word_for_one_thing() -> None:
     texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES if page.name not in FREE}
+    texts |= dict(answers())
     for words, command in COMMANDS.items():
         parameters = [getattr(parameter, "help", None) or "" for parameter in command.params]
         texts[" ".join(("rookery", *words))] = " ".join([command.help or "", command.epilog or "", *parameters])

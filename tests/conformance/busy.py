@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from rookery.wire.provider import Call, report_progress
+from rookery.wire.protocol.provider import Call, report_progress
 from tests.conformance.fixture import Fixture, Result, text
 
 WATCHED = "test://watched-resource"

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from rookery.system.errors import RookeryError
-from rookery.wire.client import Client, Timeouts
-from rookery.wire.client_http import HttpChannel
-from rookery.wire.connect import connect
-from rookery.wire.http_client import HttpClient
-from rookery.wire.jsonrpc import Params
-from rookery.wire.remote import Credentials
-from rookery.wire.writing import Identity
+from rookery.wire.client.client import Client, Timeouts
+from rookery.wire.client.connect import connect_client
+from rookery.wire.client.encode import ClientIdentity
+from rookery.wire.client.http import HttpTransport
+from rookery.wire.client.remote import Credentials
+from rookery.wire.http_client.client import HttpClient
+from rookery.wire.protocol.messages import Params
 from tests.conformance.person import Person
 
-IDENTITY = Identity(
+IDENTITY = ClientIdentity(
     {"name": "rookery-conformance-client", "version": "1.0.0"},
     {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": False}},
 )
@@ -67,10 +67,10 @@ async def visit(
     url: str, scenario: str, context: Mapping[str, Any], revision: str, credentials: Credentials | None
 ) -> None:
     async with HttpClient() as http:
-        client, _ = await connect(
+        client, _ = await connect_client(
             lambda channel: Client(channel, IDENTITY, Timeouts(), answer),
-            HttpChannel(http, url, credentials=credentials),
-            known="handshake" if revision < "2026" else "modern",
+            HttpTransport(http, url, credentials=credentials),
+            known_era="handshake" if revision < "2026" else "modern",
         )
         try:
             tools = [msgspec.json.decode(tool) for tool in await client.list_all("tools/list", "tools")]

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rookery.wire.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, WireError, text_of
-from rookery.wire.provider import Ask, Call, Changes, report_log, report_progress
+from rookery.wire.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND, WireError, decode_text
+from rookery.wire.protocol.provider import Call, ChangeNotifier, ClientQuestion, report_log, report_progress
 
 Result = Mapping[str, Any]
 TEMPLATE = re.compile(r"test://template/([^/]+)/data")
@@ -45,24 +45,24 @@ def text(words: str, **more: Any) -> Result:
     return {"content": [{"type": "text", "text": words}], **more}
 
 
-def form(message: str, properties: Mapping[str, Any], required: list[str] | None = None) -> Ask:
+def form(message: str, properties: Mapping[str, Any], required: list[str] | None = None) -> ClientQuestion:
     schema = {"type": "object", "properties": properties} | ({"required": required} if required else {})
-    return Ask("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema})
+    return ClientQuestion("elicitation/create", {"mode": "form", "message": message, "requestedSchema": schema})
 
 
-def sample(prompt: str) -> Ask:
+def sample(prompt: str) -> ClientQuestion:
     message = {"role": "user", "content": {"type": "text", "text": prompt}}
-    return Ask("sampling/createMessage", {"messages": [message], "maxTokens": 100})
+    return ClientQuestion("sampling/createMessage", {"messages": [message], "maxTokens": 100})
 
 
-ROOTS = Ask("roots/list", {})
+ROOTS = ClientQuestion("roots/list", {})
 NAME = {"name": {"type": "string", "description": "A name"}}
 
 
 class Tools:
     """One method a tool; its docstring is the description."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ChangeNotifier) -> None:
         self.changes = changes
 
     async def test_simple_text(self, call: Call, given: Mapping[str, Any]) -> Result:
@@ -231,7 +231,7 @@ class Tools:
 
     async def test_input_required_result_capabilities(self, call: Call, given: Mapping[str, Any]) -> Result:
         """Asks only what the client can answer."""
-        asks: dict[str, Ask] = {}
+        asks: dict[str, ClientQuestion] = {}
         if "sampling" in call.client.capabilities:
             asks["capital_question"] = sample("What is the capital of France?")
         if "elicitation" in call.client.capabilities:
@@ -302,7 +302,7 @@ class Fixture:
     """The provider."""
 
     def __init__(self) -> None:
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
         self.info = {"name": "rookery-conformance", "version": "1.0.0"}
         self.instructions = None
         self.capabilities: dict[str, Any] = {
@@ -345,7 +345,7 @@ class Fixture:
         }
 
     async def _call_tool(self, call: Call) -> Result:
-        name = text_of(call.params, "name")
+        name = decode_text(call.params, "name")
         if name not in self._tools:
             raise WireError(INVALID_PARAMS, f"there is no tool {name}")
         given = msgspec.json.decode(call.params.get("arguments", Raw(b"{}")), type=dict[str, Any])
@@ -364,7 +364,7 @@ class Fixture:
         return {"resourceTemplates": [found]}
 
     async def _read(self, call: Call) -> Result:
-        uri = text_of(call.params, "uri")
+        uri = decode_text(call.params, "uri")
         if (found := RESOURCES.get(uri)) is not None:
             return {"contents": [{"uri": uri, **found}]}
         if match := TEMPLATE.fullmatch(uri):
@@ -376,7 +376,7 @@ class Fixture:
         return {"prompts": PROMPTS}
 
     async def _get_prompt(self, call: Call) -> Result:
-        name = text_of(call.params, "name")
+        name = decode_text(call.params, "name")
         given = msgspec.json.decode(call.params.get("arguments", Raw(b"{}")), type=dict[str, str])
         if name == "test_simple_prompt":
             return {"messages": [said("This is a simple prompt for testing.")]}

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from rookery.wire import revisions
-from rookery.wire.jsonrpc import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Params, Request, WireError
-from rookery.wire.provider import Provider
-from rookery.wire.service import Service
-from rookery.wire.session import Session
-from rookery.wire.sessions import Sessions
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Params, Request, WireError
+from rookery.wire.protocol.provider import Provider
+from rookery.wire.server.service import Service
+from rookery.wire.server.session import Session, Sessions
 
 
 class _OnlyHandshake(Service):
     async def modern(self, request: Request, *about: Any, **more: Any) -> tuple[bytes, int]:
         error = WireError(METHOD_NOT_FOUND, f"there is no method {request.method}")
-        return error.encoded(request.id), error.code
+        return error.encode(request.id), error.code
 
 
 class _NoSessions(Sessions):

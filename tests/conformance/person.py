@@ -10,10 +10,10 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.upstreams.dialects import define_entry
-from rookery.upstreams.signin.signins import SignIns
-from rookery.wire.remote import Credentials
+from rookery.system.process.spawn import Spawner
+from rookery.upstreams.config.dialects import define_server
+from rookery.upstreams.oauth.manager import SignInManager
+from rookery.wire.client.remote import Credentials
 
 # Who is asked more often than this begins to wonder.
 _MOST = 3
@@ -27,11 +27,11 @@ class Person:
 
     def __init__(self, url: str, context: Mapping[str, Any]) -> None:
         known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
-        self._definition = define_entry(
+        self._definition = define_server(
             "server", {"url": url, "oauth": known | {"clientMetadataUrl": _DOCUMENT}}, "suite"
         )
         self._folder = tempfile.TemporaryDirectory()
-        self._signins = SignIns(Path(self._folder.name), Spawner(new_id()))
+        self._signins = SignInManager(Path(self._folder.name), Spawner(new_id()))
         self._signed_in = 0
 
     @property
@@ -45,11 +45,11 @@ class Person:
     async def sign_in(self) -> None:
         self._signed_in += 1
         attempt = await self._signins.login(self._definition, _SECONDS)
-        asked = await attempt.asked()
+        asked = await attempt.wait_for_prompt()
         back = await asyncio.to_thread(_opened, asked.url)
         assert back is not None
         await asyncio.to_thread(_opened, back)
-        await attempt.ended()
+        await attempt.wait()
 
     async def __aenter__(self) -> Self:
         return self

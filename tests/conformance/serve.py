@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 
-from rookery.wire.streamable import StreamableHttp
+from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
 from tests.conformance.one_era import service
 from tests.support.wire import serving, without_token

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from rookery.wire.service import Service
-from rookery.wire.stdio_server import serve_stdio
+from rookery.wire.server.service import Service
+from rookery.wire.server.stdio import serve_stdio
 from tests.conformance.busy import Busy
 
 

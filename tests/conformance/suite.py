@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.relay import with_token
+
 VERSION = "0.2.0-alpha.12"
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "conformance"
@@ -156,19 +158,21 @@ def server_across(revision: str, output: Path) -> Outcome:
 
 @contextmanager
 def gateway(entry: Mapping[str, Any]) -> Generator[str]:
-    """A daemon that trusts the loopback, since the suite sends no token; the URL of the one server it has."""
+    """A daemon, and the URL of the one server it has; the suite sends no token, which is added on the way."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "config" / "rookery").mkdir(parents=True)
         (home / "config" / "rookery" / "mcp.json").write_text(json.dumps({"servers": {"fixture": entry}}))
         subprocess.run(["git", "init", "--quiet", home / "project"], check=True)
         places = {"HOME": folder, "ROOKERY_HOME": f"{folder}/state", "XDG_CONFIG_HOME": f"{folder}/config"}
-        env = os.environ | places | {"ROOKERY_AUTH": "loopback"}
+        env = os.environ | places
         try:
             subprocess.run([ROOKERY, "up", "-d", home / "project"], env=env, check=True, timeout=SECONDS)
             asked = subprocess.run([ROOKERY, "status", "--json"], env=env, check=True, capture_output=True)
             status = json.loads(asked.stdout)
-            yield f"{status['daemon']['url']}/w/{status['projects'][0]['id']}/@main/s/fixture/mcp"
+            url = f"{status['daemon']['url']}/w/{status['projects'][0]['id']}/@main/s/fixture/mcp"
+            with with_token(url, (home / "state" / "token").read_text().strip()) as relayed:
+                yield relayed
         finally:
             subprocess.run([ROOKERY, "down"], env=env, check=True, timeout=SECONDS)
 

@@ -7,8 +7,8 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.streamable import StreamableHttp
+from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
+from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
 from tests.support.wire import serving, without_token
 
@@ -38,7 +38,7 @@ async def test_the_token_gate_is_the_only_difference_between_the_two_ways_of_ser
     tokens.add("rk_secret", OWNER)
     app = StreamableHttp(Fixture())
     async with (
-        serving(app, judge_of=lambda port: tcp_judge(port, tokens)) as guarded,
+        serving(app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as guarded,
         serving(app, judge_of=without_token) as open_to_all,
     ):
 

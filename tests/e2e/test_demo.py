@@ -3,14 +3,18 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.house import ROOKERY, House, rookery, up
+from tests.support.driven import wait_for_line
+from tests.support.house import ROOKERY, SECONDS, House, rookery, up
 from tests.support.opencode import installed
+from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
+from tests.support.user import user_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -54,8 +58,41 @@ async def a_demo_beside(house: House, tmp_path: Path) -> None:
         assert one["screenshot_of"] == "terminal"
         assert Path(one["screenshot"]).read_bytes().startswith(PNG)
         assert not Path(one["path"]).exists()
-    assert list(temporary.glob("rookery*")) == []
+    assert list(temporary.iterdir()) == []
+    assert list(Path.home().rglob("*")) == []
 
     # The user's own daemon runs beside it, and has heard of nothing.
     assert house.refresh().http("GET", "/api/projects").json() == []
     assert not any("demo" in json.dumps(line) for line in house.log())
+
+
+@requirement("kit.demo.tour")
+def test_whoever_follows_the_hints_of_the_demo_finds_nothing_of_it_in_their_home_afterwards() -> None:
+    temporary = Path.home().parent / "t"
+    temporary.mkdir()
+    env = {"TMPDIR": str(temporary), "PATH": installed().search_path, "ROOKERY_AGENTS_VERSION": "path"}
+    with subprocess.Popen([ROOKERY, "demo", "--json"], env=os.environ | env, stdout=subprocess.PIPE) as demo:
+        try:
+            assert demo.stdout is not None
+            report = json.loads(wait_for_line(demo.stdout.fileno(), b"\n", 500))
+            # As `export ROOKERY_HOME=...` in another terminal, in the user's own environment.
+            second = env | {"ROOKERY_HOME": report["home"]}
+            name = report["agents"][0]["workspace"]
+            said = subprocess.run(
+                [ROOKERY, "session", "messages", name],
+                env=user_environment(second),
+                capture_output=True,
+                timeout=60,
+                check=True,
+            )
+            assert b"ests pass." in said.stdout
+            with at_a_terminal("agent", "attach", name, env=second, size=(120, 40)) as person:
+                person.sees(lambda text: "ests pass." in text, 200)
+                person.types("\x03")
+                assert person.ends() == 0
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(SECONDS) == 0
+        finally:
+            demo.kill()
+    assert list(Path.home().rglob("*")) == []
+    assert list(temporary.iterdir()) == []

@@ -19,6 +19,10 @@ from tests.support.requirements import requirement
 
 ROOT = Path(__file__).parents[2]
 NOT_THERE = {"VIRTUAL_ENV", "ROOKERY_HOME", "MAKEFLAGS", "MAKELEVEL"}
+# Programs that Rookery uses where they are installed, and does without where they are not.
+NOT_INSTALLED = {
+    *("node", "nodejs", "npm", "npx", "corepack", "bun", "opencode", "rg", "just", "uv", "uvx", "pipx", "docker"),
+}
 
 
 @pytest.fixture
@@ -33,6 +37,17 @@ def clone(tmp_path: Path) -> Path:
             shutil.copy2(ROOT / name, made / name)
     subprocess.run(["git", "init", "-q", str(made)], check=True, timeout=30)
     return made
+
+
+def search_path(folder: Path) -> str:
+    """A folder with the programs of this machine but those that a fresh one lacks."""
+    folder.mkdir()
+    for place in map(Path, os.environ["PATH"].split(os.pathsep)):
+        if ".venv" not in place.parts and place.is_dir():
+            for program in place.iterdir():
+                if program.name not in NOT_INSTALLED and not (folder / program.name).is_symlink():
+                    (folder / program.name).symlink_to(program)
+    return str(folder)
 
 
 @contextmanager
@@ -73,12 +88,13 @@ def test_make_up_shows_two_agents_at_work_from_a_fresh_clone_with_an_empty_home(
     env = {name: value for name, value in os.environ.items() if name not in NOT_THERE}
     # Of all that is installed only what `make up` uses is compiled, when it is used.
     env |= {"HOME": str(home), "TMPDIR": str(temporary), "PIP_COMPILE": "0"}
-    env["PATH"] = os.pathsep.join(path for path in env["PATH"].split(os.pathsep) if ".venv" not in path)
+    env["PATH"] = search_path(home.parent / "bin")
+    assert shutil.which("make", path=env["PATH"]) and not shutil.which("node", path=env["PATH"])
 
     with make_up(clone, env) as made:
         told = until(made, b"agent login", seconds=800)
         program = clone / ".venv" / "bin" / "rookery"
-        assert "  .venv/bin/rookery status" in told
+        assert f"  {program} status" in told
         second = env | {"ROOKERY_HOME": re.findall(r"export ROOKERY_HOME=(\S+)", told)[0]}
         asked = subprocess.run([program, "status", "--json"], env=second, capture_output=True, timeout=60, check=True)
         status = json.loads(asked.stdout)

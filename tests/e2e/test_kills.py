@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rookery.agents.interruption import CONTINUE
+from rookery.agents.status import CONTINUE_PROMPT
 from tests.support.e2e import Colony, Shown, a_colony, is_ready, place_of
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
@@ -56,7 +56,7 @@ async def test_d07_d15_killed_in_the_middle_of_a_turn_only_that_turn_is_lost_and
 
         await colony.rest("POST", f"{place_of(half)}/agent/resume")
         taken_up = await turn(colony, 2)
-        assert taken_up.user == CONTINUE
+        assert taken_up.user == CONTINUE_PROMPT
 
         agents = [one["agent"]["pid"] for one in (await colony.workspaces()).values()]
         await colony.killed()

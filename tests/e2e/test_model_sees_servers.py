@@ -9,7 +9,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from tests.support.e2e import Colony, Shown, a_colony
+from tests.support.e2e import Colony, Shown, a_colony, place_of
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
 from tests.support.workspaces import git, make_repository
@@ -59,6 +59,9 @@ async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it
 ) -> None:
     app = make_repository(tmp_path / "app", FILES)
     async with a_colony(SCRIPT, app) as colony:
+        # A permission of the user's, for the name that the tool has without Rookery.
+        config = Path.home() / ".config" / "opencode" / "opencode.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"permission": {"echo_s*": "ask"}}))
         early = await colony.create("early", "You are too early.")
         answered = await colony.asked(lambda one: one.kind == "step" and one.ended)
         assert answered.problem is None and "rookery_workspace_get_status" in answered.tools
@@ -66,6 +69,7 @@ async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it
         await asyncio.to_thread(approve, colony, app)
         await colony.until(early, lambda one: one["agent"]["needs_restart"])
         late = await colony.create("late", "Tell of the heron.")
+        await allow(colony, late, "once")
         told = await colony.asked(lambda one: one.conversation == 2 and one.step == 2)
         assert colony.model.requests.unforeseen == []
         said = json.loads(told.results[0])
@@ -80,6 +84,7 @@ async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it
         # Its tools go while the model is at it, which still knows them.
         await colony.rest("POST", f"/api/mcp/echo/disable?workspace={quote(late['path'])}")
         colony.model.release("it is switched off")
+        await allow(colony, late, "once")
         gone = await colony.asked(lambda one: one.conversation == 2 and one.step == 3)
         assert "there is no tool" in gone.results[-1] and "stork" not in gone.results[-1]
         for one in (early, late):
@@ -93,6 +98,16 @@ def approve(colony: Colony, app: Path) -> None:
         person.reads("[y/N] ")
         person.types("y\n")
         assert person.ends() == 0, person.text
+
+
+async def allow(colony: Colony, one: Shown, reply: str) -> None:
+    """Answer what the pattern makes OpenCode ask before it calls the tool."""
+    shown = await colony.until(one, lambda now: "permission" in [need["reason"] for need in now["attention"]])
+    assert "echo_say" in shown["attention"][0]["text"]
+    (session,) = (await colony.rest("GET", f"{place_of(one)}/agent"))["sessions"]
+    asks = f"/api/sessions/{session['id']}/asks"
+    (ask,) = await colony.rest("GET", asks)
+    await colony.rest("POST", f"{asks}/{quote(ask['id'])}", {"reply": reply})
 
 
 def server_of(process: psutil.Process) -> str | None:

@@ -20,7 +20,7 @@ WITNESS = """
 import asyncio
 
 from rookery.plugins import Plugin
-from rookery.plugins.events import AFTER, BEFORE, HOOKS
+from rookery.plugins.api import AFTER, BEFORE, HOOKS
 
 plugin = Plugin("witness", version="1.0")
 seen, toasted, more = [], [], asyncio.Event()

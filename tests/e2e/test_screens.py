@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rookery.sessions.drawing import draw
-from rookery.sessions.rendering import SAYS
-from rookery.sessions.shots import shoot
-from rookery.sessions.terminal import Terminal
+from rookery.sessions.drawing.picture import draw_picture
+from rookery.sessions.drawing.screenshot import take_screenshot
+from rookery.sessions.terminal.rendering import RENDERING_NOTICE
+from rookery.sessions.terminal.terminal import Terminal
 from tests.support.driving import Driving, driving
 from tests.support.requirements import requirement
 from tests.support.screens import written
@@ -57,14 +57,14 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
             await stage.sessions.send(session, "hello", timeout=SECONDS)
             await _is_rendered_without_a_terminal(stage, session)
             await stage.sessions.screen(session, size=SIZE)
-            terminal = stage.sessions.terminals._seats[session].terminal
+            terminal = stage.sessions.terminals._terminals[session].terminal
             look = Look(terminal, tmp_path)
             await look.at("conversation")
             await stage.sessions.show_toast(
                 session, "All 41 of them pass.", title="Tests", variant="success", duration=TOAST_MS
             )
             await look.at("toast")
-            assert await terminal.until(lambda: "All 41" not in terminal.text or None, SECONDS)
+            assert await terminal.wait_until(lambda: "All 41" not in terminal.text or None, SECONDS)
             await stage.sessions.send(session, "ask", wait=False)
             await look.at("permission")
             # Nothing is sent to the user's own terminals: all of it is keys in this one.
@@ -78,11 +78,11 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
 
 
 async def _is_rendered_without_a_terminal(stage: Driving, session: str) -> None:
-    shot = await shoot(stage.sessions, session, size=(80, 24), terminal=False)
+    shot = await take_screenshot(stage.sessions, session, size=(80, 24), terminal=False)
     assert not stage.sessions.terminals.pids()
-    assert shot.told().source == "rendering"
-    lines = shot.seen.screen.lines
-    assert lines[0].strip() == SAYS
+    assert shot.make_record().source == "rendering"
+    lines = shot.capture.screen.lines
+    assert lines[0].strip() == RENDERING_NOTICE
     assert lines[3:6] == ["┃ hello", "", "  Good morning."]
     assert (shot.picture.width, shot.picture.height) == (720, 432)
 
@@ -95,16 +95,16 @@ class Look:
         """See that the screen comes to be as it was kept; or keep it as it is."""
         file = KEPT / f"{name}.txt"
         if UPDATE:
-            while await self._terminal.drawn(self._terminal.frames, QUIET_SECONDS):
+            while await self._terminal.wait_until_drawn(self._terminal.frames, QUIET_SECONDS):
                 pass
             file.write_text(self._now())
             PICTURES.mkdir(parents=True, exist_ok=True)
-            (PICTURES / f"{name}.png").write_bytes(draw(self._terminal.now()).data)
+            (PICTURES / f"{name}.png").write_bytes(draw_picture(self._terminal.capture()).data)
             return
         kept = file.read_text()
-        if await self._terminal.until(lambda: self._now() == kept or None, SECONDS) is None:
-            (self._folder / f"{name}.png").write_bytes(draw(self._terminal.now()).data)
+        if await self._terminal.wait_until(lambda: self._now() == kept or None, SECONDS) is None:
+            (self._folder / f"{name}.png").write_bytes(draw_picture(self._terminal.capture()).data)
             assert self._now() == kept, f"{name} looks otherwise: see {self._folder / name}.png"
 
     def _now(self) -> str:
-        return written(self._terminal.now(), MASKS)
+        return written(self._terminal.capture(), MASKS)

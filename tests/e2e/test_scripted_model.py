@@ -2,6 +2,9 @@
 
 import asyncio
 import base64
+import os
+import re
+import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,10 +13,13 @@ from typing import Any
 import pytest
 
 from rookery.testing.model import ScriptedModel, scripted_model
+from tests.support.house import ROOKERY, rookery
+from tests.support.opencode import installed
 from tests.support.opencode_api import TURN_SECONDS, OpenCodeApi
-from tests.support.opencode_home import scripted_config
+from tests.support.opencode_home import OFFLINE, fetch_no_plugin_package, scripted_config
 from tests.support.opencode_shared import PASSWORD, SharedOpenCode
 from tests.support.requirements import requirement
+from tests.support.workspaces import make_repository
 
 pytestmark = [pytest.mark.anyio, requirement("kit.model.scripted"), pytest.mark.timeout(300)]
 
@@ -165,3 +171,31 @@ async def test_sessions_side_by_side_play_their_own_conversations(
         found = {record.session: record.conversation for record in model.requests}
         assert found == dict(zip(sessions, [1, 2, 3], strict=True))
         assert not model.requests.unforeseen
+
+
+async def test_what_the_guide_says_makes_agents_play_a_script(tmp_path: Path) -> None:
+    """The commands of the guide's first script, in a shell of a user's."""
+    app = make_repository(tmp_path / "app", {"README.md": "# The app\n"})
+    guide = (EXAMPLE.parent / "scripted-model.md").read_text()
+    script, *_ = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    (app / "hello.toml").write_text(script)
+    code = next(block for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) if "model env" in block)
+    home = Path(os.environ["HOME"])
+    fetch_no_plugin_package(home / ".config" / "opencode")
+    search = os.pathsep.join([str(ROOKERY.parent), installed().search_path])
+    agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START_SECONDS": "200"}
+    env = {"PATH": search, "LANG": "C.UTF-8", **OFFLINE, **agents}
+    try:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            ["sh", "-ec", code],
+            cwd=app,
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "There is: " in done.stdout and "README.md" in done.stdout
+    finally:
+        assert rookery("down", env=env).returncode == 0

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.support.house import wait_dead
 from tests.support.mcp_clients import MODERN
 from tests.support.person import at_a_terminal
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony
+from tests.support.sessions import a_driven_colony, terminals
 from tests.support.ways import a_client_of_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -35,16 +34,7 @@ asyncio.run(main())
 """
 
 
-def terminals(colony: Colony) -> list[psutil.Process]:
-    """The interfaces of OpenCode that the daemon runs."""
-    found: list[psutil.Process] = []
-    for one in psutil.Process(colony.house.pid).children(recursive=True):
-        with suppress(psutil.Error):  # commands come and go
-            found += [one] if "attach" in one.cmdline() else []
-    return found
-
-
-@requirement("term.state.get", "term.real.tui", "term.close.killed")
+@requirement("term.state.get", "term.real.tui", "term.close.killed", "session.face.all")
 async def test_d05_f01_every_face_shows_the_terminal_and_it_goes_with_a_daemon_that_is_killed() -> None:
     async with a_driven_colony("fix") as (colony, (path,)):
         begun = await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": "Seen"})

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rookery.agents.ports import is_taken
-from rookery.testing.request_log import Record
+from rookery.agents.opencode.ports import is_port_taken
+from rookery.testing.request_log import LoggedRequest
 from tests.support.e2e import Colony, Shown, a_colony, is_ready, place_of
+from tests.support.endpoints import listens
 from tests.support.house import wait_dead
 from tests.support.requirements import requirement
 from tests.support.workspaces import branches, git, make_repository
@@ -52,6 +53,7 @@ def script() -> dict[str, Any]:
 
 
 @requirement("ws.e2e.three", "ws.delete.others", "ws.delete.sequence", "agent.config.merged", "ws.port.get")
+@requirement("ws.endpoint.stop")
 async def test_f06_three_agents_get_their_own_answers_and_one_deletes_its_workspace_while_the_others_work(
     tmp_path: Path,
 ) -> None:
@@ -106,11 +108,11 @@ async def test_f06_three_agents_get_their_own_answers_and_one_deletes_its_worksp
         assert (back["status"]["agent"]["type"], back["attention"]) == ("idle", [])
 
 
-async def step(colony: Colony, conversation: int, number: int) -> Record:
+async def step(colony: Colony, conversation: int, number: int) -> LoggedRequest:
     return await colony.asked(lambda one: (one.conversation, one.step) == (conversation, number))
 
 
-def told(record: Record) -> Sequence[Any]:
+def told(record: LoggedRequest) -> Sequence[Any]:
     return [json.loads(result) for result in record.results]
 
 
@@ -118,9 +120,10 @@ async def is_gone(colony: Colony, made: Shown, was: Shown) -> None:
     """Neither process nor port nor folder is there any more, and the trash has what was in it."""
     name, process = made["name"], was["agent"]
     await colony.until_all(lambda found: name not in found)
-    assert process["pid"] and process["port"]
+    assert process["pid"] and process["port"] and was["mcp"]["server_running"]
     wait_dead(process["pid"])
-    assert not is_taken(process["port"])
+    assert not is_port_taken(process["port"])
+    assert not listens(colony.house, was["mcp"]["port"])
     assert not Path(made["path"]).exists()
     (kept,) = [one for one in await colony.rest("GET", "/api/trash") if one["name"] == name]
     assert (colony.house.state / "trash" / kept["id"] / "README").read_text() == "one\n"

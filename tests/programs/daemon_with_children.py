@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from rookery.daemon import __main__ as daemon
-from rookery.daemon.parts import ChildrenService
-from rookery.system.environment import allowed
+from rookery.daemon.services.core import ChildrenService
+from rookery.system.process.environment import allowed_environment
 
 TREE = str(Path(__file__).with_name("tree.py"))
 NOTES, TREES = Path(sys.argv[1]), sys.argv[2:]
@@ -21,7 +21,7 @@ async def start_with_trees(self: ChildrenService) -> None:
             [sys.executable, TREE, *words.split(",")],
             name=f"tree {number}",
             cwd=Path("/"),
-            env=allowed(),
+            env=allowed_environment(),
             stdout="stream",
         )
         assert child.stdout is not None

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from rookery.wire.provider import Call
-from rookery.wire.streamable import StreamableHttp
+from rookery.wire.protocol.provider import Call
+from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
 from tests.support.wire import serving, without_token
 

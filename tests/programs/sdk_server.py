@@ -1,8 +1,10 @@
 """A server on the official SDK. `stdio`, or `http`: then Streamable HTTP at /mcp and HTTP+SSE at /sse, port printed.
 
-A third word names a named pipe: nothing happens before somebody has opened it.
+A third word names a named pipe: nothing happens before somebody has opened it. SDK_REVISION is the newest revision of
+the handshake era that it agrees to.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ if len(sys.argv) > 2:
 
 import anyio
 import uvicorn
-from mcp.server import MCPServer
+from mcp.server import MCPServer, runner
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
@@ -24,9 +26,15 @@ from mcp_types import (
     SamplingMessage,
     TextContent,
 )
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 PAGE = 3
+
+if revision := os.environ.get("SDK_REVISION"):
+    kept = HANDSHAKE_PROTOCOL_VERSIONS[: HANDSHAKE_PROTOCOL_VERSIONS.index(revision) + 1]
+    for name, value in (("HANDSHAKE_PROTOCOL_VERSIONS", kept), ("LATEST_HANDSHAKE_VERSION", revision)):
+        setattr(runner, name, value)
 
 
 class Server(MCPServer[Any]):

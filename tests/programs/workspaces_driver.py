@@ -1,4 +1,4 @@
-"""One life of the workspaces' service: `create PROJECT NAME`, or nothing but a start. Prints what is there then."""
+"""One life of the workspaces' service: creates `PROJECT NAME [BRANCH]`, or only starts. Prints what is there then."""
 
 import asyncio
 import json
@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.support.workspaces import serving
 
 
-async def main(project: str = "", name: str = "") -> None:
+async def main(project: str = "", name: str = "", branch: str | None = None) -> None:
     async with serving(Path(os.environ["ROOKERY_HOME"])) as served:
         if name:
-            await served.workspaces.prepared(await served.workspaces.create(project, name))
+            await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name, branch=branch))
         for one in await served.workspaces.list():
-            await served.workspaces.prepared(one)
+            await served.workspaces.wait_until_prepared(one)
         print(json.dumps([one.as_dict() for one in await served.workspaces.list()]))
 
 

@@ -12,19 +12,18 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from rookery.agents.service import AgentService
-from rookery.agents.supervision import Pace
-from rookery.daemon.settings import Agents, Notify, Settings
+from rookery.agents.manager import AgentManager
+from rookery.agents.policy import SupervisionIntervals
+from rookery.daemon.settings.schema import AgentSettings, LimitSettings, NotifySettings, Settings
 from rookery.testing.model import ScriptedModel, scripted_model
-from rookery.workspaces.agent import Agent
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.tools import WorkspaceTools
+from rookery.workspaces.model import AgentInfo, Workspace
+from rookery.workspaces.operations import WorkspaceOperations
 from tests.support.gateway import Gateway, a_gateway
 from tests.support.opencode import installed
 from tests.support.opencode_home import OFFLINE, fetch_no_plugin_package, scripted_config
 
 # OpenCode takes seconds on a quiet machine, and tests run side by side.
-LIMIT = 120.0
+LIMIT = 400.0
 
 
 class Agency:
@@ -34,18 +33,22 @@ class Agency:
         self.gateway, self.model = gateway, model
 
     @property
-    def tools(self) -> WorkspaceTools:
+    def tools(self) -> WorkspaceOperations:
         return self.gateway.parts.workspaces.tools
 
     @property
-    def agents(self) -> AgentService:
+    def agents(self) -> AgentManager:
         return self.gateway.parts.workspaces.agents
 
     async def create(self, name: str, **more: Any) -> Workspace:
         """A workspace of the only project, prepared."""
-        return await self.tools.create(await self.tools.project(None), name, wait=True, **more)
+        return await self.tools.create(await self.tools.resolve_project(None), name, wait=True, **more)
 
-    async def until(self, workspace: Workspace, true: Callable[[Agent], object]) -> Agent:
+    async def create_only(self, name: str, **more: Any) -> Workspace:
+        """A workspace of the only project, whose preparation has begun."""
+        return await self.tools.create(await self.tools.resolve_project(None), name, **more)
+
+    async def until(self, workspace: Workspace, true: Callable[[AgentInfo], object]) -> AgentInfo:
         """Its agent, once this holds of it."""
         news = self.gateway.events.more
         try:
@@ -57,7 +60,7 @@ class Agency:
         except TimeoutError:
             raise AssertionError(f"that did not come to hold: {await self.agents.process(workspace)}") from None
 
-    async def until_is(self, workspace: Workspace, state: str) -> Agent:
+    async def until_is(self, workspace: Workspace, state: str) -> AgentInfo:
         return await self.until(workspace, lambda agent: agent.state == state)
 
     async def session_is(self, workspace: Workspace, state: str) -> str:
@@ -68,7 +71,7 @@ class Agency:
     async def said(self, workspace: Workspace, text: str) -> str:
         """The id of its only session, once the last that it said is this."""
         news = self.gateway.events.more
-        life = await self.agents.up(workspace)
+        life = await self.agents.ensure_running(workspace)
         async with asyncio.timeout(LIMIT):
             while True:
                 news.clear()
@@ -98,22 +101,28 @@ async def an_agency(
     model: bool = True,
     gateway_port: bool = True,
     servers: Mapping[str, Any] | None = None,
-    pace: Pace | None = None,
+    pace: SupervisionIntervals | None = None,
     notify: str = "",
     with_tokens: bool = False,
+    limits: LimitSettings | None = None,
     **agents: Any,
 ) -> AsyncGenerator[Agency]:
     """At the end all agents are stopped. Without a `model` OpenCode has none; `agents` are settings."""
-    settings = Settings(agents=Agents(version="path", **agents), notify=Notify(notify))
+    agents = {"start_seconds": 300.0, **agents}
+    settings = Settings(
+        agents=AgentSettings(version="path", **agents),
+        notify=NotifySettings(notify),
+        limits=limits or LimitSettings(),
+    )
     async with scripted_model(script) as made:
         with pytest.MonkeyPatch.context() as patch:
             await asyncio.to_thread(_surround, patch, made.url if model else None)
             async with a_gateway(servers, *projects, settings=settings, with_tokens=with_tokens) as gateway:
                 if gateway_port:
-                    gateway.service.bound(gateway.site.port)
+                    gateway.service.on_bound(gateway.site.port)
                 agency = Agency(gateway, made)
                 if pace is not None:
-                    agency.agents._pace = pace
+                    agency.agents._intervals = pace
                 await gateway.parts.agents.start()
                 try:
                     yield agency

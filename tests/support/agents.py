@@ -9,20 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rookery.agents.configs import config_for, user_config, write_config
-from rookery.agents.environment import Wiring, agent_environment, forgotten
-from rookery.agents.injection import Injection, inline_config
-from rookery.agents.process import AgentProcess, Launch, start_agent
+from rookery.agents.opencode.config import (
+    InlineConfig,
+    prepare_config_file,
+    read_user_config,
+    render_inline_config,
+    write_config_file,
+)
+from rookery.agents.opencode.environment import EnvironmentSpec, build_environment, startup_variables
+from rookery.agents.opencode.process import AgentProcess, LaunchSpec, start_agent
 from rookery.system.ids import new_id, new_token
-from rookery.system.spawn import Spawner
-from rookery.upstreams.jsonc import parse, plain
+from rookery.system.process.spawn import Spawner
+from rookery.upstreams.config.jsonc import parse_jsonc, to_python
 from tests.support.opencode import START_SECONDS, installed
 from tests.support.opencode_api import OpenCodeApi
 from tests.support.opencode_home import OPENCODE_VERSION, OpenCodeHome
 
 
 def read_jsonc(text: str) -> Any:
-    return plain(parse(text))
+    return to_python(parse_jsonc(text))
 
 
 @dataclass(frozen=True)
@@ -37,33 +42,34 @@ class Bench:
 
     def launch(
         self, folder: Path, *, ports: tuple[int, ...] = (), seconds: float = START_SECONDS, **more: Any
-    ) -> Launch:
-        """A launch in `folder`. `more` goes to the wiring (`port`, `project_config`) and to the injection."""
+    ) -> LaunchSpec:
+        """A launch in `folder`. `more` is for the wiring (`port`, `project_config`, `packages`) and the injection."""
         here = installed()
         environment = {"PATH": os.environ["PATH"], **self.home.environment(), **self.user}
-        own = user_config(environment, read_jsonc)
+        own = read_user_config(environment, read_jsonc)
         port: int | None = more.pop("port", 7777)
         background: bool = more.pop("background", True)
-        wire = {"project_config": more.pop("project_config", False)}
+        packages: bool = more.pop("packages", True)
+        wire = {"project_config": more.pop("project_config", False), "packages": packages}
         told: dict[str, Any] = {"project": "app-1", "workspace": "ws", "gateway": port is not None}
-        told |= {"forgotten": forgotten(environment), "user": own.content} | more
-        write_config(self.state)
-        wiring = Wiring(
+        told |= {"forgotten": startup_variables(environment, packages=packages), "user": own.content} | more
+        write_config_file(self.state)
+        wiring = EnvironmentSpec(
             workspace=folder,
             token=new_token(),
             password=new_id(),
             port=port,
-            config=config_for(self.state, own) if port is not None else None,
-            content=inline_config(Injection(**told)),
+            config=prepare_config_file(self.state, own) if port is not None else None,
+            content=render_inline_config(InlineConfig(**told)),
             ripgrep=here.ripgrep,
             **wire,
         )
-        return Launch(
+        return LaunchSpec(
             name="agent",
             opencode=self.opencode or here.opencode,
             version=OPENCODE_VERSION,
             folder=folder,
-            environment=agent_environment(environment, wiring),
+            environment=build_environment(environment, wiring),
             ports=ports,
             log=self.state / "logs" / f"agent-{new_id()}.log",
             state=self.state,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,22 +10,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from rookery.plugins.boulder.alarms import Alarms
-from rookery.plugins.boulder.checks import Todo
-from rookery.plugins.boulder.gates import Limits
+from rookery.plugins.api import AskEvent, Event, House, MessageEvent, SessionEvent, ToolEvent
+from rookery.plugins.boulder.engine import SessionTimers
 from rookery.plugins.boulder.plugin import boulder_plugin
+from rookery.plugins.boulder.policy import BoulderLimits, Todo
 from rookery.plugins.boulder.service import Boulder
-from rookery.plugins.boulder.switches import Level
-from rookery.plugins.events import AskEvent, Event, MessageEvent, SessionEvent, ToolEvent
-from rookery.plugins.house import House
-from rookery.sessions.records import AskShown, MessageShown, SessionInfo, ToolRun, not_found
+from rookery.plugins.boulder.state import SwitchLevel
+from rookery.sessions.records import SessionAsk, SessionInfo, SessionMessage, ToolRun, WaitResult, session_not_found
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from tests.support.clock import SetClock
 
 if TYPE_CHECKING:
-    from rookery.plugins.boulder.book import Line
+    from rookery.plugins.boulder.store import LogLine
     from rookery.sessions.service import Sessions
 
 WORKSPACE, ELSEWHERE = "/work/fix", "/work/other"
@@ -40,7 +39,9 @@ class Told:
     running: bool = False
     error: str | None = None
     refuses: RookeryError | None = None
-    messages: list[MessageShown] = field(default_factory=list[MessageShown])
+    # Whether what it is sent comes to its transcript.
+    reads: bool = True
+    messages: list[SessionMessage] = field(default_factory=list[SessionMessage])
     runs: list[ToolRun] = field(default_factory=list[ToolRun])
     todos: list[Todo] = field(default_factory=list[Todo])
     toasts: list[str] = field(default_factory=list[str])
@@ -59,7 +60,7 @@ class Played:
     def _of(self, id_: str, scope: Path | None = None) -> Told:
         found = self.sessions.get(id_)
         if found is None or scope not in (None, Path(found.path)):
-            raise not_found(id_)
+            raise session_not_found(id_)
         return found
 
     async def get(self, id_: str, scope: Path | None = None) -> SessionInfo:
@@ -79,20 +80,27 @@ class Played:
         return self._of(id_).runs
 
     @asynccontextmanager
-    async def used(self, id_: str) -> AsyncGenerator[Any]:
+    async def use_agent(self, id_: str) -> AsyncGenerator[Any]:
         async def todos(session: str, kind: type[Todo]) -> list[Todo]:
             return self._of(session).todos
 
         yield SimpleNamespace(client=SimpleNamespace(todos=todos))
 
     async def show_toast(self, id_: str, message: str, **more: Any) -> None:
-        self._of(id_).toasts.append(message)
+        one = self._of(id_)
+        # Whoever sees the toast finds the message.
+        assert len(one.sent) == len(one.toasts) + 1
+        one.toasts.append(message)
 
     async def send(self, id_: str, content: str, **more: Any) -> None:
         one = self._of(id_)
         if one.refuses is not None:
             raise one.refuses
         one.sent.append(content)
+
+    async def wait_for_message(self, id_: str, pattern: str, timeout: float, **more: Any) -> WaitResult:
+        one = self._of(id_)
+        return WaitResult(found=one.reads and re.search(pattern, one.sent[-1]) is not None)
 
 
 class Files:
@@ -102,10 +110,10 @@ class Files:
         self.plans: dict[str, str] = {}
         self.tasks: dict[str, bool] = {}
 
-    async def subject(self, level: Level, given: str) -> str:
-        return given
+    async def subject(self, level: SwitchLevel, reference: str) -> str:
+        return reference
 
-    async def watch(self, gone: Any) -> None:
+    async def watch(self, on_deleted: Any) -> None:
         """Told by the test."""
 
     async def read(self, workspace: str, path: str) -> str:
@@ -119,7 +127,7 @@ class Files:
         return self.tasks[task], "fails with 1"
 
 
-class SetAlarms(Alarms):
+class SetAlarms(SessionTimers):
     """Rings when a test has set the clock forward."""
 
     def __init__(self, *given: Any) -> None:
@@ -137,7 +145,7 @@ class SetAlarms(Alarms):
 
     def ring(self) -> None:
         for session in [one for one, at in self.at.items() if at <= self._clock.wall()]:
-            self._rings(session)
+            self._on_timer(session)
 
 
 class Rolling:
@@ -147,7 +155,7 @@ class Rolling:
         self.house, self.boulder, self.played, self.files, self.clock = house, boulder, played, files, clock
         self.plugin = boulder_plugin(boulder)
         # The lines of the log, as they were written.
-        self.told: list[Line] = []
+        self.told: list[LogLine] = []
         played.tell = self._hear
 
     @property
@@ -164,11 +172,11 @@ class Rolling:
         return answer
 
     async def state(self, scope: Path | None = None) -> dict[str, Any]:
-        assert self.plugin.telling is not None
-        return await self.plugin.telling(SimpleNamespace(scope=scope))
+        assert self.plugin.state_function is not None
+        return await self.plugin.state_function(SimpleNamespace(scope=scope))
 
     async def of(self, session: str = ONE) -> dict[str, Any]:
-        return await self.boulder.of(session, None)
+        return await self.boulder.session_state(session, None)
 
     async def gates(self, session: str = ONE) -> list[str]:
         return [one["gate"] for one in (await self.of(session))["gates"]]
@@ -176,7 +184,7 @@ class Rolling:
     async def pass_(self, seconds: float) -> None:
         """Time goes by, and whoever waits for a moment of it is called."""
         end = self.clock.now + seconds
-        alarms = cast("SetAlarms", self.boulder.keeper.alarms)
+        alarms = cast("SetAlarms", self.boulder.engine.timers)
         while alarms.at and min(alarms.at.values()) <= end:
             self.clock.now = max(self.clock.now, min(alarms.at.values()))
             alarms.ring()
@@ -185,7 +193,7 @@ class Rolling:
 
     async def settle(self) -> None:
         async with asyncio.timeout(10):
-            await self.house.tasks.finish()
+            await self.house.tasks.wait_all()
 
     # ---- what happens
 
@@ -209,7 +217,7 @@ class Rolling:
 
     async def says(self, role: str, content: str, id_: str = ONE) -> None:
         messages = self.played.sessions[id_].messages
-        made = MessageShown(id=f"msg_{len(messages)}", role=role, content=content, time=self.clock.now * 1000)
+        made = SessionMessage(id=f"msg_{len(messages)}", role=role, content=content, time=self.clock.now * 1000)
         messages.append(made)
         event = MessageEvent(hook="message.added", session_id=id_, message_id=made.id, role=role, content=content)
         await self.hear(event)
@@ -227,7 +235,7 @@ class Rolling:
         await self.hear(ToolEvent(hook=f"tool.{what}", session_id=ONE, run=run))
 
     async def ask(self, what: str) -> None:
-        ask = AskShown(id="per_1", session_id=ONE, kind="permission", text="bash: rm -rf build")
+        ask = SessionAsk(id="per_1", session_id=ONE, kind="permission", text="bash: rm -rf build")
         await self.hear(AskEvent(hook=f"ask.{what}", session_id=ONE, ask=ask))
 
 
@@ -235,7 +243,7 @@ class Rolling:
 async def rolling(
     store: Path,
     *sessions: Told,
-    limits: Limits | None = None,
+    limits: BoulderLimits | None = None,
     checks: str = "",
     clock: SetClock | None = None,
     played: Played | None = None,
@@ -249,8 +257,8 @@ async def rolling(
     files, tasks = Files(), TaskSet("boulder", lambda name, error: crashed.append(error))
     kept = Store(store)
     await kept.open()
-    told: list[Line] = []
-    boulder = Boulder(kept, files, limits or Limits(), checks, told.append, SetAlarms)
+    told: list[LogLine] = []
+    boulder = Boulder(kept, files, limits or BoulderLimits(), checks, told.append, SetAlarms)
     house = House(
         plugin="boulder",
         sessions=cast("Sessions", played),
@@ -263,10 +271,10 @@ async def rolling(
     made = Rolling(house, boulder, played, files, clock)
     made.told = told
     try:
-        assert made.plugin.starting is not None and made.plugin.stopping is not None
-        await made.plugin.starting(house)
+        assert made.plugin.start_function is not None and made.plugin.stop_function is not None
+        await made.plugin.start_function(house)
         yield made
-        await made.plugin.stopping(house)
+        await made.plugin.stop_function(house)
         if crashed:
             raise crashed[0]
     finally:

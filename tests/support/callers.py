@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from rookery.wire import revisions
-from rookery.wire.headers import encode_value
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.headers import encode_header_value
 from tests.support.clients import LIMIT
 
 Message = dict[str, Any]
@@ -50,7 +50,9 @@ class Caller:
         *,
         able: Mapping[str, Any] = ABLE,
         headers: Mapping[str, str] | None = None,
+        limit: float = LIMIT,
     ) -> None:
+        self.limit = limit
         self.revision = revision
         self.able = able
         self.session: str | None = None
@@ -122,7 +124,7 @@ class Caller:
     async def ask(self, method: str, params: Mapping[str, Any] | None = None, id_: int | str | None = None) -> Message:
         """The whole answer: a message with `result` or `error`."""
         message = self.message(method, params, id_)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(self.limit):
             found = await self._stream(self._posted(message), None, message["id"])
         assert found is not None, f"no answer to {message}"
         return found
@@ -203,9 +205,9 @@ class Caller:
         routed: dict[str, str] = {}
         if self.modern and "method" in message:
             routed = {"MCP-Protocol-Version": self.revision, "Mcp-Method": message["method"]}
-            named_by = revisions.NAMED_BY.get(message["method"])
+            named_by = revisions.NAME_PARAMETERS.get(message["method"])
             if named_by is not None and named_by in message.get("params", {}):
-                routed["Mcp-Name"] = encode_value(message["params"][named_by])
+                routed["Mcp-Name"] = encode_header_value(message["params"][named_by])
         return self._http.post(self._url, data=json.dumps(message).encode(), headers=self._sent(routed))
 
     async def _stream(self, asking: Any, begun: asyncio.Event | None, wanted: Any = None) -> Message | None:

@@ -16,18 +16,18 @@ from typing import Any, Self, TypeVar
 from msgspec import Raw
 
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire.asking import Answer, Answerer
-from rookery.wire.channel import Channel
-from rookery.wire.client import Client, Timeouts
-from rookery.wire.client_stdio import Framing, Program, StdioChannel
-from rookery.wire.connect import Era, connect
-from rookery.wire.jsonrpc import Notification, Params
-from rookery.wire.writing import Identity
+from rookery.system.process.spawn import Spawner
+from rookery.wire.client.client import Client, Timeouts
+from rookery.wire.client.connect import Era, connect_client
+from rookery.wire.client.encode import ClientIdentity
+from rookery.wire.client.inflight import AnswerQuestion, ClientAnswer
+from rookery.wire.client.stdio import Framing, ServerProgram, StdioTransport
+from rookery.wire.client.transport import ClientTransport
+from rookery.wire.protocol.messages import Notification, Params
 
 LIMIT = 20.0  # no wait in these tests is longer
 PROGRAMS = Path(__file__).parents[1] / "programs"
-IDENTITY = Identity(
+IDENTITY = ClientIdentity(
     {"name": "rookery-test", "version": "1.2.3"},
     {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": False}},
 )
@@ -82,7 +82,7 @@ class Ear:
     """The listener of one client's calls, with all that it heard."""
 
     def __init__(
-        self, caller: str = "one", answerer: Answerer = answer, progressed: Callable[[], object] = str
+        self, caller: str = "one", answerer: AnswerQuestion = answer, progressed: Callable[[], object] = str
     ) -> None:
         self.caller = caller
         self.heard = Heard()
@@ -91,14 +91,14 @@ class Ear:
         self._answerer = answerer
         self._progressed = progressed
 
-    def progressed(self, params: Params) -> None:
+    def on_progress(self, params: Params) -> None:
         self.progress.append(params)
         self._progressed()
 
-    def notified(self, message: Notification) -> None:
+    def on_notification(self, message: Notification) -> None:
         self.heard(message)
 
-    async def answer(self, method: str, params: Params) -> Answer:
+    async def answer(self, method: str, params: Params) -> ClientAnswer:
         self.asked.append(method)
         return await self._answerer(method, params)
 
@@ -114,23 +114,23 @@ class Met:
 
 @asynccontextmanager
 async def meeting(
-    channel: Channel,
+    channel: ClientTransport,
     *,
-    older: Channel | None = None,
+    older: ClientTransport | None = None,
     known: Era | None = None,
     timeouts: Timeouts | None = None,
-    answerer: Answerer | None = answer,
-    identity: Identity = IDENTITY,
+    answerer: AnswerQuestion | None = answer,
+    identity: ClientIdentity = IDENTITY,
 ) -> AsyncGenerator[Met]:
     heard = Heard()
     limits = timeouts or Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT)
 
-    def make(made: Channel) -> Client:
+    def make(made: ClientTransport) -> Client:
         if answerer is None:
-            return Client(made, identity, limits, notified=heard)
+            return Client(made, identity, limits, on_notification=heard)
         return Client(made, identity, limits, answerer, heard)
 
-    client, era = await soon(connect(make, channel, older=older, known=known), 2 * LIMIT)
+    client, era = await soon(connect_client(make, channel, fallback=older, known_era=known), 2 * LIMIT)
     try:
         yield Met(client, era, heard)
     finally:
@@ -140,15 +140,15 @@ async def meeting(
 # ---- programs
 
 
-def program(name: str, *words: str, framing: Framing = "lines", env: Mapping[str, str] | None = None) -> Program:
+def program(name: str, *words: str, framing: Framing = "lines", env: Mapping[str, str] | None = None) -> ServerProgram:
     argv = [sys.executable, "-P", str(PROGRAMS / name), *words]
     kept = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "PYTHONDONTWRITEBYTECODE": "1"}
-    return Program(name, argv, Path(os.environ["HOME"]), kept | dict(env or {}), framing)
+    return ServerProgram(name, argv, Path(os.environ["HOME"]), kept | dict(env or {}), framing)
 
 
-def odd(*words: str, framing: Framing = "lines", write_seconds: float = LIMIT) -> StdioChannel:
+def odd(*words: str, framing: Framing = "lines", write_seconds: float = LIMIT) -> StdioTransport:
     """A channel to `odd_server.py`, which misbehaves as it is told."""
-    return StdioChannel(
+    return StdioTransport(
         Spawner(new_id()), program("odd_server.py", *words, framing=framing), write_seconds=write_seconds
     )
 

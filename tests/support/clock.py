@@ -12,6 +12,42 @@ class SetClock:
     def wall(self) -> float:
         return self.now
 
+    def uptime(self) -> tuple[str, float]:
+        return "boot", self.now
+
+
+class MachineClock:
+    """The clocks of a machine that a test switches on and off, puts to sleep, and whose time of day it sets."""
+
+    def __init__(self) -> None:
+        self._boot, self._up, self._awake, self._wall = 1, 0.0, 0.0, 1_800_000_000.0
+
+    def monotonic(self) -> float:
+        return self._awake
+
+    def wall(self) -> float:
+        return self._wall
+
+    def uptime(self) -> tuple[str, float]:
+        return f"boot {self._boot}", self._up
+
+    def run(self, seconds: float) -> None:
+        self._awake += seconds
+        self.sleep(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        self._up += seconds
+        self._wall += seconds
+
+    def set_wall(self, by: float) -> None:
+        """Move the time of day only, as a person, NTP or a dead battery does."""
+        self._wall += by
+
+    def restart(self, off: float = 0.0) -> None:
+        """Switch the machine off for so long, and on again."""
+        self._boot, self._up, self._awake = self._boot + 1, 5.0, 5.0
+        self._wall += off
+
 
 def let_pass(seconds: float) -> None:
     """For the loop that runs, it is later by so much: what was due until then is done now.

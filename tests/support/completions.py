@@ -4,8 +4,8 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from rookery.testing.asked import Asked
 from rookery.testing.player import Player, Reply
+from rookery.testing.request import ModelRequest
 
 Message = dict[str, Any]
 TOOLS = ("bash", "read")
@@ -18,9 +18,9 @@ def body(messages: Sequence[Message], tools: Sequence[str] = TOOLS, **more: Any)
 
 def asked(
     messages: Sequence[Message], session: str | None = "ses_1", tools: Sequence[str] = TOOLS, **more: Any
-) -> Asked:
+) -> ModelRequest:
     headers = {"x-session-id": session} if session else {}
-    return Asked.of(json.dumps(body(messages, tools, **more)).encode(), headers)
+    return ModelRequest.parse(json.dumps(body(messages, tools, **more)).encode(), headers)
 
 
 def user(text: str) -> Message:
@@ -49,7 +49,7 @@ class Agent:
         self.messages: list[Message] = [{"role": "system", "content": "You are an agent."}]
         self.replies: list[Reply] = []
 
-    def turn(self, text: str) -> Generator[Asked, Reply]:
+    def turn(self, text: str) -> Generator[ModelRequest, Reply]:
         """One turn, a request at a time: yields what to ask, and is sent the reply."""
         self.messages.append(user(text))
         cut_off: list[Message] = []
@@ -69,7 +69,7 @@ class Agent:
                 return
             self.messages += [result(f"{call.call} did {json.dumps(call.arguments)}") for call in reply.calls]
 
-    def turns(self, *texts: str) -> Generator[Asked, Reply]:
+    def turns(self, *texts: str) -> Generator[ModelRequest, Reply]:
         for text in texts:
             yield from self.turn(text)
 
@@ -79,6 +79,6 @@ class Agent:
         request = next(going)
         while True:
             try:
-                request = going.send(player.answer(request))
+                request = going.send(player.reply_to(request))
             except StopIteration:
                 return self.replies

@@ -12,13 +12,12 @@ from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.git import Git
 from rookery.system.ids import new_id, project_id
-from rookery.system.spawn import Spawner
-from rookery.workspaces.deletion import Stop
-from rookery.workspaces.listing import Found, find_workspaces
+from rookery.system.process.spawn import Spawner
+from rookery.workspaces.delete.run import DeletionService, StopWorkspace
 from rookery.workspaces.locks import RepositoryLocks
+from rookery.workspaces.lookup import LocatedWorkspace, list_workspaces
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.removal import Removals
 from tests.support.workspaces import commit, git, make_repository
 
 
@@ -28,18 +27,19 @@ async def nothing_to_stop(_: Workspace) -> bool:
 
 @dataclass
 class Removing:
-    removals: Removals
+    removals: DeletionService
     git: Git
     events: Bus
     state: Path
     project: Project
+    spawner: Spawner
 
-    async def find(self, name: str) -> Found:
-        found = await find_workspaces(self.git, self.state, self.project)
+    async def find(self, name: str) -> LocatedWorkspace:
+        found = await list_workspaces(self.git, self.state, self.project)
         return next(one for one in found if one.workspace.name == name)
 
     async def names(self) -> list[str]:
-        found = await find_workspaces(self.git, self.state, self.project)
+        found = await list_workspaces(self.git, self.state, self.project)
         return [one.workspace.name for one in found if not one.workspace.main]
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
@@ -55,7 +55,7 @@ async def removing(
     state: Path,
     app: Path,
     *,
-    stop: Stop = nothing_to_stop,
+    stop: StopWorkspace = nothing_to_stop,
     days: float = 14.0,
     limit: int = 2**40,
     clock: Clock = SYSTEM_CLOCK,
@@ -63,10 +63,12 @@ async def removing(
     """One life of it, which first finishes what an earlier one was at."""
     spawner, events = Spawner(new_id()), Bus("events")
     runner = Git(spawner)
-    removals = Removals(state, runner, RepositoryLocks(), events, stop, days=days, limit=limit, clock=clock)
+    removals = DeletionService(
+        state, runner, spawner, RepositoryLocks(), events, stop, days=days, limit=limit, clock=clock
+    )
     try:
         await removals.resume()
-        yield Removing(removals, runner, events, state, Project(project_id(app), app.name, str(app)))
+        yield Removing(removals, runner, events, state, Project(project_id(app), app.name, str(app)), spawner)
     finally:
         await removals.close()
         await spawner.stop_all()

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rookery.sessions.choosing import Alias
-from rookery.sessions.records import Change
+from rookery.sessions.aliases import AgentAlias
+from rookery.sessions.records import SessionChange
 from rookery.sessions.service import Sessions
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import Workspace
 from tests.support.agency import LIMIT, Agency, an_agency
 from tests.support.workspaces import make_repository
 
@@ -27,7 +27,7 @@ class Driving:
         self._news = asyncio.Event()
         sessions.listen(self._changed)
 
-    def _changed(self, changes: frozenset[Change]) -> None:
+    def _changed(self, changes: frozenset[SessionChange]) -> None:
         self._news.set()
 
     async def progress(self, words: str) -> None:
@@ -53,7 +53,7 @@ class Driving:
 
 @asynccontextmanager
 async def driving(
-    script: Mapping[str, Any], *, aliases: Mapping[str, Alias] | None = None, **more: Any
+    script: Mapping[str, Any], *, aliases: Mapping[str, AgentAlias] | None = None, **more: Any
 ) -> AsyncGenerator[Driving]:
     """With a repository for workspaces."""
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})

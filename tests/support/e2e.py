@@ -14,14 +14,14 @@ from urllib.parse import quote
 import aiohttp
 
 from rookery.testing.model import ScriptedModel, scripted_model
-from rookery.testing.request_log import Record
+from rookery.testing.request_log import LoggedRequest
 from tests.support.agents import config_with
 from tests.support.house import House, rookery, up, wait_dead
 from tests.support.opencode import installed
 from tests.support.opencode_home import OFFLINE, fetch_no_plugin_package, scripted_config
 
 # Several OpenCodes start at once, and the machine may be busy with other tests.
-LIMIT = 180.0
+LIMIT = 400.0
 
 Shown = dict[str, Any]
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Colony:
 
     house: House
     model: ScriptedModel
-    env: Mapping[str, str]
+    env: dict[str, str]
     _session: aiohttp.ClientSession = field(repr=False)
 
     # ---- asking
@@ -49,7 +49,7 @@ class Colony:
             return json.loads(text)
 
     async def cli(self, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
-        return await asyncio.to_thread(rookery, *words, env=self.env, cwd=cwd)
+        return await asyncio.to_thread(rookery, *words, env=self.env, cwd=cwd, seconds=LIMIT)
 
     async def create(self, name: str, prompt: str | None = None, project: str | None = None) -> Shown:
         """A workspace that is prepared; its agent may still be on its way."""
@@ -89,7 +89,7 @@ class Colony:
         except TimeoutError:
             raise AssertionError(f"that did not come to hold; last seen: {seen[-1:]}") from None
 
-    async def asked(self, wanted: Callable[[Record], object]) -> Record:
+    async def asked(self, wanted: Callable[[LoggedRequest], object]) -> LoggedRequest:
         """The first request to the model that fits."""
         try:
             async with asyncio.timeout(LIMIT):
@@ -146,15 +146,18 @@ def offline_environment(model_url: str) -> dict[str, str]:
     config = Path(os.environ["HOME"]) / ".config" / "opencode"
     fetch_no_plugin_package(config)
     (config / "opencode.json").write_text(config_with(**scripted_config(model_url)))
-    agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START": "open"}
+    agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START": "open", "ROOKERY_AGENTS_START_SECONDS": "300"}
     return {"PATH": installed().search_path, "LANG": "C.UTF-8", **agents, **OFFLINE}
 
 
 @asynccontextmanager
-async def a_colony(script: Any, *projects: Path) -> AsyncGenerator[Colony]:
-    """A daemon with these projects. That it stops in order, and without an error in its log, is part of every test."""
+async def a_colony(script: Any, *projects: Path, settings: Mapping[str, str] | None = None) -> AsyncGenerator[Colony]:
+    """A daemon with these projects. That it stops in order, and without an error in its log, is part of every test.
+
+    `settings` are further variables of its environment.
+    """
     async with scripted_model(script) as model, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT)) as session:
-        env = await asyncio.to_thread(offline_environment, model.url)
+        env = await asyncio.to_thread(offline_environment, model.url) | dict(settings or {})
         house = await asyncio.to_thread(up, env=env)
         made = Colony(house, model, env, session)
         try:

@@ -1,12 +1,15 @@
 """Workspaces with MCP servers on ports of their own, and a look at both."""
 
 import http.client
+import json
 import socket
 import sqlite3
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.house import Answer, House, rookery, up
 from tests.support.ws import told
@@ -60,6 +63,12 @@ def is_free(port: int) -> bool:
     return True
 
 
+def listens(house: House, port: int) -> bool:
+    """Whether this daemon listens there; a port that it has freed may be another one's by now."""
+    found = psutil.Process(house.pid).net_connections("inet")
+    return port in {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+
+
 @contextmanager
 def a_stranger(port: int) -> Generator[None]:
     """Another program holds this port."""
@@ -72,3 +81,33 @@ def a_stranger(port: int) -> Generator[None]:
 
 def bearer(token: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def call(id_: int | str, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}).encode()
+
+
+HELLO = call(
+    1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"}
+)
+
+
+def initialize(house: House, token: str) -> Answer:
+    return house.http("POST", "/mcp", HELLO, token=token, headers=JSON)
+
+
+def create(house: House, token: str, name: str) -> Any:
+    """What `workspace_create` answers, or its error."""
+    session = initialize(house, token).headers["mcp-session-id"]
+    headers = JSON | {"Mcp-Session-Id": session}
+    answer = house.http(
+        "POST",
+        "/mcp",
+        call(2, "tools/call", name="workspace_create", arguments={"name": name, "wait": True}),
+        token=token,
+        headers=headers,
+    )
+    text = answer.body.decode()
+    result = json.loads(text[text.index("{") :])["result"]
+    told = result["structuredContent"]
+    return told["error"] if result.get("isError") else told

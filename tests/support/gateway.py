@@ -12,17 +12,19 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from rookery.api.status import Daemon
-from rookery.daemon.composition import Composition, Hands
-from rookery.daemon.settings import Settings
-from rookery.system import places
+from rookery.api.status import DaemonStatus
+from rookery.daemon.composition import Composition, DaemonCallbacks
+from rookery.daemon.settings.schema import Settings
+from rookery.guard.seal import Seal
 from rookery.system.bus import Bus, Event
+from rookery.system.fs import paths
 from rookery.system.ids import new_id, project_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.system.tasks import CRASH_LOG
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.server import Server
-from rookery.wire.gate import OWNER, Judge, tcp_judge
+from rookery.wire.http.auth import OWNER, Authenticate, make_tcp_authenticator
 from tests.support.callers import HANDSHAKE, MODERN, Caller
 from tests.support.clients import LIMIT
 from tests.support.marionettes import Theatre, a_theatre
@@ -95,7 +97,7 @@ class Gateway:
             return answer.status, json.loads(await answer.read())
 
     async def server(self, name: str, directory: Path | None = None, session: str | None = None) -> Server:
-        return (await self.hub.fleet(directory)).server(name, session)
+        return (await self.hub.server_set(directory)).server(name, session)
 
     async def status(self, name: str, directory: Path | None = None) -> str:
         return next(one.status for one in await self.hub.records(directory) if one.name == name)
@@ -103,7 +105,7 @@ class Gateway:
     async def becomes(self, name: str, *wanted: str, directory: Path | None = None) -> str | None:
         """Wait until a server has one of these statuses; its error."""
         news = self.events.more
-        stop = (await self.hub.fleet(directory)).listen(news.set, lambda session: None)
+        stop = (await self.hub.server_set(directory)).listen(news.set, lambda session: None)
         try:
             async with asyncio.timeout(LIMIT):
                 while await self.status(name, directory) not in wanted:
@@ -117,7 +119,7 @@ class Gateway:
 
 
 def user_file() -> Path:
-    return places.config_folder() / "mcp.json"
+    return paths.config_folder() / "mcp.json"
 
 
 def write(servers: Mapping[str, Any], path: Path | None = None, **top: Any) -> None:
@@ -135,10 +137,19 @@ def checkout(name: str = "app") -> Path:
     return folder
 
 
-def view_of(folder: Path, server: str | None = None) -> str:
-    """The path of a workspace's endpoint, or of that of one server in it."""
+def worktree(folder: Path, name: str) -> Path:
+    """Make another workspace of a repository."""
+    made = folder.parent / f"{folder.name}-{name}"
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "-C", str(folder), *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    subprocess.run(["git", "-C", str(folder), "worktree", "add", "-q", "-b", name, str(made)], check=True)
+    return made
+
+
+def view_of(folder: Path, server: str | None = None, workspace: str = "@main") -> str:
+    """The path of a workspace's endpoint, or of that of one server in it; `folder` is the main checkout."""
     end = "/mcp" if server is None else f"/s/{quote(server, safe='')}/mcp"
-    return f"/w/{project_id(folder.resolve())}/@main{end}"
+    return f"/w/{project_id(folder.resolve())}/{workspace}{end}"
 
 
 @asynccontextmanager
@@ -150,27 +161,37 @@ async def a_gateway(
     settings: Settings | None = None,
     **top: Any,
 ) -> AsyncGenerator[Gateway]:
-    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left.
+    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left, and none
+    has crashed.
 
     A list waits for all servers, however slow this machine is just now, unless a test is about those that are. One that
     failed is left alone for the whole test, unless it is connected. Without tokens everybody is taken for the owner.
     """
-    before = asyncio.all_tasks()
+    before, crashes = asyncio.all_tasks(), CRASH_LOG.entries()
     async with AsyncExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("rookery.wire.lasting.pause", _an_hour)
+        patch.setattr("rookery.wire.client.connect.compute_backoff", _an_hour)
         if patient:
-            patch.setattr("rookery.gateway.waiting._LEAST_SECONDS", LIMIT)
+            patch.setattr("rookery.gateway.view._MIN_SECONDS", LIMIT)
         theatre = await stack.enter_async_context(a_theatre())
         write((servers(theatre) if callable(servers) else servers) or {}, **top)
-        state = places.ensure_private_folder(places.state_folder())
-        store = Store(places.store_file(state))
+        state = paths.ensure_private_folder(paths.state_folder())
+        Seal.for_store(paths.store_file(state)).create()
+        store = Store(paths.store_file(state))
         await store.open()
         stack.push_async_callback(store.close)
         spawner, events = Spawner(new_id()), Events()
-        hands = Hands("test", lambda: Daemon(0, "", "", 0.0, "0", "test", []), _nothing, lambda reason: None)
+        hands = DaemonCallbacks(
+            "test", lambda: DaemonStatus(0, "", "", 0.0, "0", "test", []), _nothing, lambda reason: None
+        )
         made = Composition(
-            settings or Settings(), state, store=store, spawner=spawner, events=events, logs=Bus("logs"), hands=hands
+            settings or Settings(),
+            state,
+            store=store,
+            spawner=spawner,
+            events=events,
+            logs=Bus("logs"),
+            callbacks=hands,
         )
         made.tokens.add(OWNERS, OWNER)
         for folder in projects:
@@ -179,17 +200,18 @@ async def a_gateway(
             await service.start()
             stack.push_async_callback(service.stop)
 
-        def judge_of(port: int) -> Judge:
-            return tcp_judge(port, made.tokens) if with_tokens else welcome
+        def judge_of(port: int) -> Authenticate:
+            return make_tcp_authenticator(port, made.tokens) if with_tokens else welcome
 
-        site = await stack.enter_async_context(serving(made.doors, judge_of=judge_of))
-        stack.callback(made.doors.close)
+        site = await stack.enter_async_context(serving(made.endpoint_router, judge_of=judge_of))
+        stack.callback(made.endpoint_router.close)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         gateway = Gateway(made, events, theatre, site, http)
         yield gateway
         for caller in gateway.callers:
             await caller.close()
     assert asyncio.all_tasks() <= before
+    assert CRASH_LOG.entries() == crashes
 
 
 def _an_hour(failures: int) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rookery.wire.brief import Brief
-from rookery.wire.sent import Sent
+from rookery.wire.client.inflight import PostedRequest
+from rookery.wire.server.fastpath import FastCall
 from tests.support.callers import HANDSHAKE, Caller, Message, words
 from tests.support.gateway import Gateway
 from tests.support.marionettes import Marionette, text
@@ -22,8 +22,8 @@ from tests.support.wire import Client
 class Noted:
     """The calls that were begun without a task, and those of them that needed one after all."""
 
-    begun: list[Brief] = field(default_factory=list[Brief])
-    tasks: list[Brief] = field(default_factory=list[Brief])
+    begun: list[FastCall] = field(default_factory=list[FastCall])
+    tasks: list[FastCall] = field(default_factory=list[FastCall])
 
     def count(self) -> tuple[int, int]:
         return len(self.begun), len(self.tasks)
@@ -36,20 +36,20 @@ class Noted:
 @contextmanager
 def noted() -> Generator[Noted]:
     made = Noted()
-    send, call_task = Brief.send, Brief.call_task
+    send, call_task = FastCall.send, FastCall.start_task
 
-    def note_send(self: Brief, arguments: Raw) -> bool:
+    def note_send(self: FastCall, arguments: Raw) -> bool:
         sent = send(self, arguments)
         made.begun += [self] if sent else []
         return sent
 
-    def note_task(self: Brief) -> None:
+    def note_task(self: FastCall) -> None:
         made.tasks.append(self)
         call_task(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Brief, "send", note_send)
-        patch.setattr(Brief, "call_task", note_task)
+        patch.setattr(FastCall, "send", note_send)
+        patch.setattr(FastCall, "start_task", note_task)
         yield made
 
 
@@ -149,8 +149,8 @@ async def _new(gateway: Gateway, era: str, path: str, tool: str, token: str | No
 async def again(gateway: Gateway, habit: Habit, server: Marionette, lane: Noted) -> None:
     """All is as before: nothing is left of the call, and the next one needs no task."""
     one = await gateway.server("one")
-    assert one.turnstile.running == 0 and one.client is not None
-    assert not any(isinstance(running, Sent) for running in one.client.in_flight.running.values())
+    assert one.limiter.running == 0 and one.client is not None
+    assert not any(isinstance(running, PostedRequest) for running in one.client.in_flight.requests.values())
     lane.clear()
     server.answer(await habit.held(server), text("again"))
     assert words(await habit.answer()) == "again"

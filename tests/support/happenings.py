@@ -7,20 +7,19 @@ from typing import Any
 
 import msgspec
 
-from rookery.agents.events import Event as AgentEvent, Renewed
-from rookery.agents.message_events import PartSeen
-from rookery.agents.records import Doing, Permission, Session
-from rookery.agents.status import SessionState, Snapshot, StatusBook
-from rookery.plugins.events import Event
-from rookery.plugins.happenings import Happenings
-from rookery.sessions.hidden import TITLE
+from rookery.agents.opencode.events import AgentEvent, PartUpdated, SnapshotLoaded
+from rookery.agents.opencode.records import Permission, Session, SessionStatus
+from rookery.agents.status import SessionsSnapshot, SessionState, StatusTracker
+from rookery.plugins.api import Event
+from rookery.plugins.observe import SessionObserver
+from rookery.sessions.conversion import HIDDEN_TITLE
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
 
 WORKSPACE = Workspace(Project("app-1", "app", "/work/app"), "fix", Path("/work/fix"), "fix", False, "ready")
 ONE, CHILD = Session("ses_1", "/work/fix", "One"), Session("ses_2", "/work/fix", "Child", parent="ses_1")
-HIDDEN = Session("ses_3", "/work/fix", TITLE, parent="ses_1")
-BUSY, IDLE = Doing("busy"), Doing("idle")
+HIDDEN = Session("ses_3", "/work/fix", HIDDEN_TITLE, parent="ses_1")
+BUSY, IDLE = SessionStatus("busy"), SessionStatus("idle")
 PERMISSION = Permission("per_1", "ses_2", "bash", ("rm",))
 
 
@@ -31,8 +30,8 @@ class Agent:
     wanted: set[str] = field(default_factory=lambda: {"message.added", "tool.started", "tool.finished"})
 
     def __post_init__(self) -> None:
-        self.book = StatusBook("/work/fix")
-        self.happenings = Happenings(WORKSPACE, lambda *hooks: bool(self.wanted & {*hooks}))
+        self.book = StatusTracker("/work/fix")
+        self.happenings = SessionObserver(WORKSPACE, lambda *hooks: bool(self.wanted & {*hooks}))
 
     @property
     def sessions(self) -> tuple[SessionState, ...]:
@@ -44,19 +43,19 @@ class Agent:
     def says(self, *events: AgentEvent) -> list[Event]:
         told: list[Event] = []
         for event in events:
-            self.book.hear(event)
-            told += self.happenings.hear(event, self, 1000.0)
+            self.book.apply(event)
+            told += self.happenings.on_event(event, self, 1000.0)
         return told
 
     def renews(self, *sessions: Session, busy: tuple[str, ...] = (), asks: tuple[Permission, ...] = ()) -> list[Event]:
-        self.book.renew(Snapshot(sessions, dict.fromkeys(busy, BUSY), asks))
-        return self.says(Renewed())
+        self.book.load_snapshot(SessionsSnapshot(sessions, dict.fromkeys(busy, BUSY), asks))
+        return self.says(SnapshotLoaded())
 
 
 def names(events: list[Event]) -> list[tuple[str, str]]:
     return [(one.hook, getattr(one, "session_id", "")) for one in events]
 
 
-def part(session: str = "ses_1", **more: Any) -> PartSeen:
+def part(session: str = "ses_1", **more: Any) -> PartUpdated:
     whole = {"id": "prt_1", "messageID": "msg_1", "sessionID": session, **more}
-    return PartSeen(session, msgspec.Raw(json.dumps(whole).encode()))
+    return PartUpdated(session, msgspec.Raw(json.dumps(whole).encode()))

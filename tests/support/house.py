@@ -30,7 +30,7 @@ class Answer:
 
 
 def rookery(
-    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, seconds: float = SECONDS
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end, in the environment of the test."""
     return subprocess.run(
@@ -40,7 +40,7 @@ def rookery(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
     )
 
@@ -112,7 +112,7 @@ def quiet_port() -> int:
     raise AssertionError("no free port")
 
 
-def wait_dead(pid: int) -> None:
+def wait_dead(pid: int, seconds: float = SECONDS) -> None:
     """Until the process has ended; a zombie has."""
     try:
         handle = os.pidfd_open(pid)
@@ -121,8 +121,8 @@ def wait_dead(pid: int) -> None:
     import select
 
     try:
-        ready, _, _ = select.select([handle], [], [], SECONDS)
-        assert ready, f"process {pid} is still alive after {SECONDS} s"
+        ready, _, _ = select.select([handle], [], [], seconds)
+        assert ready, f"process {pid} is still alive after {seconds} s"
     finally:
         os.close(handle)
 

@@ -1,8 +1,11 @@
 """Finds and ends the processes that a test left behind, by the marker in their environment."""
 
+import time
+from pathlib import Path
+
 import psutil
 
-from rookery.system.processes import marker_of
+from rookery.system.process.table import read_marker
 
 
 def alive() -> frozenset[int]:
@@ -15,7 +18,7 @@ def carriers(mark: str, before: frozenset[int]) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for pid in alive() - before:
         try:
-            if mark not in (marker_of(pid) or ""):
+            if mark not in (read_marker(pid) or ""):
                 continue
             process = psutil.Process(pid)
             if process.status() != psutil.STATUS_ZOMBIE:
@@ -23,6 +26,32 @@ def carriers(mark: str, before: frozenset[int]) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def zombies(before: frozenset[int]) -> list[str]:
+    """Children that have ended and were not waited for, but for those of `before`; they have a moment for it."""
+    deadline = time.monotonic() + 5
+    while True:
+        left = [pid for pid in _children() - before if _is_zombie(pid)]
+        if not left or time.monotonic() > deadline:
+            return [f"{pid} (zombie)" for pid in left]
+        time.sleep(0.01)
+
+
+def _children() -> frozenset[int]:
+    threads = Path("/proc/self/task")
+    return frozenset(int(pid) for thread in threads.iterdir() for pid in _read(thread / "children").split())
+
+
+def _is_zombie(pid: int) -> bool:
+    return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] == ["Z"]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def end(processes: list[psutil.Process]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rookery.wire import revisions
+from rookery.wire.protocol import revisions
 from tests.support.clients import LIMIT, PROGRAMS
 from tests.support.house import wait_dead
 

@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from rookery.wire.endpoint import Endpoint
+from rookery.wire.server.endpoint import Endpoint
 from tests.conformance.busy import Busy
 from tests.support.wire import LIMIT, Site, serving
 

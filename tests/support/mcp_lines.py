@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from rookery.system.tasks import TaskSet
-from rookery.wire import revisions
-from rookery.wire.provider import Provider
-from rookery.wire.service import Service
-from rookery.wire.stdio_server import LINE_BYTES, serve_lines
+from rookery.wire.protocol import revisions
+from rookery.wire.protocol.provider import Provider
+from rookery.wire.server.service import Service
+from rookery.wire.server.stdio import LINE_BYTES, serve_lines
 from tests.support.wire import LIMIT, soon
 
 ALL_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}

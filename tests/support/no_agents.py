@@ -1,8 +1,7 @@
 """Workspaces without agents, for tests of everything else about them."""
 
 from rookery.system.errors import RookeryError
-from rookery.workspaces.agent import Agent, AgentSession, AgentStatus
-from rookery.workspaces.record import Workspace
+from rookery.workspaces.model import AgentInfo, AgentSession, AgentStatus, Workspace
 
 
 class NoAgents:
@@ -11,8 +10,8 @@ class NoAgents:
     async def status(self, workspace: Workspace) -> AgentStatus:
         return AgentStatus()
 
-    async def process(self, workspace: Workspace) -> Agent:
-        return Agent()
+    async def process(self, workspace: Workspace) -> AgentInfo:
+        return AgentInfo()
 
     async def port(self, workspace: Workspace) -> int | None:
         return (await self.process(workspace)).port
@@ -29,11 +28,20 @@ class NoAgents:
                 "agent-unavailable", "there is no agent to give a prompt to", "use the workspace without one"
             )
 
-    async def begin(self, workspace: Workspace, prompt: str | None) -> None:
+    def starts_agent(self, prompt: str | None) -> bool:
+        return False
+
+    def has_agent(self, workspace: Workspace) -> bool:
+        return False
+
+    async def begin_workspace(self, workspace: Workspace, prompt: str | None) -> None:
         """Nothing is started or held back."""
 
-    async def prompted(self, workspace: Workspace) -> None:
+    async def wait_until_prompted(self, workspace: Workspace) -> None:
         """Nothing is started or held back."""
 
-    async def decline(self, workspace: Workspace) -> None:
+    def mark_seen(self, workspace: Workspace) -> None:
+        """Nothing has finished."""
+
+    async def disable_agent(self, workspace: Workspace) -> None:
         """Nothing is started or held back."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.system.buffers import Ring
-from rookery.system.child import Child
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.child import Child, TailBuffer
+from rookery.system.process.spawn import Spawner
 from tests.support.npm import fetched
 from tests.support.opencode_api import OpenCodeApi
 from tests.support.opencode_home import OPENCODE_VERSION, OpenCodeHome
@@ -53,7 +52,7 @@ class RunningOpenCode:
     child: Child
     home: OpenCodeHome
     api: OpenCodeApi
-    output: Ring
+    output: TailBuffer
 
 
 @asynccontextmanager
@@ -73,7 +72,7 @@ async def an_opencode(
     spawner = spawner or Spawner(new_id())
     here = await asyncio.to_thread(installed)
     given = {"PATH": here.search_path, **home.environment(config), **(env or {})}
-    output = Ring()
+    output = TailBuffer()
     argv = [str(here.opencode), "serve", "--hostname", "127.0.0.1", "--port", "0", "--print-logs"]
     # About one start of fifty ends at once, for no reason that it tells.
     for last_try in (False, True):
@@ -90,7 +89,7 @@ async def an_opencode(
             await child.stop()
 
 
-async def _listening(child: Child, output: Ring) -> str | None:
+async def _listening(child: Child, output: TailBuffer) -> str | None:
     """The address, once it is served: what is asked before the line has come is never answered. None if it ends."""
     assert child.stdout is not None
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.testing.snippet import opencode_config
+from rookery.testing.model import opencode_config
 
 OPENCODE_VERSION = "1.18.33"
 
@@ -43,9 +43,14 @@ class OpenCodeHome:
 def fetch_no_plugin_package(folder: Path) -> None:
     """Make a config folder (`.opencode` of a repository is one too) look as if OpenCode had run npm in it already."""
     (folder / "node_modules").mkdir(parents=True, exist_ok=True)
+    for name, text in no_plugin_package().items():
+        (folder / name).write_text(text)
+
+
+def no_plugin_package() -> dict[str, str]:
+    """The files of such a folder; an empty `node_modules` belongs to them."""
     lock = {"name": "x", "lockfileVersion": 3, "packages": {"": {"dependencies": _PLUGIN}}}
-    (folder / "package.json").write_text(json.dumps({"dependencies": _PLUGIN}))
-    (folder / "package-lock.json").write_text(json.dumps(lock))
+    return {"package.json": json.dumps({"dependencies": _PLUGIN}), "package-lock.json": json.dumps(lock)}
 
 
 def scripted_config(model_url: str, key: str | None = None, **more: Any) -> dict[str, Any]:

@@ -7,19 +7,22 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+import termios
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from rookery.system.processes import MARKER
+from rookery.sessions.terminal.emulator import Emulator
+from rookery.system.process.table import MARKER
 from tests.support.house import ROOKERY, SECONDS
 
 # Leaves its parent, takes the terminal, runs the command there and tells how it ended. `above` is the environment of
 # this program, `env` that of the command.
 _SHELL = """
-import fcntl, json, os, subprocess, sys, termios
+import fcntl, json, os, signal, subprocess, sys, termios
 terminal, told = int(sys.argv[1]), int(sys.argv[2])
 if os.fork():
     os._exit(0)
@@ -28,17 +31,50 @@ fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 os.write(told, b"%d\\n" % os.getpid())
 asked = json.loads(sys.argv[3])
 streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
-done = subprocess.run(asked["argv"], env=asked["env"], cwd=asked["cwd"], **streams)
+# Ctrl-C reaches all who have the terminal; this one has to tell how the command ended.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+begin = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+done = subprocess.run(asked["argv"], env=asked["env"], cwd=asked["cwd"], preexec_fn=begin, **streams)
 os.write(told, b"%d\\n" % done.returncode)
 """
 
 
 class Person:
-    def __init__(self, terminal: int, told: int) -> None:
+    def __init__(self, terminal: int, told: int, size: tuple[int, int] | None, settings: list[Any]) -> None:
         self.seen = b""
+        # How the terminal was set before the command began.
+        self.first_settings = settings
         self._terminal = terminal
         self._told = told
+        self._fed = 0
+        self._emulator = Emulator(*size, self._answer) if size is not None else None
         self.shell = int(self._line())
+
+    @property
+    def emulator(self) -> Emulator:
+        """The terminal as it stands now, with all that was read drawn on it."""
+        assert self._emulator is not None, "give the terminal a size"
+        self._emulator.feed(self.seen[self._fed :])
+        self._fed = len(self.seen)
+        return self._emulator
+
+    def sees(self, true: Callable[[str], object], seconds: float = SECONDS) -> str:
+        """Look at the screen until this holds of its text, which is returned. Half a frame does not count."""
+        while self.emulator.is_drawing or not true(self.emulator.text):
+            assert self._look(seconds), f"that did not come; the screen:\n{self.emulator.text}"
+        return self.emulator.text
+
+    def resizes(self, columns: int, rows: int) -> None:
+        self.emulator.resize(columns, rows)
+        termios.tcsetwinsize(self._terminal, (rows, columns))
+
+    @property
+    def settings(self) -> list[Any]:
+        """How the terminal is set, as `tcgetattr` tells."""
+        return termios.tcgetattr(self._terminal)
+
+    def _answer(self, data: bytes) -> None:
+        os.write(self._terminal, data)
 
     def reads(self, wanted: str, seconds: float = SECONDS) -> str:
         """Look at the screen until `wanted` stands there; answers all that was read since the last look."""
@@ -61,6 +97,10 @@ class Person:
     def text(self) -> str:
         """All that was on the screen so far."""
         return self.seen.decode().replace("\r\n", "\n")
+
+    def close(self) -> None:
+        if self._emulator is not None:
+            self._emulator.close()
 
     def _look(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._terminal], [], [], seconds)
@@ -94,10 +134,17 @@ def at_a_terminal(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     above: Mapping[str, str] | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Generator[Person]:
-    """`rookery` with these words, or `argv`, on a terminal, run by someone whom Rookery did not start."""
+    """`rookery` with these words, or `argv`, on a terminal, run by someone whom Rookery did not start.
+
+    `size` is in columns and rows; without it the terminal tells none.
+    """
     plain = {name: value for name, value in os.environ.items() if name != MARKER} | {"NO_COLOR": "1"}
     ours, theirs = pty.openpty()
+    if size is not None:
+        termios.tcsetwinsize(ours, (size[1], size[0]))
+    settings = termios.tcgetattr(ours)
     hear, tell = os.pipe()
     asked = {
         "argv": [*argv] or [str(ROOKERY), *words],
@@ -115,11 +162,12 @@ def at_a_terminal(
         )
         os.close(tell)
         os.close(theirs)
-        person = Person(ours, hear)
+        person = Person(ours, hear, size, settings)
         yield person
     finally:
         if person is not None:
             _end_session(person.shell)
+            person.close()
         for handle in (ours, hear):
             os.close(handle)
 

@@ -14,11 +14,11 @@ from typing import Any, Self
 
 import msgspec
 
-from rookery.wire.connection import Peer
-from rookery.wire.provider import Provider
-from rookery.wire.sealing import Seal
-from rookery.wire.service import Service
-from rookery.wire.sessions import Sessions
+from rookery.wire.protocol.provider import Provider
+from rookery.wire.protocol.sealed_state import Seal
+from rookery.wire.server.duplex import DuplexConnection
+from rookery.wire.server.service import Service
+from rookery.wire.server.session import Sessions
 from tests.support.clock import SetClock
 
 _TURNS = 50
@@ -88,11 +88,11 @@ class Stage:
         self.clock = SetClock()
         self.sessions = Sessions(provider, clock=self.clock, **limits)
         self.service = Service(provider, self.sessions, Seal(self.clock))
-        self.peers: dict[Talker, Peer] = {}
+        self.peers: dict[Talker, DuplexConnection] = {}
 
     def client(self, owner: str = "owner", *, modern: bool = True) -> Talker:
-        made = Talker(lambda data: self.peers[made].take(data))
-        self.peers[made] = Peer(self.service, owner, made.hear, modern=modern)
+        made = Talker(lambda data: self.peers[made].handle_frame(data))
+        self.peers[made] = DuplexConnection(self.service, owner, made.hear, modern=modern)
         return made
 
 

@@ -7,28 +7,28 @@ from pathlib import Path
 from typing import Any, cast
 
 from rookery.plugins import CallEvent, Plugin, SessionEvent
-from rookery.plugins.records import Limits, PluginShown
-from rookery.plugins.registry import Ground, Key, Origin, Registry
+from rookery.plugins.records import PluginLimits, PluginShown
+from rookery.plugins.registry import PluginContext, PluginKey, PluginOrigin, PluginRegistry
 from rookery.sessions.service import Sessions
 from tests.support.clients import LIMIT
 from tests.support.clock import SetClock
 
-QUICK = Limits(seconds=LIMIT, event_seconds=LIMIT, queue=1000, failures=3)
+QUICK = PluginLimits(seconds=LIMIT, event_seconds=LIMIT, queue=1000, failures=3)
 # For what is to be given up: long enough for whatever is not.
-IMPATIENT = Limits(seconds=1.0, event_seconds=1.0, queue=1000, failures=3)
-BUILT_IN = Origin("built in")
+IMPATIENT = PluginLimits(seconds=1.0, event_seconds=1.0, queue=1000, failures=3)
+BUILT_IN = PluginOrigin("built in")
 
 
 @asynccontextmanager
 async def a_registry(
     folder: Path,
     *plugins: Plugin,
-    limits: Limits = QUICK,
+    limits: PluginLimits = QUICK,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-) -> AsyncGenerator[Registry]:
+) -> AsyncGenerator[PluginRegistry]:
     """With these plugins running; at the end no task is left."""
     before = asyncio.all_tasks()
-    made = Registry(Ground(cast(Sessions, None), folder, settings or {}, limits, SetClock()))
+    made = PluginRegistry(PluginContext(cast(Sessions, None), folder, settings or {}, limits, SetClock()))
     for plugin in plugins:
         await made.add(plugin, BUILT_IN)
     try:
@@ -38,8 +38,8 @@ async def a_registry(
     assert asyncio.all_tasks() <= before
 
 
-async def shown(registry: Registry, name: str) -> PluginShown:
-    found = await registry.shown(Key(None, name), None)
+async def shown(registry: PluginRegistry, name: str) -> PluginShown:
+    found = await registry.describe(PluginKey(None, name), None)
     assert found is not None
     return found
 

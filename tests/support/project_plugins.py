@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from rookery.daemon.settings import Settings
+from rookery.daemon.settings.schema import Settings
 from tests.support.callers import told
 from tests.support.clients import LIMIT
 from tests.support.gateway import Gateway, a_gateway
@@ -40,7 +40,7 @@ async def a_project(
         service = gateway.parts.plugins
         await service.start()
         try:
-            await service.ready()
+            await service.wait_until_ready()
             yield gateway, app
         finally:
             await service.stop()
@@ -56,9 +56,9 @@ async def listed(gateway: Gateway) -> dict[str, dict[str, Any]]:
 
 async def approve(gateway: Gateway, name: str) -> None:
     """As the guard does when a person says yes."""
-    found = [one for one in await gateway.parts.plugin_files.waiting() if one.name == name]
+    found = [one for one in await gateway.parts.plugin_files.list_subjects() if one.name == name]
     await gateway.approvals.approve(found[0], found[0].digest)
-    await gateway.parts._decided(found[0].key)
+    await gateway.parts._on_decision(found[0].key)
 
 
 async def until_only(gateway: Gateway, *wanted: str) -> None:

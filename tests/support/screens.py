@@ -8,8 +8,9 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from rookery.sessions.screen import BACKGROUND, PLAIN, Cell, Screen, Style
+from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, PLAIN_STYLE, Cell, Cursor, Screen, Style
 
 Masks = Mapping[str, re.Pattern[str]]
 
@@ -17,10 +18,28 @@ _LETTERS = string.ascii_letters + string.digits
 _PLAIN = "."
 
 
+_RECORDED = Path(__file__).parents[1] / "sessions" / "screens"
+
+
+def recorded(name: str) -> Screen:
+    """A screen that the real OpenCode drew. Letters stand for backgrounds, `a` for what is left out."""
+    head, *rest = (_RECORDED / f"{name}.txt").read_text().split("\n")
+    columns, rows = map(int, head.split("x"))
+    texts, backs = rest[:rows], rest[rows + 1 :]
+    cells = [
+        [
+            Cell(text, Style(background=f"#{back * 6}"))
+            for text, back in zip(said.ljust(columns), back.ljust(columns, "a"), strict=True)
+        ]
+        for said, back in zip(texts, backs[:rows], strict=True)
+    ]
+    return Screen(columns, rows, cells, Cursor(0, 0))
+
+
 def written(screen: Screen, masks: Masks) -> str:
     """A head, the text, the looks by their letters, and the letter of each cell; a dot is a plain one."""
     rows = [_masked([_seen(cell) for cell in row], masks) for row in screen.cells]
-    letters: dict[Style, str] = {PLAIN: _PLAIN}
+    letters: dict[Style, str] = {PLAIN_STYLE: _PLAIN}
     for row in rows:
         for cell in row:
             letters.setdefault(cell.style, _LETTERS[len(letters) - 1])
@@ -32,7 +51,7 @@ def written(screen: Screen, masks: Masks) -> str:
             "",
             *("".join(cell.text for cell in row).rstrip() for row in rows),
             "",
-            *(f"{letter} {_look(style)}" for style, letter in letters.items() if style != PLAIN),
+            *(f"{letter} {_look(style)}" for style, letter in letters.items() if style != PLAIN_STYLE),
             "",
             *("".join(letters[cell.style] for cell in row).rstrip(_PLAIN) for row in rows),
             "",
@@ -42,7 +61,7 @@ def written(screen: Screen, masks: Masks) -> str:
 
 def _seen(cell: Cell) -> Cell:
     """Without what makes no difference to look at: the colour of a blank, and the background that all have."""
-    background = cell.style.background if cell.style.background != BACKGROUND else None
+    background = cell.style.background if cell.style.background != DEFAULT_BACKGROUND else None
     if cell.text in ("", " ") and not (cell.style.underline or cell.style.strike):
         return Cell(" ", Style(background=background), cell.width)
     return Cell(cell.text, replace(cell.style, background=background), cell.width)

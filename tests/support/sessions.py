@@ -3,9 +3,11 @@
 import json
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.e2e import Colony, a_colony
 from tests.support.workspaces import make_repository
@@ -19,7 +21,20 @@ SCRIPT: dict[str, Any] = {
             "when": "Which pages",
             "step": [{"call": "glob", "with": {"pattern": "*.md"}}, {"say": "There is one: README.md."}],
         },
+        {
+            "when": "look around",
+            "step": [{"say": "I look first.", "call": "glob", "with": {"pattern": "*.md"}}, {"say": "One page."}],
+        },
         {"when": "fail", "step": [{"error": 400, "message": "no credit left"}]},
+        {
+            "when": "work slowly",
+            "step": [
+                {"say": "I look first.", "call": "glob", "with": {"pattern": "*.md"}},
+                {"say": "At last.", "hold": "slow"},
+            ],
+        },
+        # Longer than any test waits, unless somebody ends the turn.
+        {"when": "type slowly", "step": [{"say": " ".join(f"word-{n}" for n in range(1000)), "pace": 0.5}]},
         {"when": "hold", "step": [{"say": "At last.", "hold": "later"}]},
         {
             "when": "ask",
@@ -28,6 +43,14 @@ SCRIPT: dict[str, Any] = {
                 {"say": "Done."},
             ],
         },
+        {
+            "when": "run until told",
+            "step": [
+                {"call": "bash", "with": {"command": "until [ -e go ]; do sleep 0.1; done", "description": "Waits"}},
+                {"say": "I have begun."},
+            ],
+        },
+        {"when": "BOULDER ENFORCEMENT", "step": [{"say": "I go on."}]},
     ]
 }
 README = "# The app\n"
@@ -52,3 +75,12 @@ async def a_driven_colony(*names: str, **settings: str) -> AsyncGenerator[tuple[
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def terminals(colony: Colony) -> list[psutil.Process]:
+    """The interfaces of OpenCode that the daemon runs."""
+    found: list[psutil.Process] = []
+    for one in psutil.Process(colony.house.pid).children(recursive=True):
+        with suppress(psutil.Error):  # commands come and go
+            found += [one] if "attach" in one.cmdline() else []
+    return found

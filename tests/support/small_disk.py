@@ -1,4 +1,4 @@
-"""A real disk that is really full: a tmpfs of 2 MB in a mount namespace of its own."""
+"""A real disk that is really full: a small tmpfs in a mount namespace of its own."""
 
 import subprocess
 import sys
@@ -18,11 +18,14 @@ class SmallDisk:
     folder: Path
     words: tuple[str, ...]
 
-    def run(self, code: str) -> list[str]:
-        """Run Python code that finds the disk as `disk`; answers the lines it printed."""
+    def run(self, code: str, *words: str, before: tuple[str, ...] = ()) -> list[str]:
+        """Run Python code that finds the disk as `disk`; answers the lines it printed.
+
+        `words` are its arguments, `before` what stands before its command.
+        """
         head = f"from pathlib import Path\ndisk = Path({str(self.folder)!r})\n"
         done = subprocess.run(
-            [*self.words, sys.executable, "-c", head + textwrap.dedent(code)],
+            [*self.words, *before, sys.executable, "-c", head + textwrap.dedent(code), *words],
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -32,10 +35,11 @@ class SmallDisk:
         return done.stdout.splitlines()
 
 
-def make_small_disk(folder: Path) -> SmallDisk:
+def make_small_disk(folder: Path, megabytes: int = 2) -> SmallDisk:
     """Skips where the machine allows no mount namespaces."""
     folder.mkdir()
-    mount = ("sh", "-c", 'mount -t tmpfs -o size=2m,mode=700 tmpfs "$0" && exec "$@"', str(folder))
+    options = f"size={megabytes}m,mode=700"
+    mount = ("sh", "-c", f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"', str(folder))
     reasons: list[str] = []
     for space in (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount")):
         try:

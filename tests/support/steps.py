@@ -10,8 +10,8 @@ def steps(*kinds: str) -> list[str]:
     """Those of these kinds, such as `delete`, in no particular order."""
     found = {
         str(ast.literal_eval(node.args[0]))
-        for path in SOURCE.glob("*.py")
+        for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "step"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fault_point"
     }
     return sorted(name for name in found if name.partition(".")[0] in kinds)

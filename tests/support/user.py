@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from rookery.system.processes import MARKER
+from rookery.system.process.table import MARKER
 from tests.support.house import ROOKERY, SECONDS
 
 

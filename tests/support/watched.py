@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rookery.agents.client import AgentClient
-from rookery.agents.events import Event
+from rookery.agents.opencode.api import AgentClient
+from rookery.agents.opencode.events import AgentEvent
 from rookery.agents.status import SessionState
-from rookery.agents.watcher import Watcher
-from rookery.system.spawn import Spawner
+from rookery.agents.watcher import AgentWatcher
+from rookery.system.process.spawn import Spawner
 from rookery.testing.model import ScriptedModel
-from rookery.wire.http_client import HttpClient
+from rookery.wire.http_client.client import HttpClient
 from tests.support.cable import Cable
 from tests.support.opencode import an_opencode
 from tests.support.opencode_home import OpenCodeHome, scripted_config
@@ -27,17 +27,17 @@ class Watched:
     """A watcher, and the changes that it told of."""
 
     def __init__(self, client: AgentClient, **options: Any) -> None:
-        self.events = list[Event]()
+        self.events = list[AgentEvent]()
         # What was known at every change, for a test that wants to know what was never shown.
         self.history = list[dict[str, str]]()
         self._more = asyncio.Event()
-        self.watcher = Watcher(client, self._changed, heard=self._heard, **options)
+        self.watcher = AgentWatcher(client, self._changed, on_event=self._heard, **options)
 
     def _changed(self) -> None:
         self.history.append(self.states())
         self._more.set()
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: AgentEvent) -> None:
         self.events.append(event)
         self._more.set()
 
@@ -47,7 +47,7 @@ class Watched:
     def of(self, session: str) -> SessionState:
         return next(one for one in self.watcher.sessions if one.id == session)
 
-    async def until(self, true: Callable[[Watcher], object]) -> None:
+    async def until(self, true: Callable[[AgentWatcher], object]) -> None:
         """Returns when this holds of the watcher."""
         async with asyncio.timeout(LIMIT):
             while not true(self.watcher):
@@ -65,7 +65,7 @@ async def watching(client: AgentClient, **options: Any) -> AsyncGenerator[Watche
     watched.watcher.start()
     try:
         async with asyncio.timeout(LIMIT):
-            await watched.watcher.known()
+            await watched.watcher.wait_for_snapshot()
         yield watched
     finally:
         await watched.watcher.close()
@@ -100,7 +100,7 @@ async def a_client(
 @asynccontextmanager
 async def over_a_cable(client: AgentClient) -> AsyncGenerator[tuple[Cable, AgentClient]]:
     """A second client of the same agent, whose connections a test can cut."""
-    link = client.link
+    link = client.connection
     async with HttpClient() as http, Cable(urlsplit(link.url).port or 0) as cable:
         yield cable, AgentClient(http, cable.url, Path(link.directory), link.password)
 

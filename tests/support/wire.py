@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.wire.door import Door, Limits
-from rookery.wire.front import Front
-from rookery.wire.gate import ANYBODY, OWNER, Headers, Judge, Principal, Tokens, tcp_judge
-from rookery.wire.listener import Listener, bind_port, bind_unix
+from rookery.wire.http.auth import ANYBODY, OWNER, Authenticate, Headers, Principal, Tokens, make_tcp_authenticator
+from rookery.wire.http.connection import HttpServerConnection
+from rookery.wire.http.listener import IdentifyAddress, IdentifyPeer, Listener, bind_port, bind_unix
+from rookery.wire.http.pool import ConnectionPool, HttpLimits
 
 LIMIT = 20.0  # no wait in these tests is longer
 T = TypeVar("T")
@@ -25,9 +25,9 @@ def welcome(method: str, path: str, headers: Headers) -> Principal:
     return ANYBODY if path == "/anybody" else OWNER
 
 
-def without_token(port: int) -> Judge:
+def without_token(port: int) -> Authenticate:
     """The judge of a real port, which checks everything but the token."""
-    return tcp_judge(port, Tokens(), require_token=False)
+    return make_tcp_authenticator(port, Tokens(), tokenless=OWNER)
 
 
 async def soon(waiting: Awaitable[T]) -> T:
@@ -36,14 +36,14 @@ async def soon(waiting: Awaitable[T]) -> T:
         return await waiting
 
 
-class Connections(set[Front]):
+class Connections(set[HttpServerConnection]):
     """The connections of a door, for a test that waits until there are so many."""
 
     def __init__(self) -> None:
         super().__init__()
         self._changed = asyncio.Event()
 
-    def add(self, element: Front) -> None:
+    def add(self, element: HttpServerConnection) -> None:
         super().add(element)
         self._changed.set()
 
@@ -57,7 +57,7 @@ class Connections(set[Front]):
                 self._changed.clear()
                 await self._changed.wait()
 
-    def only(self) -> Front:
+    def only(self) -> HttpServerConnection:
         (front,) = self
         return front
 
@@ -149,8 +149,8 @@ class Site:
         self.clients: list[Client] = []
 
     @property
-    def door(self) -> Door:
-        return self.listener.door
+    def door(self) -> ConnectionPool:
+        return self.listener.pool
 
     @property
     def port(self) -> int:
@@ -176,7 +176,7 @@ class Site:
         self.clients.append(made)
         return made
 
-    async def fronted(self) -> tuple[Client, Front]:
+    async def fronted(self) -> tuple[Client, HttpServerConnection]:
         """A new connection, seen from both sides."""
         before = set(self.connections)
         made = await self.client()
@@ -196,19 +196,23 @@ class Site:
 @asynccontextmanager
 async def serving(
     app: ASGIApp,
-    limits: Limits | None = None,
-    judge_of: Callable[[int], Judge] = lambda port: welcome,
+    limits: HttpLimits | None = None,
+    judge_of: Callable[[int], Authenticate] = lambda port: welcome,
     path: Path | None = None,
     silence: tuple[int, int, int] = (30, 10, 3),
+    identify: IdentifyPeer | None = None,
+    identify_address: IdentifyAddress | None = None,
 ) -> AsyncGenerator[Site]:
     """A listener on a port (which `judge_of` is told), or at `path`. At the end nothing of it may be left."""
-    sock = bind_unix(path) if path is not None else bind_port(0, silence=silence)
+    sock = bind_unix(path) if path is not None else bind_port(0, keep_alive=silence)
     assert sock is not None
     address = sock.getsockname()
     port = 0 if path is not None else address[1]
-    listener = Listener(sock, app, judge_of(port), limits or Limits())
+    listener = Listener(
+        sock, app, judge_of(port), limits or HttpLimits(), identify=identify, identify_address=identify_address
+    )
     connections = Connections()
-    listener.door.connections = connections
+    listener.pool.connections = connections
     await listener.start()
     site = Site(listener, connections, address)
     try:
@@ -217,11 +221,11 @@ async def serving(
         await soon(listener.stop(0))
         for client in site.clients:
             client.writer.transport.abort()
-        door = listener.door
+        door = listener.pool
         left = {
             "connections": door.connections,
-            "unproven": door.unproven,
-            "leaving": door.leaving,
+            "unproven": door.unauthenticated,
+            "leaving": door.closing_connections,
             "tasks": door.tasks,
         }
         assert not any(map(len, left.values())), f"left in the door: {left}"

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.daemon.parts import ChildrenService
+from rookery.daemon.services.core import ChildrenService
 from rookery.system.bus import Bus
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
+from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.workspaces.prepare import ApprovalRequest
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
-from rookery.workspaces.setup import Asked
 
 PERSON = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always", "-c", "commit.gpgSign=false")
 
@@ -29,7 +29,7 @@ class Served:
     events: Bus
     store: Store
     # What was asked to be approved.
-    asked: list[Asked]
+    asked: list[ApprovalRequest]
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
         """Every event so far."""
@@ -39,22 +39,22 @@ class Served:
         return past
 
     async def project(self, path: Path) -> str:
-        return (await self.projects.add(path))[0].id
+        return (await self.projects.add(path)).project.id
 
 
 @contextlib.asynccontextmanager
 async def serving(
     state: Path,
     *,
-    approve: bool | Callable[[Asked], Awaitable[bool]] = True,
+    approve: bool | Callable[[ApprovalRequest], Awaitable[bool]] = True,
     place: str = "",
     setup_seconds: float = 60,
     started: bool = True,
 ) -> AsyncGenerator[Served]:
     """One life of the service: what an earlier one left running is ended first, as the daemon does."""
-    asked: list[Asked] = []
+    asked: list[ApprovalRequest] = []
 
-    async def approved(one: Asked) -> bool:
+    async def approved(one: ApprovalRequest) -> bool:
         asked.append(one)
         return approve if isinstance(approve, bool) else await approve(one)
 
@@ -63,7 +63,15 @@ async def serving(
     git = Git(spawner)
     projects = Projects(store, git, events)
     workspaces = Workspaces(
-        state, store, git, spawner, events, projects, approved=approved, place=place, setup_seconds=setup_seconds
+        state,
+        store,
+        git,
+        spawner,
+        events,
+        projects,
+        is_approved=approved,
+        path_template=place,
+        setup_seconds=setup_seconds,
     )
     await children.start()
     await store.open()

@@ -1,0 +1,62 @@
+"""Does what a test wants done by a process that Rookery has started.
+
+inside.py JOBS RESULTS
+JOBS is a JSON list; each job is {"argv", "cwd", "env"}, a command to run, or {"request": [method, path, body, headers],
+"to": the path of a Unix socket or a port}. RESULTS gets a list of what came of each.
+"""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60
+
+
+class OverSocket(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("rookery", timeout=SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(SECONDS)
+        self.sock.connect(self._path)
+
+
+def ran(job: Any) -> Any:
+    done = subprocess.run(
+        job["argv"],
+        cwd=job.get("cwd"),
+        env=os.environ | job.get("env", {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
+
+
+def answered(job: Any) -> Any:
+    method, path, body, headers = job["request"]
+    to = job["to"]
+    line = OverSocket(to) if isinstance(to, str) else http.client.HTTPConnection("127.0.0.1", to, timeout=SECONDS)
+    kind = {"Content-Type": "application/json"} if body is not None else {}
+    try:
+        line.request(method, path, json.dumps(body) if body is not None else None, kind | headers)
+        answer = line.getresponse()
+        streams = answer.getheader("content-type", "").startswith("text/event-stream")
+        data = answer.readline() if streams else answer.read()
+        return {"status": answer.status, "body": data.decode("utf-8", "replace")}
+    finally:
+        line.close()
+
+
+jobs = json.loads(Path(sys.argv[1]).read_text())
+results = [ran(job) if "argv" in job else answered(job) for job in jobs]
+Path(sys.argv[2]).write_text(json.dumps(results))
