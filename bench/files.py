@@ -20,19 +20,19 @@ import msgspec
 import psutil
 import uvloop
 
-from rookery.files import reading
-from rookery.files.context.engine import Context
-from rookery.files.context.sources import gatherers_of
-from rookery.files.ignoring import TrackedOnce
-from rookery.files.just import Just
-from rookery.files.reading import Content
-from rookery.files.sandbox import Root
-from rookery.files.scanning import Folders
-from rookery.files.secrets import Denied
+from rookery.files import read
+from rookery.files.context.engine import ProjectContext
+from rookery.files.context.sources import build_gatherers
+from rookery.files.gitignore import TrackedCache
+from rookery.files.just.run import JustRunner
+from rookery.files.read import FileContent
+from rookery.files.sandbox import SandboxRoot
+from rookery.files.secrets import DenyRules
+from rookery.files.walk import FolderScanner
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.wire.provider import Call
+from rookery.system.process.spawn import Spawner
+from rookery.wire.protocol.provider import Call
 
 from .crowds import crowd
 from .harness import Bar, Sample, ratio, take_turns, user_environment
@@ -160,7 +160,7 @@ def read_large(tree: Path) -> list[Bar]:
         for _ in range(_LARGE_BYTES // len(line) // 1000):
             file.write(line * 1000)
     last = _LARGE_BYTES // len(line)
-    beginning = {"name": "read_file", "arguments": {"path": "large"}, "expected": "go on with first_line"}
+    beginning = {"name": "read_file", "arguments": {"path": "large"}, "expected": "continue with first_line"}
     end = {"name": "read_file", "arguments": {"path": "large", "first_line": last - 9}, "expected": "xxx"}
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(_serving(tree))
@@ -194,17 +194,17 @@ def _read_all(loads: dict[str, Load]) -> None:
 class Tools:
     """The tools about files in this process, and what calls of them cost, with the git that they start."""
 
-    def __init__(self, root: Root, spawner: Spawner) -> None:
+    def __init__(self, root: SandboxRoot, spawner: Spawner) -> None:
         self._toolset = toolset(root, "")
-        self._context = Context(gatherers_of(root.path, Git(spawner), Just(spawner), self._read))
+        self._context = ProjectContext(build_gatherers(root.path, Git(spawner), JustRunner(spawner), self._read))
         self._root = root
         self.spent: Sample = {}
 
-    async def _read(self, path: str, most: int) -> Content:
-        return await reading.read(self._root, path, max_bytes=most)
+    async def _read(self, path: str, most: int) -> FileContent:
+        return await read.read_content(self._root, path, max_bytes=most)
 
     def anew(self) -> "Tools":
-        self._root.tracked, self._root.folders, self._root.denied = TrackedOnce(), Folders(), Denied()
+        self._root.tracked, self._root.folders, self._root.deny_rules = TrackedCache(), FolderScanner(), DenyRules()
         return self
 
     async def call(self, tool: str, **arguments: Any) -> bytes:
@@ -235,7 +235,7 @@ class Tools:
 def _measuring(tree: Path) -> Generator[Callable[[Callable[[Tools], Coroutine[Any, Any, object]]], Sample]]:
     """Measures what some calls of the tools cost, all on one loop and in one root, as in a daemon."""
     spawner = Spawner(new_id())
-    with Root(tree) as root, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with SandboxRoot(tree) as root, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         tools = Tools(root, spawner)
 
         def measured(work: Callable[[Tools], Coroutine[Any, Any, object]]) -> Sample:

@@ -22,13 +22,15 @@ Sample = dict[str, float]
 class Bar:
     """A figure and what it has to reach. It is judged as it is printed, so that the line never contradicts itself.
 
-    One that could not be measured, because a peer is not to be had, is not reached either.
+    One that could not be measured, because a peer is not to be had, is not reached either. `requirement` is the row of
+    `tests/requirements.toml` whose figure it is.
     """
 
     name: str
     measured: float | None
     op: Literal["<=", ">="]
     wanted: float
+    requirement: str = ""
 
     @property
     def ok(self) -> bool:

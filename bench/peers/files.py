@@ -15,21 +15,20 @@ import msgspec
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from rookery.files.context.engine import Context
-from rookery.files.sandbox import Root
+from rookery.files.context.engine import ProjectContext
+from rookery.files.sandbox import SandboxRoot
 from rookery.system.git import Git
 from rookery.system.ids import new_id
-from rookery.system.spawn import Spawner
-from rookery.toolsets.project import project_toolset
-from rookery.toolsets.project_tasks import TaskPlace
-from rookery.toolsets.toolset import Blocks, Nothing, Tool, Toolset
-from rookery.wire.door import Limits
-from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.jsonrpc import text_of
-from rookery.wire.listener import Listener, bind_port
-from rookery.wire.provider import Call, Changes
-from rookery.wire.sessions import Sessions
-from rookery.wire.streamable import StreamableHttp
+from rookery.system.process.spawn import Spawner
+from rookery.toolsets.project import ProjectTasks, project_toolset
+from rookery.toolsets.toolset import ContentBlocks, NoArguments, Tool, Toolset
+from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
+from rookery.wire.http.listener import Listener, bind_port
+from rookery.wire.http.pool import HttpLimits
+from rookery.wire.protocol.messages import decode_text
+from rookery.wire.protocol.provider import Call, ChangeNotifier
+from rookery.wire.server.session import Sessions
+from rookery.wire.server.streamable import StreamableHttp
 
 
 class Text(msgspec.Struct):
@@ -39,16 +38,16 @@ class Text(msgspec.Struct):
 class Here:
     """The one workspace that there is."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: SandboxRoot) -> None:
         self._root = root
 
-    async def root(self) -> Root:
+    async def root(self) -> SandboxRoot:
         return self._root
 
-    async def tasks(self) -> TaskPlace:
+    async def tasks(self) -> ProjectTasks:
         raise NotImplementedError
 
-    async def context(self, call: Call) -> Context:
+    async def context(self, call: Call) -> ProjectContext:
         raise NotImplementedError
 
 
@@ -57,25 +56,28 @@ class Provider:
         self.info = {"name": "files", "version": "1"}
         self.capabilities: dict[str, Any] = {"tools": {}}
         self.instructions = None
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
         self._toolset = toolset
 
     async def handle(self, call: Call) -> msgspec.Raw | Mapping[str, Any]:
-        return await self._toolset.handle(call, {**call.params, "name": text_of(call.params, "name")})
+        return await self._toolset.handle(call, {**call.params, "name": decode_text(call.params, "name")})
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
         return None
 
 
-def toolset(root: Root, text: str) -> Toolset:
-    async def echo(call: Call, given: Text) -> Blocks:
-        return Blocks([{"type": "text", "text": given.text}])
+def toolset(root: SandboxRoot, text: str) -> Toolset:
+    async def echo(call: Call, given: Text) -> ContentBlocks:
+        return ContentBlocks([{"type": "text", "text": given.text}])
 
-    async def same(call: Call, given: Nothing) -> Blocks:
-        return Blocks([{"type": "text", "text": text}])
+    async def same(call: Call, given: NoArguments) -> ContentBlocks:
+        return ContentBlocks([{"type": "text", "text": text}])
 
     project = project_toolset(Here(root), Git(Spawner(new_id())))
-    answering = [Tool("echo", "", echo, takes=Text, gives=Blocks), Tool("same", "", same, gives=Blocks)]
+    answering = [
+        Tool("echo", "", echo, input_type=Text, output_type=ContentBlocks),
+        Tool("same", "", same, output_type=ContentBlocks),
+    ]
     return Toolset("bench", [*project.tools, *answering])
 
 
@@ -84,7 +86,7 @@ async def serve(port: int, token: str, root: Path, text: Path) -> None:
     assert sock is not None, f"port {port} is taken"
     tokens = Tokens()
     tokens.add(token, OWNER)
-    with Root(root) as held:
+    with SandboxRoot(root) as held:
         provider = Provider(toolset(held, await asyncio.to_thread(text.read_text)))
         mcp = StreamableHttp(provider, Sessions(provider, idle_seconds=1800))
 
@@ -95,7 +97,7 @@ async def serve(port: int, token: str, root: Path, text: Path) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
             await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
 
-        listener = Listener(sock, app, tcp_judge(port, tokens), Limits())
+        listener = Listener(sock, app, make_tcp_authenticator(port, tokens), HttpLimits())
         await listener.start()
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

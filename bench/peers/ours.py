@@ -10,13 +10,13 @@ import msgspec
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from rookery.wire.door import Limits
-from rookery.wire.gate import OWNER, Tokens, tcp_judge
-from rookery.wire.jsonrpc import METHOD_NOT_FOUND, WireError
-from rookery.wire.listener import Listener, bind_port
-from rookery.wire.provider import Call, Changes
-from rookery.wire.sessions import Sessions
-from rookery.wire.streamable import StreamableHttp
+from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
+from rookery.wire.http.listener import Listener, bind_port
+from rookery.wire.http.pool import HttpLimits
+from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
+from rookery.wire.protocol.provider import Call, ChangeNotifier
+from rookery.wire.server.session import Sessions
+from rookery.wire.server.streamable import StreamableHttp
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -35,7 +35,7 @@ class Echo:
         self.info = {"name": "echo", "version": "1"}
         self.capabilities: dict[str, Any] = {"tools": {}}
         self.instructions = None
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
 
     async def handle(self, call: Call) -> Mapping[str, Any]:
         if call.method != "tools/call":
@@ -63,7 +63,7 @@ async def serve(port: int, token: str, idle_seconds: float) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": b"%d" % len(mcp.sessions)})
 
-    listener = Listener(sock, app, tcp_judge(port, tokens), Limits())
+    listener = Listener(sock, app, make_tcp_authenticator(port, tokens), HttpLimits())
     await listener.start()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
