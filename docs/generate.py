@@ -6,6 +6,7 @@ date.
 
 import ast
 import difflib
+import inspect
 import json
 import sys
 import tomllib
@@ -22,16 +23,16 @@ from starlette.routing import Route
 
 from rookery.api import app as api
 from rookery.cli.main import cli
-from rookery.daemon.known import Known, known_settings
-from rookery.daemon.session_settings import SessionAgent
-from rookery.toolsets.hub import hub
+from rookery.daemon.settings.layers import SettingKey, list_settings
+from rookery.daemon.settings.schema import SessionAgentSettings
+from rookery.toolsets.hub import hub_toolset
 from rookery.toolsets.project import project_toolset
-from rookery.toolsets.prompts import Prompt
-from rookery.toolsets.session import session_toolset
-from rookery.toolsets.session_plugins import plugin_tools
-from rookery.toolsets.session_shot import ShotCalls
+from rookery.toolsets.resources import Prompt
+from rookery.toolsets.session.plugins import plugin_tools
+from rookery.toolsets.session.screen import ScreenshotCalls
+from rookery.toolsets.session.toolset import session_toolset
 from rookery.toolsets.workspace import workspace_toolset
-from rookery.wire.gate import OPEN
+from rookery.wire.http.auth import PUBLIC_ROUTES
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -41,7 +42,7 @@ SHOWN_LINES = 40
 
 # The words for what a setting may hold.
 KINDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
-KINDS[dict[str, SessionAgent]] = "a table with a table for each name"
+KINDS[dict[str, SessionAgentSettings]] = "a table with a table for each name"
 KINDS[dict[str, dict[str, Any]]] = "a table with a table for each name"
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
@@ -65,18 +66,26 @@ def cli_page() -> Iterator[str]:
         "What each command says of itself with `--help`. Answers go to stdout, narration and errors to stderr. "
         "The exit codes are in [troubleshooting](../guide/troubleshooting.md#exit-codes)."
     )
-    for names, text in commands(cli, [], None):
+    pages = list(commands(cli, [], None))
+    yield table(
+        ["Command", "Summary"],
+        ([f"[`{' '.join(names)}`](#{'-'.join(names)})", summary] for names, summary, _ in pages[1:]),
+    )
+    for names, _, text in pages:
         yield f"{'#' * (len(names) + 1)} `{' '.join(names)}`"
         yield f"```text\n{text}\n```"
 
 
-def commands(command: click.Command, above: list[str], parent: click.Context | None) -> Iterator[tuple[list[str], str]]:
-    """Each command's words and help text, groups before their members."""
+def commands(
+    command: click.Command, above: list[str], parent: click.Context | None
+) -> Iterator[tuple[list[str], str, str]]:
+    """Yield the words, the summary and the help text of each command, groups before their members."""
     names = [*above, command.name if parent and command.name else "rookery"]
     context = click.Context(command, parent, info_name=names[-1], terminal_width=HELP_WIDTH, **command.context_settings)
     if not command.help:
         raise CannotGenerate(f"`{' '.join(names)}` has no docstring to make its help from")
-    yield names, command.get_help(context)
+    summary = inspect.cleandoc(command.help).split("\n\n")[0].replace("\n", " ")
+    yield names, summary, command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             member = command.get_command(context, name)
@@ -90,8 +99,8 @@ def settings_page() -> Iterator[str]:
         "Every setting there is. [Configuration](../guide/configuration.md) tells where they are set and which source "
         "wins. `rookery config show` prints the values in force and where each came from."
     )
-    sections: dict[str, list[Known]] = defaultdict(list)
-    for known in known_settings().values():
+    sections: dict[str, list[SettingKey]] = defaultdict(list)
+    for known in list_settings().values():
         sections[known.key.rpartition(".")[0]].append(known)
     for section, members in sections.items():
         yield f"## `[{section}]`" if section else "## Top level"
@@ -101,11 +110,11 @@ def settings_page() -> Iterator[str]:
             yield "\n".join(f"- {fact}" for fact in facts(known))
 
 
-def facts(known: Known) -> Iterator[str]:
+def facts(known: SettingKey) -> Iterator[str]:
     yield f"takes {kind_of(known.type)}; default `{json.dumps(known.default)}`"
     yield f"variable `{known.variable}`"
-    yield "a project may set it" if known.project else "only the user may set it, a project may not"
-    yield "a running daemon takes it over at once" if known.live else "counts from the next start of the daemon"
+    yield "a project may set it" if known.allowed_in_project else "only the user may set it, a project may not"
+    yield "a running daemon takes it over at once" if known.is_live else "counts from the next start of the daemon"
 
 
 def kind_of(hint: Any) -> str:
@@ -142,7 +151,7 @@ def http_page() -> Iterator[str]:
 
 def routes() -> Iterator[list[str]]:
     # The routes are made for a house that is not needed before one of them is called.
-    app = cast(Starlette, api.build(cast(api.House, Mock())))
+    app = cast(Starlette, api.build_app(cast(api.AppServices, Mock())))
     for route in app.routes:
         assert isinstance(route, Route)
         methods = sorted((route.methods or set()) - {"HEAD"})
@@ -152,7 +161,7 @@ def routes() -> Iterator[list[str]]:
             raise CannotGenerate(
                 f"{name} has no docstring: {route.endpoint.__qualname__} in {route.endpoint.__module__}"
             )
-        free = all((method, route.path) in OPEN for method in methods)
+        free = all((method, route.path) in PUBLIC_ROUTES for method in methods)
         yield [f"`{name}`", "no" if free else "yes", text]
 
 
@@ -166,13 +175,13 @@ def tools_page() -> Iterator[str]:
         "[troubleshooting](../guide/troubleshooting.md#error-codes)."
     )
     nothing = cast(Any, Mock())
-    more = [*ShotCalls(nothing, None, nothing).tools(), *plugin_tools(nothing, None, nothing)]
-    sessions = session_toolset(nothing, None, nothing, nothing, more)
+    more = [*ScreenshotCalls(nothing, None, nothing).tools(), *plugin_tools(nothing, None)]
+    sessions = session_toolset(nothing, None, nothing, more)
     for toolset in (
         workspace_toolset(nothing, None),
         project_toolset(nothing, nothing),
         sessions,
-        hub(nothing, nothing),
+        hub_toolset(nothing, nothing),
     ):
         yield f"## {toolset.name}"
         for entry in toolset.catalog.tools:
@@ -189,7 +198,9 @@ def tools_page() -> Iterator[str]:
 
 
 def blanks(prompt: Prompt) -> str:
-    told = [f"`{one.name}` ({'required' if one.required else 'optional'}): {one.description}" for one in prompt.blanks]
+    told = [
+        f"`{one.name}` ({'required' if one.required else 'optional'}): {one.description}" for one in prompt.arguments
+    ]
     return "".join(f"\n  - takes {one}" for one in told)
 
 
@@ -238,13 +249,15 @@ def requirements_page() -> Iterator[str]:
     listed = (ROOT / "tests/requirements.toml").read_text(encoding="utf-8")
     rows: list[dict[str, str]] = tomllib.loads(listed)["requirement"]
     cited: dict[str, list[str]] = defaultdict(list)
-    for id_, test in citations():
+    for id_, test in (*citations(), *bars()):
         cited[id_].append(test)
+    if unknown := cited.keys() - {row["id"] for row in rows}:
+        raise CannotGenerate(f"no such requirement: {', '.join(sorted(unknown))}")
     yield "# Requirements"
     yield (
         "Each behaviour that a user, a client or a test can observe, one sentence a row, and the tests that prove it. "
         "A row without tests is not promised yet. The table is made from `tests/requirements.toml`; a test cites a row "
-        'with `@requirement("id")`.'
+        'with `@requirement("id")`, and a bar of a bench, which proves a figure, with `requirement="id"`.'
     )
     proven = sum(row["id"] in cited for row in rows)
     yield f"{proven} of {len(rows)} rows are cited by a test."
@@ -268,6 +281,23 @@ def citations() -> Iterator[tuple[str, str]]:
             elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
                 for id_ in cited_by([node.value]):
                     yield id_, link
+
+
+def bars() -> Iterator[tuple[str, str]]:
+    """Each requirement that a bar of a bench cites, with the bar."""
+    for path, tree in trees(ROOT / "bench"):
+        name = path.relative_to(ROOT).as_posix()
+        constants = {
+            ast.unparse(node.targets[0]): node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Bar":
+                for word in node.keywords:
+                    if word.arg == "requirement":
+                        id_ = constants.get(ast.unparse(word.value), ast.unparse(word.value))
+                        yield str(id_), f"[{name}](../../{name}): bar `{strings(node)[0]}`"
 
 
 def cited_by(marks: Iterable[ast.expr]) -> Iterator[str]:

@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rookery.sessions.drawing import draw
-from rookery.sessions.emulator import Emulator
-from rookery.sessions.screen import Screen
+from rookery.sessions.drawing.picture import draw_picture
+from rookery.sessions.terminal.cells import Screen
+from rookery.sessions.terminal.emulator import Emulator
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, ROWS = 100, 60
@@ -31,7 +31,7 @@ LAST = b"agent login"
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         screen = run_demo(Path(folder))
-        (IMAGES / "demo.png").write_bytes(draw(screen).data)
+        (IMAGES / "demo.png").write_bytes(draw_picture(screen).data)
         (IMAGES / "demo-agent.png").write_bytes((Path(folder) / "fix-greeting.png").read_bytes())
 
 
