@@ -3,20 +3,48 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than there are cores, as many tests wait for something.
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores, as many tests wait for something.
+JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
-# Of all that pip says, how many packages there are so far: on a terminal in one line, elsewhere now and then.
-define SHOW_PIP
-function show(text) { printf(live ? "\r\033[K  %s" : "  %s\n", text) > "/dev/stderr" }
-/^Collecting / { count += 1; if (live || count % 20 == 0) show(count " packages fetched") }
-/^Installing / { show("installing " count " packages") }
-/^not done$$/ { failed = 1 }
-END { if (live) printf "\r\033[K" > "/dev/stderr"; exit failed }
+# Shows how far setting up is: on a terminal in one line that moves every second, elsewhere a line now and then. Of what
+# pip says only the number of packages is shown.
+define SHOW_SETUP
+import os, select, sys, time
+
+live, every = sys.stderr.isatty(), 5
+began, told, rest, count, doing, failed = time.monotonic(), -every, b"", 0, "beginning", False
+try:
+    while True:
+        data = None
+        if select.select([0], [], [], 1)[0]:
+            data = os.read(0, 65536)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if line.startswith(b"step: "):
+                    doing, told = line[6:].decode(), -every
+                elif line.startswith(b"Collecting "):
+                    count += 1
+                    doing = "packages fetched: %d" % count
+                elif line.startswith(b"Installing "):
+                    doing, told = "installing packages: %d" % count, -every
+                failed |= line == b"not done"
+        seconds = int(time.monotonic() - began)
+        if data == b"":
+            break
+        if live:
+            sys.stderr.write("\r\033[K  %s ... %d s" % (doing, seconds))
+        elif seconds - told >= every:
+            told = seconds
+            sys.stderr.write("  %s ... %d s\n" % (doing, seconds))
+        sys.stderr.flush()
+except KeyboardInterrupt:
+    failed = True
+sys.stderr.write("\r\033[K" if live else "")
+sys.exit(failed)
 endef
-export SHOW_PIP
+export SHOW_SETUP
 
-.PHONY: help setup up test lint types unit conformance bench docs lock clean
+.PHONY: help setup up test lint types unit soak conformance bench docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -27,27 +55,34 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Rookery needs Python 3.11 or later; say which one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
 	@echo "Setting up $(VENV) ..." >&2
-	@$(PYTHON) -m venv $(VENV) || \
-	  { echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@{ $(BIN)/python -u -m pip install --progress-bar off --disable-pip-version-check --require-hashes \
-	  -r requirements.lock || echo "not done"; } | awk -v live="$$(test -t 2 && echo 1)" "$$SHOW_PIP"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@{ echo "step: making $(VENV)"; \
+	  if ! $(PYTHON) -m venv $(VENV) >&2; then \
+	    echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; echo "not done"; exit; fi; \
+	  echo "step: asking for packages"; \
+	  $(BIN)/python -u -m pip install --progress-bar off --disable-pip-version-check --require-hashes \
+	    -r requirements.lock && echo "step: adding Rookery itself" && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . || \
+	    echo "not done"; } | $(PYTHON) -u -c "$$SHOW_SETUP"
 	@touch $@
 
 up: setup ## Set everything up and show it at work: two agents on a throw-away project, until Ctrl-C
 	@exec $(BIN)/rookery demo
 
-test: lint types unit ## Lint, types and every test
+test: lint ## Lint, types and every test
+	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: setup ## Style and banned APIs
 	$(BIN)/ruff format --check --quiet src tests bench docs
 	$(BIN)/ruff check --quiet src tests bench docs
 
-types: setup ## pyright, strict
-	$(BIN)/pyright --warnings
+types: setup ## pyright, strict; it gives way to tests that run beside it
+	nice $(BIN)/pyright --warnings
 
 unit: setup ## Every test
-	$(BIN)/python -m tests -n $(JOBS) --dist worksteal
+	@env -u MAKEFLAGS -u MAKELEVEL $(BIN)/python -m tests -n $(JOBS) --dist worksteal
+
+soak: setup ## The tests that repeat, with their full counts
+	ROOKERY_SOAK=1 $(BIN)/python -m tests -n 2 -m soak
 
 conformance: setup ## The official MCP conformance suite, one line a set
 	$(BIN)/python -m tests.conformance

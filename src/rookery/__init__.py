@@ -2,10 +2,10 @@
 
 __version__ = "0.1.0"
 
-# Not from typing: importing this package costs next to nothing, and what follows is loaded on first use.
+# Not imported from typing: importing this package stays cheap, and the SDK is loaded on first use.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rookery.face import Project, Result, Rookery, RookeryError, Session, Tool, Workspace, connect
+    from rookery.sdk import Project, Result, Rookery, RookeryError, Session, Tool, Workspace, connect
 else:
 
     def __getattr__(name):
@@ -13,7 +13,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
-        return getattr(importlib.import_module("rookery.face"), name)
+        return getattr(importlib.import_module("rookery.sdk"), name)
 
 
 __all__ = ["Project", "Result", "Rookery", "RookeryError", "Session", "Tool", "Workspace", "__version__", "connect"]
