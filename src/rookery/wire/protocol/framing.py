@@ -42,7 +42,7 @@ class MessageDecoder:
 
     def end(self) -> None:
         """Handle the end of the stream: pass on the rest, which may be a last message without a line break."""
-        if self._uses_frames and self._rest.lstrip()[:15].lower() == b"content-length:":
+        if self._uses_frames and bytes(self._rest).lstrip()[:15].lower() == b"content-length:":
             raise ValueError("the stream ended in the middle of a Content-Length frame")
         self._take_line(bytes(self._rest).strip())
 
