@@ -16,6 +16,11 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.workspaces.model import Workspace, format_path
 from rookery.workspaces.service import Workspaces
 
+# Events for a preparation that has begun or has ended.
+_PREPARATION_EVENTS = frozenset({"workspace.preparing", "workspace.ready", "workspace.failed"})
+PREPARING_TEXT = "the workspace is being prepared"
+NEEDS_APPROVAL_TEXT = "the setup command of the workspace waits for approval"
+
 
 class FirstTurnLimiter:
     """Limits the first turns that begin at the same time to `slots`, by default half the number of cores."""
@@ -53,12 +58,6 @@ class FirstTurnLimiter:
         on_position(0)
         for position, callback in enumerate(self._waiters, 1):
             callback(position)
-
-
-# Events for a preparation that has begun or has ended.
-_PREPARATION_EVENTS = frozenset({"workspace.preparing", "workspace.ready", "workspace.failed"})
-PREPARING_TEXT = "the workspace is being prepared"
-NEEDS_APPROVAL_TEXT = "the setup command of the workspace waits for approval"
 
 
 class PreparationBarrier:

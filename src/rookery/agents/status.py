@@ -27,6 +27,15 @@ TurnState = Literal["idle", "busy", "retry", "asking", "interrupted"]
 _BUSY_STATES: tuple[TurnState, ...] = ("busy", "retry")
 _ATTENTION_STATES: tuple[TurnState, ...] = ("asking", "interrupted")
 
+_RUNNING_STATES = ("busy", "retry", "asking")
+_MAX_NAMED = 3
+# This many of the newest messages are read: queued prompts come after the message that was cut off.
+NEWEST_MESSAGES = 10
+CONTINUE_PROMPT = (
+    "Your last turn was cut off before it was finished, because the program that it ran in ended. "
+    "See how far it came, and go on from there."
+)
+
 
 class TurnFailure(msgspec.Struct, frozen=True):
     """The error of a failed turn, and its time in milliseconds since the epoch."""
@@ -226,10 +235,6 @@ def summarize_status(sessions: Iterable[SessionState]) -> AgentStatus:
     return AgentStatus("idle" if not busy else "mixed" if counts.idle else "busy", counts)
 
 
-_RUNNING_STATES = ("busy", "retry", "asking")
-_MAX_NAMED = 3
-
-
 def list_needs(sessions: Iterable[SessionState]) -> Iterator[Need]:
     """Yield one need for each ask and each failed turn, and one for all turns that were cut off."""
     cut_off: list[str] = []
@@ -255,15 +260,6 @@ def mark_interrupted(sessions: Iterable[SessionState]) -> tuple[SessionState, ..
         else session
         for session in sessions
     )
-
-
-# This many of the newest messages are read: queued prompts come after the message that was cut off.
-NEWEST_MESSAGES = 10
-
-CONTINUE_PROMPT = (
-    "Your last turn was cut off before it was finished, because the program that it ran in ended. "
-    "See how far it came, and go on from there."
-)
 
 
 def is_cut_off(messages: Sequence[Message], *, was_running: bool = False) -> bool:

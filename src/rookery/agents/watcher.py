@@ -37,6 +37,11 @@ logger = logging.getLogger("rookery.agents")
 # them, and a folder may have thousands of sessions.
 MAX_READ_SESSIONS = 50
 
+# A stream that lasted this long is opened again at once.
+_STABLE_STREAM_SECONDS = 10.0
+_MAX_PAUSE = 10.0
+_STATUS_EVENTS = (*get_args(AgentSessionEvent), TurnFailed, SnapshotLoaded)
+
 
 class SessionVerdict(NamedTuple):
     """State of a session by its newest messages. `updated` is the session's time of change when they were read."""
@@ -161,12 +166,6 @@ class SnapshotReader:
             last.info.time.created if last is not None else 0,
         )
         return True
-
-
-# A stream that lasted this long is opened again at once.
-_STABLE_STREAM_SECONDS = 10.0
-_MAX_PAUSE = 10.0
-_STATUS_EVENTS = (*get_args(AgentSessionEvent), TurnFailed, SnapshotLoaded)
 
 
 def _ignore_event(event: AgentEvent) -> None:

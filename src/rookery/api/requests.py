@@ -22,6 +22,8 @@ from rookery.system.errors import RookeryError
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 
 def read_query(request: Request, name: str) -> str | None:
     """Return a query parameter; None if it is missing or empty."""
@@ -53,9 +55,6 @@ def cancel_with_client(request: Request) -> None:
     task = asyncio.current_task()
     assert task is not None
     request.scope["extensions"]["rookery.on_lost"](task.cancel)
-
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -16,6 +16,8 @@ from rookery.cli import link, output
 from rookery.cli.failure import Failure
 from rookery.cli.output import visible
 
+_TICK_SECONDS = 1.0
+
 
 class EventStream:
     """The daemon's events from now on. Open it before an operation starts, so that none of its events is missed."""
@@ -111,9 +113,6 @@ class ProgressLine:
         self.erase()
         if not self.is_silent:
             sys.stderr.write(f"{visible(text)}\n")
-
-
-_TICK_SECONDS = 1.0
 
 
 @contextmanager

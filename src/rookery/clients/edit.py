@@ -27,6 +27,8 @@ from rookery.upstreams.config.jsonc import (
     to_python,
 )
 
+_REMEDY = "mend the file, which was not touched, or add by hand what `rookery client print` shows"
+
 
 def add_entry_toml(text: str, key: str, name: str, entry: Entry) -> str:
     """Return TOML text with the entry added to the table `key`.
@@ -80,9 +82,6 @@ def _update_table(table: Any, value: dict[str, Any]) -> None:
     for key, member in value.items():
         if key not in table or table[key] != member:
             table[key] = member
-
-
-_REMEDY = "mend the file, which was not touched, or add by hand what `rookery client print` shows"
 
 
 def render_snippet(client: Client, name: str, entry: Entry) -> str:

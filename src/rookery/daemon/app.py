@@ -41,6 +41,8 @@ from rookery.system.tasks import CRASH_LOG, record_stray_crashes
 from rookery.wire.http.auth import OWNER
 from rookery.workspaces.projects import Registration
 
+logger = logging.getLogger("rookery.daemon")
+
 
 def register_gauges(started_at: float, spawner: Spawner, events: Bus) -> None:
     """Register the metrics of the daemon's own process: uptime, children, event readers, memory and open files."""
@@ -57,9 +59,6 @@ def register_gauges(started_at: float, spawner: Spawner, events: Bus) -> None:
         "File descriptors allowed.",
         lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     )
-
-
-logger = logging.getLogger("rookery.daemon")
 
 
 @dataclass

@@ -35,6 +35,13 @@ _USED = "Rookery has worked in this repository before"
 # Returns the content of one kind in the main checkout of a project.
 ApprovalSource = Callable[[Project], Awaitable[Sequence[Subject]]]
 
+JUSTFILE = "justfile"
+_UNSTABLE_FEATURES = "it enables unstable features, which just does not fully report"
+PLUGIN = "plugin"
+PLUGIN_FOLDER = PurePath(".rookery", "plugins")
+LARGEST_PLUGIN = 1_000_000
+MOST_PLUGINS = 100
+
 
 class ProjectApprovals:
     """The `RegistrationHooks` of the daemon. Notifies the daemon of each key whose approval is withdrawn."""
@@ -141,10 +148,7 @@ async def find_in_all_workspaces(
     return [subject for subject in subjects if subject is not None]
 
 
-JUSTFILE = "justfile"
 JustfileRule = Literal["changed", "always", "never"]
-
-_UNSTABLE_FEATURES = "it enables unstable features, which just does not fully report"
 
 
 class JustfileApprovals:
@@ -246,12 +250,6 @@ def _config_subject(config: ProjectConfig, project: Project, root: Path) -> Subj
     return Subject(
         APPROVAL_KIND, place, APPROVAL_KIND, config.content, config.files, str(root), config.problem, str(root)
     )
-
-
-PLUGIN = "plugin"
-PLUGIN_FOLDER = PurePath(".rookery", "plugins")
-LARGEST_PLUGIN = 1_000_000
-MOST_PLUGINS = 100
 
 
 class PluginApprovals:

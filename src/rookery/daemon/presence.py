@@ -19,6 +19,11 @@ from rookery.system.ids import is_token, new_token
 from rookery.system.process import table
 from rookery.system.tasks import TaskSet
 
+logger = logging.getLogger("rookery.daemon")
+
+# A second start that is refused because this daemon runs holds the new lock file for a moment.
+_LOCK_TRIES, _PAUSE = 100, 0.1
+
 
 class Runtime(msgspec.Struct, frozen=True):
     """The content of `daemon.json`. `instance` is the nonce that `GET /api/health` returns too."""
@@ -72,12 +77,6 @@ def describe_running(state: Path, holder: str) -> RookeryError:
 def format_lock_note(phase: Literal["starting", "running", "stopping"]) -> str:
     """Return the text of the lock file; `rookery down` reads pid and phase from it if the socket cannot be reached."""
     return f"pid {os.getpid()} started {table.start_time(os.getpid())} {phase}"
-
-
-logger = logging.getLogger("rookery.daemon")
-
-# A second start that is refused because this daemon runs holds the new lock file for a moment.
-_LOCK_TRIES, _PAUSE = 100, 0.1
 
 
 class Presence:

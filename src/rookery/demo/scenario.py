@@ -37,6 +37,16 @@ FILES: Mapping[str, str] = {
     ".gitignore": "__pycache__/\n",
 }
 
+_FALLBACK_TURN = {
+    "when": {"regex": ""},
+    "step": [
+        {
+            "say": 'You said: "{{user}}"\n\nI am the scripted model of the demo, and my script ends here. '
+            "In your own repository a real model answers: see `rookery agent login`."
+        }
+    ],
+}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -100,16 +110,6 @@ TASKS = (
         ),
     ),
 )
-
-_FALLBACK_TURN = {
-    "when": {"regex": ""},
-    "step": [
-        {
-            "say": 'You said: "{{user}}"\n\nI am the scripted model of the demo, and my script ends here. '
-            "In your own repository a real model answers: see `rookery agent login`."
-        }
-    ],
-}
 
 
 def build_script() -> dict[str, Any]:

@@ -39,6 +39,16 @@ _BINARY_BYTES = bytes(set(range(32)) - set(b"\t\n\r\f\x1b\b"))
 
 _SIGNATURES = (b"RIFF", *(mark for mark, _ in (*_BYTE_ORDER_MARKS, *_IMAGE_SIGNATURES)))
 
+# Files up to this size are read on the loop: switching to a thread costs more than reading.
+_MAX_INLINE_BYTES = 64 * 1024
+_BLOCK_BYTES = 256 * 1024
+# How far into a file lines are searched for.
+_MAX_OFFSET = 4 * 2**30
+# How much of a text in wide characters is read.
+_MAX_WIDE_BYTES = 4 * 2**20
+DEFAULT_TEXT_BYTES = 256 * 1024
+MAX_READ_BYTES = 4 * 2**20
+
 
 @dataclass(frozen=True)
 class FileKind:
@@ -149,18 +159,6 @@ def _count_whole_characters(data: bytearray) -> int:
         if data[-back] < 0x80:
             break
     return len(data)
-
-
-# Files up to this size are read on the loop: switching to a thread costs more than reading.
-_MAX_INLINE_BYTES = 64 * 1024
-_BLOCK_BYTES = 256 * 1024
-# How far into a file lines are searched for.
-_MAX_OFFSET = 4 * 2**30
-# How much of a text in wide characters is read.
-_MAX_WIDE_BYTES = 4 * 2**20
-
-DEFAULT_TEXT_BYTES = 256 * 1024
-MAX_READ_BYTES = 4 * 2**20
 
 
 class FileContent(msgspec.Struct, frozen=True):

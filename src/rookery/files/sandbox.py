@@ -32,6 +32,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
 # Only without a suffix: `aux.c` is an ordinary file on the systems that we support.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])", re.IGNORECASE)
 
+_FILE_TYPES = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+
 
 # Cached, because the same files are read repeatedly.
 @functools.lru_cache(maxsize=512)
@@ -109,9 +111,6 @@ def _invalid_path_error(
     path: str, reason: str, remedy: str = "use a path relative to the root, such as a/b"
 ) -> RookeryError:
     return RookeryError("invalid-input", f"{reason}: {format_path(path)}" if path else reason, remedy)
-
-
-_FILE_TYPES = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 class Handle(NamedTuple):

@@ -26,6 +26,9 @@ _ENTRY_TYPES: Mapping[int, EntryType] = defaultdict(lambda: "other", {getdents.F
 
 FolderNames = tuple[list[str], dict[str, EntryType]]
 
+# Errors of a folder that changed between two reads, or may not be read. Its entries are left out.
+_TRANSIENT_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.EPERM)
+
 
 class FolderScanner:
     """Reads folders, and caches the parsed records: an unchanged folder gives equal bytes."""
@@ -136,9 +139,6 @@ def _read_size(folder: int, name: str) -> int | None:
 
 
 PathNames = tuple[str, ...]
-
-# Errors of a folder that changed between two reads, or may not be read. Its entries are left out.
-_TRANSIENT_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.EPERM)
 
 
 class WalkScope(msgspec.Struct, frozen=True):

@@ -30,6 +30,14 @@ CallWork = Callable[[Call], Coroutine[Any, Any, CallResult]]
 # Questions that follow each other within this time are sent together.
 _BATCH_SECONDS = 0.05
 
+logger = logging.getLogger("rookery.mcp.gateway")
+
+PARKED_SECONDS = 600.0
+MAX_PARKED = 256
+MAX_PARKED_PER_OWNER = 32
+# Distinguishes states of Rookery from those of servers.
+_STATE_PREFIX = "rookery."
+
 
 class RoundTripCall:
     """One call for its provider, however many requests its client needs. The provider can ask as in any call."""
@@ -157,16 +165,6 @@ async def _run_work(work: CallWork, call: Call) -> tuple[CallResult | None, Exce
         return await work(call), None
     except Exception as error:
         return None, error
-
-
-logger = logging.getLogger("rookery.mcp.gateway")
-
-PARKED_SECONDS = 600.0
-MAX_PARKED = 256
-MAX_PARKED_PER_OWNER = 32
-
-# Distinguishes states of Rookery from those of servers.
-_STATE_PREFIX = "rookery."
 
 
 @dataclass(eq=False)

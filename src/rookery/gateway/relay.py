@@ -31,6 +31,22 @@ from rookery.wire.protocol.provider import Call, ClientQuestion, wants_log
 
 _FORMS = frozenset({"form"})
 
+logger = logging.getLogger("rookery.mcp.gateway")
+
+# Members of `_meta` that belong to one connection, and not to the call.
+_CONNECTION_META = frozenset(
+    {"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES}
+)
+# Notifications of a call that clients of 2026-07-28 do not know.
+_HANDSHAKE_ONLY_NOTIFICATIONS = frozenset({"notifications/elicitation/complete"})
+# The error code of handshake revisions for a resource that does not exist.
+_NO_RESOURCE = -32002
+T = TypeVar("T")
+DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a slow client did not take in time.")
+_QUESTION = "question"
+_MAX_WAITING = 1000
+_MAX_BYTES = 4 * 1024 * 1024
+
 
 def can_ask_client(call: Call, method: str, params: Params) -> bool:
     """Return whether the client has declared that it can be asked this. Elicitation without modes means forms."""
@@ -49,16 +65,6 @@ def elicitation_mode(params: Params) -> str:
         return msgspec.json.decode(params["mode"], type=str)
     except (KeyError, msgspec.DecodeError):
         return "form"
-
-
-# Members of `_meta` that belong to one connection, and not to the call.
-_CONNECTION_META = frozenset(
-    {"progressToken", revisions.META_VERSION, revisions.META_CLIENT, revisions.META_CAPABILITIES}
-)
-# Notifications of a call that clients of 2026-07-28 do not know.
-_HANDSHAKE_ONLY_NOTIFICATIONS = frozenset({"notifications/elicitation/complete"})
-# The error code of handshake revisions for a resource that does not exist.
-_NO_RESOURCE = -32002
 
 
 def add_caller_meta(call: Call, params: Mapping[str, Any], server: Server) -> Mapping[str, Any]:
@@ -112,16 +118,7 @@ def translate_error(error: Exception, call: Call, missing_capability: str | None
     return error
 
 
-T = TypeVar("T")
-
-logger = logging.getLogger("rookery.mcp.gateway")
-
-DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a slow client did not take in time.")
-
 _tasks = TaskSet("relay")
-_QUESTION = "question"
-_MAX_WAITING = 1000
-_MAX_BYTES = 4 * 1024 * 1024
 
 
 def answer_roots(folder: Path | None) -> Mapping[str, Any]:

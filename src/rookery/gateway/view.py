@@ -35,6 +35,27 @@ from rookery.wire.protocol.messages import (
 )
 from rookery.wire.protocol.provider import Call, ChangeNotifier, ClientQuestion
 
+# How long the remaining servers may take, relative to the slowest that is ready, and the minimum.
+_PATIENCE = 1.3
+_MIN_SECONDS = 0.5
+_CONSENT_METHOD = "elicitation/create"
+_CONSENT_KEY = "consent"
+_MAX_SHOWN_LENGTH = 2000
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"allow": {"type": "boolean", "title": "Run it", "description": "Run this tool this one time"}},
+    "required": ["allow"],
+}
+_NO_RETRY = "Do not work around it, and do not try again unless the user wants that."
+_MAX_WAIT_SECONDS = 35.0
+_CAPABILITIES: Mapping[str, Any] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "logging": {},
+    "completions": {},
+}
+
 
 class RoundTripCalls:
     """Starts the calls of a view. `table` returns what clients without a session see, as all modern ones are."""
@@ -85,11 +106,6 @@ class RoundTripCalls:
             return results.tool_error(error, structured=target is None or target.allows_error_content)
 
 
-# How long the remaining servers may take, relative to the slowest that is ready, and the minimum.
-_PATIENCE = 1.3
-_MIN_SECONDS = 0.5
-
-
 async def wait_for_most(starting: Iterable[asyncio.Future[bool]], max_seconds: float) -> None:
     """Wait until all have ended, or until the remaining ones take much longer than those that have."""
     waiting = set(starting)
@@ -101,17 +117,6 @@ async def wait_for_most(starting: Iterable[asyncio.Future[bool]], max_seconds: f
         # A server that failed or was removed says nothing about how long the others need.
         if any(not future.cancelled() and future.result() for future in ended):
             limit = min(max_seconds, max(_MIN_SECONDS, (loop.time() - start) * _PATIENCE))
-
-
-_CONSENT_METHOD = "elicitation/create"
-_CONSENT_KEY = "consent"
-_MAX_SHOWN_LENGTH = 2000
-_FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {"allow": {"type": "boolean", "title": "Run it", "description": "Run this tool this one time"}},
-    "required": ["allow"],
-}
-_NO_RETRY = "Do not work around it, and do not try again unless the user wants that."
 
 
 class _Content(msgspec.Struct):
@@ -170,14 +175,6 @@ def _is_yes(answer: Raw) -> bool:
     return decoded.action == "accept" and decoded.content is not None and decoded.content.allow
 
 
-_MAX_WAIT_SECONDS = 35.0
-_CAPABILITIES: Mapping[str, Any] = {
-    "tools": {"listChanged": True},
-    "prompts": {"listChanged": True},
-    "resources": {"listChanged": True, "subscribe": True},
-    "logging": {},
-    "completions": {},
-}
 _KIND_OF_LIST: Mapping[str, Kind] = {method: kind for kind, (method, _, _) in LISTS.items()}
 
 

@@ -13,6 +13,9 @@ logger = logging.getLogger("rookery.guard")
 _STRICTNESS: Mapping[str, int] = {"allow": 0, "ask": 1, "deny": 2}
 _MAX_PATTERN_CHARS = 200
 
+# A tool is denied if evaluating its rules fails.
+_FAILED = "evaluating its rules failed. See the daemon's log."
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -21,10 +24,6 @@ class Rule:
     pattern: str
     action: Action
     source: str
-
-
-# A tool is denied if evaluating its rules fails.
-_FAILED = "evaluating its rules failed. See the daemon's log."
 
 
 class Policy:

@@ -43,6 +43,8 @@ _IMPLICIT_FILES: Mapping[str, tuple[str, ...]] = {
     "docker-compose": ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"),
 }
 
+KIND = "mcp-server"
+
 
 def list_named_files(argv: Sequence[str], cwd: Path, root: Path, search: str = "") -> list[Path]:
     """Return the files inside `root` that `argv` names or would find in `cwd`; `search` is the child's PATH."""
@@ -115,9 +117,6 @@ def fingerprint_files(paths: Iterable[Path], root: Path) -> dict[str, str]:
 
 def _unapprovable(why: str) -> RookeryError:
     return RookeryError("needs-approval", why)
-
-
-KIND = "mcp-server"
 
 
 class ServerDefinition(msgspec.Struct):

@@ -19,6 +19,11 @@ from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 
+BEFORE: Final = "tool.execute.before"
+AFTER: Final = "tool.execute.after"
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
+LOG = logging.getLogger("rookery.plugins")
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """An event. `hook` is its name, `path` the folder of the workspace where it happened, `workspace` its name.
@@ -92,9 +97,6 @@ class CallEvent(Event, frozen=True, kw_only=True):
     result: Mapping[str, Any] | None = None
 
 
-BEFORE: Final = "tool.execute.before"
-AFTER: Final = "tool.execute.after"
-
 HOOKS: Final[Mapping[str, type[Event]]] = {
     "session.created": SessionEvent,
     "session.idle": SessionEvent,
@@ -111,8 +113,6 @@ HOOKS: Final[Mapping[str, type[Event]]] = {
     AFTER: CallEvent,
 }
 
-
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 PluginFunction = Callable[..., Any]
 F = TypeVar("F", bound=PluginFunction)
@@ -235,9 +235,6 @@ def _require_name(name: str, of: str) -> None:
             f"{name!r} is no name for {of}",
             "use small letters, digits and hyphens, with a letter first",
         )
-
-
-LOG = logging.getLogger("rookery.plugins")
 
 
 @dataclass(frozen=True, kw_only=True)

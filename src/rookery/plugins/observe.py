@@ -43,6 +43,9 @@ _ENDED = ("completed", "error")
 
 _read_part = msgspec.json.Decoder(Part)
 
+_RUNNING = ("busy", "retry", "asking")
+_MESSAGE_EVENTS = get_args(AgentMessageEvent)
+
 
 @dataclass
 class _Message:
@@ -129,10 +132,6 @@ class MessageObserver:
             yield ToolEvent(hook="tool.started", session_id=session, run=run)
         if ended:
             yield ToolEvent(hook="tool.finished", session_id=session, run=run)
-
-
-_RUNNING = ("busy", "retry", "asking")
-_MESSAGE_EVENTS = get_args(AgentMessageEvent)
 
 
 class SessionLookup(Protocol):

@@ -19,6 +19,8 @@ URL = "http://rookery"
 # Git takes longer in large repositories; the daemon stops what takes too long.
 _SECONDS = 600.0
 
+LOGS_REMEDY = "see `rookery logs`"
+
 
 class RestClient:
     """The HTTP client of one connection to Rookery. All requests use the same sockets."""
@@ -59,9 +61,6 @@ class RestClient:
         except msgspec.DecodeError as error:
             message = f"the daemon's answer to {path} is not what was expected: {error}"
             raise RookeryError("internal-error", message, "the daemon may be of another version: restart it") from None
-
-
-LOGS_REMEDY = "see `rookery logs`"
 
 
 def quote_segment(text: str) -> str:

@@ -15,6 +15,9 @@ from rookery.system.errors import RookeryError
 
 _UNKNOWN = "application/octet-stream"
 
+# The image types that Anthropic's API accepts.
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
 
 class _EmbeddedResource(msgspec.Struct, rename="camel"):
     uri: str | None = None
@@ -80,10 +83,6 @@ def read_attachment(block: ContentBlock) -> Attachment | None:
         return Attachment(embedded.mime_type or _UNKNOWN, embedded.blob, embedded.uri)
     data = base64.b64encode(embedded.text.encode()).decode()
     return Attachment(embedded.mime_type or "text/plain", data, embedded.uri)
-
-
-# The image types that Anthropic's API accepts.
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 class _Error(msgspec.Struct):

@@ -24,6 +24,10 @@ _ABORTED_WORDS = "Tool execution aborted"
 # OpenCode appends this to the output of a command that it has stopped.
 _STOP_REASON = re.compile(r"<(\w+_metadata)>\n(.*)\n</\1>\s*\Z", re.DOTALL)
 
+# Identifies the hidden sessions after a restart of the daemon.
+HIDDEN_TITLE = "rookery: tools by name"
+EXECUTE_TOOL_ORIGIN = "execute_tool"
+
 
 class _Metadata(msgspec.Struct, frozen=True):
     """Metadata of a command: `exit` is null if the command was stopped, and `output` grows while it runs."""
@@ -206,11 +210,6 @@ def _convert_stopped_command(run: ToolRun) -> ToolRun:
     match = _STOP_REASON.search(run.output or "")
     reason = match[2].strip() if match else "it was ended before it was through"
     return msgspec.structs.replace(run, status="aborted" if "abort" in reason.lower() else "error", error=reason)
-
-
-# Identifies the hidden sessions after a restart of the daemon.
-HIDDEN_TITLE = "rookery: tools by name"
-EXECUTE_TOOL_ORIGIN = "execute_tool"
 
 
 def is_hidden(session: Session) -> bool:

@@ -47,6 +47,16 @@ from rookery.workspaces.model import format_path
 
 ChangeListener = Callable[[frozenset[SessionChange]], None]
 
+_MAX_CLAIMED = 1000
+_RUNNING_STATES = ("busy", "retry", "asking")
+_CUT_OFF = "its last turn was cut off: rookery agent resume takes it up"
+# How long to wait for running agents to report their sessions, before all sessions are listed.
+_REPORT_SECONDS = 10.0
+# How long to wait for agents to start and to report their sessions. Shorter than the time limits of MCP clients.
+_START_SECONDS = 50.0
+# How many sessions are counted at the same time.
+_MAX_CONCURRENT_READS = 8
+
 
 class ChangeNotifier:
     """Collects changes of sessions and notifies listeners once per turn of the event loop. Not thread-safe."""
@@ -78,11 +88,6 @@ class ChangeNotifier:
                 loop.call_exception_handler(
                     {"message": "a listener for changes of sessions failed", "exception": error}
                 )
-
-
-_MAX_CLAIMED = 1000
-_RUNNING_STATES = ("busy", "retry", "asking")
-_CUT_OFF = "its last turn was cut off: rookery agent resume takes it up"
 
 
 class WorkspaceSessions:
@@ -272,14 +277,6 @@ def _derive_status(state: SessionState | None, summary: TranscriptSummary | None
     if state is not None and state.state == "interrupted":
         return "error", error or _CUT_OFF
     return ("error", error) if error is not None else ("idle", None)
-
-
-# How long to wait for running agents to report their sessions, before all sessions are listed.
-_REPORT_SECONDS = 10.0
-# How long to wait for agents to start and to report their sessions. Shorter than the time limits of MCP clients.
-_START_SECONDS = 50.0
-# How many sessions are counted at the same time.
-_MAX_CONCURRENT_READS = 8
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,22 @@ MAX_CONCURRENT_CALLS = 16
 _MAX_CHILD_CALLS, _MAX_CHILD_BYTES = 50, 200_000
 _MAX_SESSIONS = 500
 
+# Tools whose whole effect is on the conversation in which they are called.
+CONVERSATION_TOOLS = frozenset(
+    {"todowrite", "todoread", "task", "question", "plan_enter", "plan_exit", "StructuredOutput"}
+)
+# OpenCode calls this tool, with success, in place of a tool that does not exist or whose arguments are not valid JSON.
+_INVALID_TOOL = "invalid"
+# A turn has no time limit of its own; the caller that waits for it has one.
+MAX_TURN_SECONDS = 7 * 86_400.0
+# The call is in the last message or the one before it.
+_NEWEST_MESSAGES = 3
+_DEFAULT_SECONDS = 30.0
+_PROGRESS_SECONDS = 5.0
+_STOP_SECONDS = 10.0
+# A child may have been deleted before it is used.
+_MAX_TRIES = 2
+
 
 @dataclass
 class HiddenChild:
@@ -162,14 +178,6 @@ class ScriptedCalls:
             del self._by_child[child]
 
 
-# Tools whose whole effect is on the conversation in which they are called.
-CONVERSATION_TOOLS = frozenset(
-    {"todowrite", "todoread", "task", "question", "plan_enter", "plan_exit", "StructuredOutput"}
-)
-# OpenCode calls this tool, with success, in place of a tool that does not exist or whose arguments are not valid JSON.
-_INVALID_TOOL = "invalid"
-
-
 def require_runnable(tool: str) -> None:
     """Raise an error for a tool that only works inside a conversation."""
     if tool in CONVERSATION_TOOLS or tool == _INVALID_TOOL:
@@ -219,12 +227,6 @@ def find_outcome(messages: Sequence[Message], call: ScriptedCall, session: str) 
 def measure_run(run: ToolRun) -> int:
     """Return roughly how many bytes a run adds to the history of its child."""
     return len(run.output or run.error or "") + len(msgspec.json.encode(run.input))
-
-
-# A turn has no time limit of its own; the caller that waits for it has one.
-MAX_TURN_SECONDS = 7 * 86_400.0
-# The call is in the last message or the one before it.
-_NEWEST_MESSAGES = 3
 
 
 def _new_future() -> "asyncio.Future[RookeryError]":
@@ -319,13 +321,6 @@ async def _run_turn(
         return await client.send(child.id, prompt, agent=session.agent, model=TOOL_MODEL, seconds=MAX_TURN_SECONDS)
     except RookeryError as error:
         return error
-
-
-_DEFAULT_SECONDS = 30.0
-_PROGRESS_SECONDS = 5.0
-_STOP_SECONDS = 10.0
-# A child may have been deleted before it is used.
-_MAX_TRIES = 2
 
 
 class HiddenChildExecutor:

@@ -45,6 +45,7 @@ from rookery.sessions.terminal.pool import TerminalPool
 from rookery.sessions.terminal.screens import Screens
 from rookery.sessions.transcript_store import TranscriptCache
 from rookery.sessions.turns import TurnSender
+from rookery.sessions.waits import Waits
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
@@ -220,7 +221,7 @@ class ToolExecutor(Protocol):
     ) -> ToolRun: ...
 
 
-class Sessions(Screens):
+class Sessions:
     """All operations on sessions.
 
     They raise RookeryError: `session-not-found`, `workspace-not-found`, `invalid-input`, `agent-unavailable`, ...
@@ -238,19 +239,28 @@ class Sessions(Screens):
         terminals: TerminalPool | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._aliases = aliases or {}
+        self._aliases, self._clock = aliases or {}, clock
         self._changes = ChangeNotifier()
-        finding = SessionIndex(agents, self._changes, cache or TranscriptCache(), clock)
-        following = ChangeFollower(self._changes, clock)
-        terminals = terminals or TerminalPool(agents.launcher.spawner, agents.launcher.user_environment)
-        super().__init__(finding, following, clock, terminals)
-        self._actions = SessionActions(agents, workspaces, finding, terminals, clock)
-        self._turns, self._pending_asks, self._history = (
-            TurnSender(following, clock),
-            PendingAsks(finding),
-            ToolHistory(finding),
-        )
-        self._publisher = SessionEventPublisher(finding, self._changes, events)
+        self._index = index = SessionIndex(agents, self._changes, cache or TranscriptCache(), clock)
+        follower = ChangeFollower(self._changes, clock)
+        self.terminals = terminals or TerminalPool(agents.launcher.spawner, agents.launcher.user_environment)
+        self._actions = SessionActions(agents, workspaces, index, self.terminals, clock)
+        self._turns = TurnSender(follower, clock)
+        self._pending_asks = PendingAsks(index)
+        self._history = ToolHistory(index)
+        self._publisher = SessionEventPublisher(index, self._changes, events)
+        waits = Waits(index, follower, clock)
+        self.wait_for_message = waits.wait_for_message
+        self.wait_for_toast = waits.wait_for_toast
+        self.wait_for_idle = waits.wait_for_idle
+        self.wait_for_tool = waits.wait_for_tool
+        self.wait_for_file = waits.wait_for_file
+        self._screens = screens = Screens(index, waits, clock, self.terminals)
+        self.resolve = screens.resolve
+        self.screen = screens.screen
+        self.capture = screens.capture
+        self.press = screens.press
+        self.wait_for_screen = screens.wait_for_screen
         # May be set after construction, when the daemon is wired.
         self.executor = executor
 

@@ -29,6 +29,14 @@ CACHE_BYTES = 64 * 2**20
 # The limit for one session, so that it does not displace all others.
 TRANSCRIPT_BYTES = 16 * 2**20
 
+logger = logging.getLogger("rookery.sessions")
+
+# Limits to try in this order if all messages are too large to be read at once: only the newest are read then.
+_FALLBACK_LIMITS = (500, 50, 5)
+# How many messages a page has if the caller does not say.
+_DEFAULT_PAGE_SIZE = 50
+T = TypeVar("T")
+
 
 class TranscriptCache:
     """An LRU cache of transcripts. A transcript that a caller holds stays, whatever its size."""
@@ -159,16 +167,6 @@ class PromptTimes:
     def drop(self, session: str) -> None:
         self._times.pop(session, None)
         self._unknown.discard(session)
-
-
-logger = logging.getLogger("rookery.sessions")
-
-# Limits to try in this order if all messages are too large to be read at once: only the newest are read then.
-_FALLBACK_LIMITS = (500, 50, 5)
-# How many messages a page has if the caller does not say.
-_DEFAULT_PAGE_SIZE = 50
-
-T = TypeVar("T")
 
 
 class _MessageHead(msgspec.Struct, frozen=True):

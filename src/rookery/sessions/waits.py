@@ -22,6 +22,12 @@ from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import read_beneath
 from rookery.system.fs.watch import watch_files
 
+# The largest file in which a pattern is searched.
+_MAX_FILE_BYTES = 1_000_000
+_ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+_NOT_ATTRIBUTED = "OpenCode does not say which session of the workspace this toast is for"
+_FINAL_STATUSES = ("completed", "error", "aborted")
+
 
 class ChangedMessages:
     """Tracks which messages of a session were checked, so that only changed ones are checked again."""
@@ -54,11 +60,6 @@ def format_toast(toast: Toast) -> str:
 def format_tool_run(run: ToolRun) -> str:
     """Return the input, output and error of a tool run, in which a pattern is searched."""
     return "\n".join([msgspec.json.encode(run.input).decode(), run.output or "", run.error or ""])
-
-
-# The largest file in which a pattern is searched.
-_MAX_FILE_BYTES = 1_000_000
-_ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,12 @@ def _require_inside(folder: Path, path: str) -> PurePosixPath:
     return relative
 
 
-_NOT_ATTRIBUTED = "OpenCode does not say which session of the workspace this toast is for"
-_FINAL_STATUSES = ("completed", "error", "aborted")
-
-
 class Waits:
-    """Waits for sessions. Each result has `found`, or after its time limit the last state as `describe_last`."""
+    """Waits for what sessions do. A result without `found` says what was seen last."""
 
     def __init__(self, index: SessionIndex, follower: ChangeFollower, clock: Clock) -> None:
         self._index, self._follower, self._clock = index, follower, clock
-        self._patterns = PatternCompiler(clock)
+        self.patterns = PatternCompiler(clock)
 
     async def wait_for_message(
         self,
@@ -141,7 +138,7 @@ class Waits:
         progress: Progress | None = None,
     ) -> WaitResult:
         """Wait for a message that matches, also one that is still being written; return the newest."""
-        ref, compiled = await self._index.find(id_, scope), self._patterns.compile(pattern)
+        ref, compiled = await self._index.find(id_, scope), self.patterns.compile(pattern)
         changed_messages = ChangedMessages()
 
         async def look() -> WaitResult | None:
@@ -152,7 +149,7 @@ class Waits:
                     return WaitResult(found=True, match=match, message=message)
             return None
 
-        return await self._wait(ref, look, timeout, progress, lambda: changed_messages.describe_last(ref))
+        return await self.wait_until(ref, look, timeout, progress, lambda: changed_messages.describe_last(ref))
 
     async def wait_for_toast(
         self,
@@ -169,7 +166,7 @@ class Waits:
         If no person has written a message, toasts since the start of the session count. Toasts of other sessions do
         not.
         """
-        ref, compiled = await self._index.find(id_, scope), self._patterns.compile(pattern)
+        ref, compiled = await self._index.find(id_, scope), self.patterns.compile(pattern)
         toasts = ref.workspace_sessions.toasts
         if since is not None:
             # If the caller names a moment, only toasts after it count.
@@ -195,7 +192,7 @@ class Waits:
             last = toasts.last(ref.id)
             return f"toast: {format_toast(last)}" if last is not None else "no toast"
 
-        return await self._wait(ref, look, timeout, progress, describe_last, messages=False)
+        return await self.wait_until(ref, look, timeout, progress, describe_last, messages=False)
 
     async def wait_for_idle(
         self, id_: str, timeout: float = 30.0, *, scope: Path | None = None, progress: Progress | None = None
@@ -209,7 +206,7 @@ class Waits:
         async def look() -> WaitResult | None:
             return None if ref.is_running else WaitResult(found=True, session=ref.cached_info())
 
-        return await self._wait(ref, look, timeout, progress, lambda: describe_activity(ref), messages=False)
+        return await self.wait_until(ref, look, timeout, progress, lambda: describe_activity(ref), messages=False)
 
     async def wait_for_tool(
         self,
@@ -227,7 +224,7 @@ class Waits:
         `pattern` is searched in its input, output and error.
         """
         ref = await self._index.find(id_, scope)
-        compiled = self._patterns.compile(pattern) if pattern is not None else None
+        compiled = self.patterns.compile(pattern) if pattern is not None else None
         changed_messages = ChangedMessages()
 
         async def look() -> WaitResult | None:
@@ -243,7 +240,7 @@ class Waits:
                             return WaitResult(found=True, match=match, tool=run)
             return None
 
-        return await self._wait(ref, look, timeout, progress, lambda: changed_messages.describe_last(ref))
+        return await self.wait_until(ref, look, timeout, progress, lambda: changed_messages.describe_last(ref))
 
     async def wait_for_file(
         self,
@@ -257,7 +254,7 @@ class Waits:
     ) -> WaitResult:
         """Wait until a file of the session's folder exists and, with `pattern`, matches."""
         ref = await self._index.find(id_, scope)
-        compiled = self._patterns.compile(pattern) if pattern is not None else None
+        compiled = self.patterns.compile(pattern) if pattern is not None else None
         file = WatchedFile(Path(ref.session.directory), path)
         file_changed, last_seen = asyncio.Event(), ["nothing yet"]
 
@@ -274,9 +271,11 @@ class Waits:
             return WaitResult(found=True, file=str(file.path), match=match) if match is not None else None
 
         with file.watch(file_changed):
-            return await self._wait(ref, look, timeout, progress, lambda: last_seen[0], file_changed, messages=False)
+            return await self.wait_until(
+                ref, look, timeout, progress, lambda: last_seen[0], file_changed, messages=False
+            )
 
-    async def _wait(
+    async def wait_until(
         self,
         ref: SessionRef,
         check: Callable[[], Awaitable[WaitResult | None]],

@@ -53,6 +53,24 @@ _SECTION_OVERRIDES = {
     ("gpg", "defaultkeycommand"): "",
 }
 
+_BASE_OPTIONS = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.pager=cat",
+    "-c",
+    "gc.auto=0",
+)
+# Commands that check each submodule for changes, with another git process that uses the submodule's config.
+_SUBMODULE_COMMANDS = ("diff", "diff-files", "status")
+_TIMEOUT_SECONDS = 30.0
+# How much of git's output is kept.
+_MAX_OUTPUT_BYTES = 10_000_000
+# A file that was just written may be written again without a change of its timestamps.
+SETTLED_SECONDS = 2.0
+
 
 async def safe_environment(
     folder: Path, git: Callable[..., Awaitable[CompletedCommand]], *, submodules: bool = False
@@ -202,23 +220,6 @@ def _mode(path: str) -> int:
         return 0
 
 
-_BASE_OPTIONS = (
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.pager=cat",
-    "-c",
-    "gc.auto=0",
-)
-# Commands that check each submodule for changes, with another git process that uses the submodule's config.
-_SUBMODULE_COMMANDS = ("diff", "diff-files", "status")
-_TIMEOUT_SECONDS = 30.0
-# How much of git's output is kept.
-_MAX_OUTPUT_BYTES = 10_000_000
-
-
 class Git:
     """Runs git commands through a `Spawner`."""
 
@@ -333,9 +334,6 @@ def git_error(folder: Path, command: str, result: CompletedCommand) -> RookeryEr
 def _not_found(folder: Path, reason: str, remedy: str) -> RookeryError:
     return RookeryError("repository-not-found", f"{folder} {reason}", remedy)
 
-
-# A file that was just written may be written again without a change of its timestamps.
-SETTLED_SECONDS = 2.0
 
 IndexMark = tuple[str, int, int, int, int]
 

@@ -20,6 +20,12 @@ _REJECT = 0x200
 _CONNECT_SECONDS = 10.0
 _PORTS = {"http": 80, "https": 443}
 
+_PROC = Path("/proc")
+# The kernel writes addresses as 32-bit words in the byte order of the machine.
+_LOCALHOST = struct.pack("=I", struct.unpack("!I", socket.inet_aton("127.0.0.1"))[0])
+# The prefix of an IPv4 address in the table of IPv6 sockets.
+_MAPPED = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"
+
 
 def has_default_route(ipv4: Path = _IPV4, ipv6: Path = _IPV6) -> bool:
     """Return whether there is a default route; True if that cannot be determined. Nothing is sent."""
@@ -62,13 +68,6 @@ async def explain_unreachable(url: str, seconds: float = _CONNECT_SECONDS) -> st
         return f"{host}: {error.strerror or error}" if has_own_text else f"{host}: {os.strerror(error.errno or 0)}"
     writer.close()
     return ""
-
-
-_PROC = Path("/proc")
-# The kernel writes addresses as 32-bit words in the byte order of the machine.
-_LOCALHOST = struct.pack("=I", struct.unpack("!I", socket.inet_aton("127.0.0.1"))[0])
-# The prefix of an IPv4 address in the table of IPv6 sockets.
-_MAPPED = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"
 
 
 def find_connection_holders(address: tuple[str, int], port: int) -> list[int] | None:

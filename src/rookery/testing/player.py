@@ -16,6 +16,11 @@ from rookery.testing.script import Call, Conversation, Script, Step, Turn, When,
 
 _REFERENCE = re.compile(r"\{\{(user|result)(?:\.(\d+))?\}\}")
 
+_COMPARED_CHARS = 1000
+_TITLE_WORDS = 6
+_SUMMARY_LETTERS = 300
+_RESULT_LETTERS = 300
+
 
 def fill_references(step: Step, request: ModelRequest) -> tuple[str, tuple[Call, ...]]:
     """Return the text and calls of a step with its references filled in.
@@ -44,9 +49,6 @@ def fill_references(step: Step, request: ModelRequest) -> tuple[str, tuple[Call,
 
     calls = tuple(Call(call.call, fill(call.arguments)) for call in step.calls)
     return fill(step.say or ""), calls
-
-
-_COMPARED_CHARS = 1000
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,6 @@ def find_closest(text: str, conditions: Sequence[When | None]) -> int:
 
 
 Kind = Literal["step", "title", "summary"]
-
-_TITLE_WORDS = 6
-_SUMMARY_LETTERS = 300
-_RESULT_LETTERS = 300
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,22 @@ DONE = b"data: [DONE]\n\n"
 # The approximate number of bytes of a token.
 _BYTES = 4
 
+_RETRY_WORDS = re.compile(
+    r"""
+      429 | 5\d\d
+    | rate [\s_-] (?:limit\w* | increased) | too [\s_-] (?:many | long | large) | overload\w* | \w*unavailable
+    | \w*exhausted | at\ capacity | try\ (?:again | your) | retry\ your | free\w*limit\w*
+    | (?:internal | server | network | connection | returned) [\s_-]+ (?:server\ )? error
+    | terminated | fetch\ failed | failed\ to\ fetch | upstream\ connect | socket | reset\ before
+    | connection\ (?:refused | lost | was) | getaddrinfo | enotfound | eai_again | econn\w+
+    | e?time (?:d?\ ? | d[\s_-]) out
+    | exceed\w* | \w*context\w* | \w*tokens? | maximum | reduce\ the\ length
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_STREAM = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+_STOP_SECONDS = 0.2
+
 
 @dataclass(frozen=True)
 class FramedReply:
@@ -108,27 +124,9 @@ def error_body(status: int, message: str) -> bytes:
     )
 
 
-_RETRY_WORDS = re.compile(
-    r"""
-      429 | 5\d\d
-    | rate [\s_-] (?:limit\w* | increased) | too [\s_-] (?:many | long | large) | overload\w* | \w*unavailable
-    | \w*exhausted | at\ capacity | try\ (?:again | your) | retry\ your | free\w*limit\w*
-    | (?:internal | server | network | connection | returned) [\s_-]+ (?:server\ )? error
-    | terminated | fetch\ failed | failed\ to\ fetch | upstream\ connect | socket | reset\ before
-    | connection\ (?:refused | lost | was) | getaddrinfo | enotfound | eai_again | econn\w+
-    | e?time (?:d?\ ? | d[\s_-]) out
-    | exceed\w* | \w*context\w* | \w*tokens? | maximum | reduce\ the\ length
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
 def remove_retry_words(message: str) -> str:
     """Return the message without words that would make OpenCode retry."""
     return _RETRY_WORDS.sub("…", message)
-
-
-_STREAM = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
 class HeldReplies:
@@ -265,7 +263,6 @@ class _AnyToken(Tokens):
         return OWNER
 
 
-_STOP_SECONDS = 0.2
 # Returns whether a key is the right one.
 TokenCheck = Callable[[bytes], bool]
 

@@ -28,6 +28,9 @@ SCHEME = "context://"
 _LINKS_SINCE = "2025-06-18"
 _MAX_LINKS = 20
 
+_FILE = "Path of the file, relative to the root of the workspace"
+_FOLDER = "Path of the folder, relative to the root of the workspace; . for the root"
+
 
 class GetContext(msgspec.Struct):
     """The arguments of get_project_context. Others are ignored, because clients have always called it without any."""
@@ -254,10 +257,6 @@ def _supports_forms(capabilities: Mapping[str, Any]) -> bool:
     """Return whether the client can show a form; an empty capability without modes means forms."""
     modes: Any = capabilities.get("elicitation")
     return modes is not None and (not modes or "form" in modes)
-
-
-_FILE = "Path of the file, relative to the root of the workspace"
-_FOLDER = "Path of the folder, relative to the root of the workspace; . for the root"
 
 
 class ReadFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -19,6 +19,8 @@ _MAX_VALUES = 100
 # Returns the values that start with a text.
 Completer = Callable[[Call, str], Awaitable[Sequence[str]]]
 
+_NO_RESOURCE = -32002
+
 
 class CompletionArgument(msgspec.Struct):
     name: str = ""
@@ -38,9 +40,6 @@ async def make_completion(call: Call, value: str, completer: Completer | None) -
     values = list(await completer(call, value)) if completer is not None else []
     more = len(values) > _MAX_VALUES
     return {"completion": {"values": values[:_MAX_VALUES], "total": len(values), "hasMore": more}}
-
-
-_NO_RESOURCE = -32002
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from rookery.wire.protocol.provider import Call, ChangeNotifier, InputNeeded
 
 _ERROR = {"required": ["error"], "properties": {"error": {"type": "object", "required": ["code", "message"]}}}
 
+logger = logging.getLogger("rookery.mcp.toolsets")
+
 
 def input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments."""
@@ -85,9 +87,6 @@ def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
         # The shorter form, which more clients understand.
         schema["type"] = [choice["type"] for choice in schema.pop("anyOf")]
     return schema
-
-
-logger = logging.getLogger("rookery.mcp.toolsets")
 
 
 class NoArguments(msgspec.Struct, forbid_unknown_fields=True):

@@ -22,6 +22,9 @@ from rookery.workspaces.overview import JsonObject
 from rookery.workspaces.projects import Project
 from rookery.workspaces.status.cache import GitStatus
 
+T = TypeVar("T")
+_HEADER = "X-Workspace-Path"
+
 
 class NoWorkspaceInput(msgspec.Struct):
     """No arguments. Others are ignored, because clients have always called these tools so."""
@@ -101,8 +104,6 @@ class ListedProject(msgspec.Struct):
     workspaces: list[str]
 
 
-T = TypeVar("T")
-
 _tasks = TaskSet("progress")
 
 
@@ -147,9 +148,6 @@ def _phase_text(state: str, data: Mapping[str, Any]) -> str:
     error: Mapping[str, str] = progress.get("error") or {}
     why: str | None = data.get("error") or error.get("message")
     return ": ".join(filter(None, [state, phase, why]))
-
-
-_HEADER = "X-Workspace-Path"
 
 
 def no_workspace_error() -> RookeryError:

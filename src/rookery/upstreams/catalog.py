@@ -26,6 +26,15 @@ WarnCallback = Callable[[str], None]
 
 _MAX_ENTRIES = 10_000
 
+_MIN_PAUSE_SECONDS = 0.1
+_MAX_PAUSE_SECONDS = 5.0
+_CHANGE_OF_KIND: Mapping[Kind, ListKind] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resources",
+}
+
 
 async def fetch_catalog(
     warn: WarnCallback, client: Client, kinds: Iterable[Kind] = tuple(LISTS), old: Catalog | None = None
@@ -71,10 +80,6 @@ async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[Ca
     return entries, items.ttl_seconds
 
 
-_MIN_PAUSE_SECONDS = 0.1
-_MAX_PAUSE_SECONDS = 5.0
-
-
 class Throttle:
     """Calls `action` at once when asked, but after growing pauses if it is asked again and again."""
 
@@ -106,12 +111,6 @@ class Throttle:
         self.trigger()
 
 
-_CHANGE_OF_KIND: Mapping[Kind, ListKind] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resources",
-}
 _KINDS_BY_NOTIFICATION: Mapping[str, tuple[Kind, ...]] = {
     f"notifications/{change}/list_changed": tuple(kind for kind in LISTS if _CHANGE_OF_KIND[kind] == change)
     for change in set(_CHANGE_OF_KIND.values())

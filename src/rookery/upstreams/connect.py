@@ -40,6 +40,15 @@ _NEVER_INHERITED = frozenset({"ROOKERY_TOKEN", MARKER})
 # Returns whether a definition found in a checkout may be used; app-wide definitions of the user always may.
 ApprovalCheck = Callable[[Definition, Path | None], Awaitable[bool]]
 
+logger = logging.getLogger("rookery.mcp.servers")
+
+# All capabilities are declared, so that servers can ask. Rookery answers for clients that cannot be asked.
+CLIENT_IDENTITY = ClientIdentity(
+    {"name": "rookery", "version": rookery.__version__},
+    {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
+)
+_LOG_SECONDS = 5.0
+
 
 @dataclass(frozen=True)
 class Connector:
@@ -84,16 +93,6 @@ def build_program(definition: Definition, directory: Path) -> ServerProgram:
 
 def _inherited_environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _NEVER_INHERITED} | dict(variables)
-
-
-logger = logging.getLogger("rookery.mcp.servers")
-
-# All capabilities are declared, so that servers can ask. Rookery answers for clients that cannot be asked.
-CLIENT_IDENTITY = ClientIdentity(
-    {"name": "rookery", "version": rookery.__version__},
-    {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
-)
-_LOG_SECONDS = 5.0
 
 
 @dataclass(frozen=True)

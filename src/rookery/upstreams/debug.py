@@ -36,6 +36,8 @@ _MAX_TEXT = 300
 # Errors of a step that are not faults of Rookery.
 EXPECTED_ERRORS = (RookeryError, WireError, TransportClosed, TransportUnsupported, SessionLost)
 
+_STDERR_LINES = 20
+
 
 class DebugStep(msgspec.Struct):
     """One step of a debug run. `at_ms` counts from the beginning of the run."""
@@ -144,9 +146,6 @@ class RecordedChannel:
 
     async def close(self) -> None:
         await self._record.step(f"close {self._name}", self._channel.close())
-
-
-_STDERR_LINES = 20
 
 
 class DebugReport(msgspec.Struct):

@@ -26,6 +26,8 @@ from rookery.upstreams.server import Server
 from rookery.upstreams.server_set import AddedServers, ServerRecord, ServerSet, ServerSetMembership
 from rookery.upstreams.tool_costs import ToolCost, list_tool_costs
 
+logger = logging.getLogger("rookery.mcp.servers")
+
 
 class ServerSets:
     """The server sets by directory; None is the app-wide one."""
@@ -67,8 +69,6 @@ class ServerSets:
             server_set.close()
         self._sets.clear()
 
-
-logger = logging.getLogger("rookery.mcp.servers")
 
 # Adds the problems of the tool rules to a configuration that was read.
 ConfigCheck = Callable[[ServerConfig], ServerConfig]

@@ -28,6 +28,12 @@ _SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitio
 # Keywords whose value is data, which may look like a schema.
 _DATA_KEYS = frozenset({"const", "enum", "default", "examples"})
 
+_READ_WORDS = re.compile(
+    r"get|read|list|search|find|fetch\w*|query|retrieve|show|view|open|browse|scrape|crawl|download|navigate"
+)
+_MAX_NAMES = 3
+_MAX_DESCRIPTION = 2048
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One fault. `rule` is for machines, `text` for people. `server` and `tool` are None if it concerns several."""
@@ -206,11 +212,6 @@ _ROLE_WORDS: dict[FlowRole, re.Pattern[str]] = {
         r"|http.request|exec\w*|run|shell|command|apply|deploy|navigate|fill|click"
     ),
 }
-_READ_WORDS = re.compile(
-    r"get|read|list|search|find|fetch\w*|query|retrieve|show|view|open|browse|scrape|crawl|download|navigate"
-)
-_MAX_NAMES = 3
-_MAX_DESCRIPTION = 2048
 
 
 class _ToolAnnotations(msgspec.Struct):

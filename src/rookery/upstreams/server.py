@@ -32,6 +32,11 @@ from rookery.wire.protocol.provider import Call
 
 _BUSY_SECONDS = 1.0
 
+logger = logging.getLogger("rookery.mcp.servers")
+
+_MAX_WARNINGS = 20
+_HIDDEN_STATUSES = frozenset({"failed", "backoff", "needs_approval", "needs_auth", "needs_client_registration"})
+
 
 class IdleTimer:
     """Calls `on_idle` when `seconds` have passed without a `touch` and `is_busy` is False; never if `seconds` is 0."""
@@ -180,11 +185,6 @@ class ConcurrencyLimiter:
                 turn.set_result(None)
 
 
-logger = logging.getLogger("rookery.mcp.servers")
-
-_MAX_WARNINGS = 20
-
-
 class ServerRedactor:
     """Removes the secret values of a definition from what its server reports, on stderr or in a response."""
 
@@ -233,9 +233,6 @@ class ResourceSubscriptions:
             await client.watch(frozenset[str]().union(*self._by_watcher.values()))
         except (WireError, RookeryError) as error:
             self._warn(f"changes are not heard of: {error}")
-
-
-_HIDDEN_STATUSES = frozenset({"failed", "backoff", "needs_approval", "needs_auth", "needs_client_registration"})
 
 
 def _ignore_change(server: "Server") -> None:

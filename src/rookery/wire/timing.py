@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+_LONGEST_BACKOFF = 60.0
+
 
 class Deadline:
     """A time limit with one timer, which is moved only if it would fire too late: most changes do not touch it."""
@@ -41,9 +43,6 @@ class Deadline:
         else:
             self._due = None
             self._on_reached()
-
-
-_LONGEST_BACKOFF = 60.0
 
 
 def compute_backoff(failures: int) -> float:

@@ -29,6 +29,8 @@ from rookery.workspaces.worktrees import (
 
 GIT_INITIALIZING_LOCK = "initializing"
 
+_MAX_FILE_BYTES = 64 * 1024
+
 
 class LocatedWorkspace(msgspec.Struct, frozen=True):
     """A workspace, the worktree that git reports for it, and its own git folder."""
@@ -127,9 +129,6 @@ def _find_state(worktree: Worktree, own: Path, *, making: bool) -> tuple[Workspa
     if preparation is None:
         return "ready", None, None
     return ("failed", preparation.error, preparation.code) if preparation.error else ("preparing", None, None)
-
-
-_MAX_FILE_BYTES = 64 * 1024
 
 
 class WorkspaceFinder:

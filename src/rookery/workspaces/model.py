@@ -20,6 +20,10 @@ MAIN_WORKSPACE = "@main"
 
 WorkspaceState = Literal["preparing", "ready", "failed", "missing", "deleting"]
 
+_NAME = re.compile(r"[a-zA-Z0-9][-_./a-zA-Z0-9]*\Z")
+MAX_NAME_LENGTH = 100
+_PLACEHOLDERS = ("project", "id", "name")
+
 
 class Workspace(msgspec.Struct, frozen=True):
     """A worktree of a project. `error` says why the workspace is failed or missing; `code` is the error code.
@@ -58,11 +62,6 @@ class Workspace(msgspec.Struct, frozen=True):
 def format_path(path: str | Path) -> str:
     """Return a path as text for a response. Bytes that are not UTF-8 are replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
-
-
-_NAME = re.compile(r"[a-zA-Z0-9][-_./a-zA-Z0-9]*\Z")
-MAX_NAME_LENGTH = 100
-_PLACEHOLDERS = ("project", "id", "name")
 
 
 def check_workspace_name(name: str) -> None:

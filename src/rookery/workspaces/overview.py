@@ -20,6 +20,8 @@ from rookery.workspaces.worktrees import find_default_base_name, find_remote_def
 
 _MAX_CONFLICTS_SHOWN = 3
 
+logger = logging.getLogger("rookery.workspaces")
+
 
 def list_needs(
     workspace: Workspace, status: GitStatus | None = None, agent: AgentInfo | None = None
@@ -54,8 +56,6 @@ def _find_agent_needs(agent: AgentInfo) -> Iterator[Need]:
         yield Need("agent-failed", agent.error.partition("\n")[0])
     yield from agent.attention
 
-
-logger = logging.getLogger("rookery.workspaces")
 
 JsonObject = dict[str, Any]
 

@@ -37,6 +37,14 @@ _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_COMMAND_LENGTH = 16 * 1024
 _MAX_LOG_BYTES = 10_000_000
 
+logger = logging.getLogger("rookery.workspaces")
+
+KEEPFILE_NAMES = (".keepfiles", ".worktreeinclude")
+_MAX_LIST_BYTES = 256 * 1024
+_LIST_TIMEOUT_SECONDS = 120.0
+# How many files are copied between two progress reports.
+_COPY_BATCH = 50
+
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
     """Something of a repository that needs an approval to run.
@@ -136,15 +144,6 @@ def _read_log_tail(log: Path) -> str:
         return "\n".join(read_plain(log, _MAX_LOG_BYTES).decode("utf-8", "replace").splitlines()[-20:])
     except OSError:
         return ""
-
-
-logger = logging.getLogger("rookery.workspaces")
-
-KEEPFILE_NAMES = (".keepfiles", ".worktreeinclude")
-_MAX_LIST_BYTES = 256 * 1024
-_LIST_TIMEOUT_SECONDS = 120.0
-# How many files are copied between two progress reports.
-_COPY_BATCH = 50
 
 
 async def list_files_to_copy(git: Git, checkout: Path, own: Path) -> list[PurePath]:

@@ -25,6 +25,9 @@ _MAX_LOG_BYTES = 16 * 2**20
 _BRANCH = "ref: refs/heads/"
 _COMMIT = re.compile(r"[0-9a-f]{40,64}\Z")
 
+_REMOTE = "refs/remotes/origin/"
+_DEFAULT_BRANCHES = ("main", "master")
+
 
 class Worktree(msgspec.Struct, frozen=True):
     """A record of `git worktree list`. A lock or a prunable mark without a reason is the empty string."""
@@ -184,10 +187,6 @@ def has_head_moved(own: Path) -> bool:
     except OSError:
         return True
     return len({line.split(b" ", 2)[1] for line in lines if line.count(b" ") > 1}) > 1
-
-
-_REMOTE = "refs/remotes/origin/"
-_DEFAULT_BRANCHES = ("main", "master")
 
 
 class BaseRef(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         told = await asyncio.wait_for(waiting, LIMIT)
         assert not told.found and (told.closed or told.note == "the terminal has ended")
         # Who has found it before that, and comes only now, starts none that would stay.
-        async with refusal("session-not-found"), stage.sessions._use_terminal(found, None):
+        async with refusal("session-not-found"), stage.sessions._screens._use_terminal(found, None):
             pass
         assert stage.sessions.terminals.pids() == {}
         async with refusal("session-not-found"):

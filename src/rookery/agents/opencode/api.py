@@ -30,6 +30,17 @@ _USERNAME = "opencode"
 
 T = TypeVar("T")
 
+_ASK_ID = re.compile(r"(?:per|que)_[0-9A-Za-z_-]+")
+TURN_SECONDS = 600.0
+_HEALTH_SECONDS = 5.0
+# OpenCode takes seconds to return thousands of messages.
+_ALL_MESSAGES_SECONDS = 120.0
+# Without this limit OpenCode lists a hundred sessions.
+MAX_SESSIONS = 10_000
+# An id of another form makes OpenCode fail, and would become part of a path.
+_SESSION_ID = re.compile(r"ses_[0-9A-Za-z_-]+")
+_MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]+")
+
 
 @dataclass
 class ApiConnection:
@@ -106,9 +117,6 @@ class ApiConnection:
 
 def unreachable_error(error: Exception) -> RookeryError:
     return RookeryError("agent-unavailable", f"the agent cannot be reached: {error}", LOGS_HINT)
-
-
-_ASK_ID = re.compile(r"(?:per|que)_[0-9A-Za-z_-]+")
 
 
 def drop_none(**values: Any) -> dict[str, Any]:
@@ -198,16 +206,6 @@ class ModelProviders(OpenCodeRecord, frozen=True):
         others = tuple(provider for provider in self.providers if provider.id != id_)
         return ModelProviders(others, {provider: model for provider, model in self.default.items() if provider != id_})
 
-
-TURN_SECONDS = 600.0
-_HEALTH_SECONDS = 5.0
-# OpenCode takes seconds to return thousands of messages.
-_ALL_MESSAGES_SECONDS = 120.0
-# Without this limit OpenCode lists a hundred sessions.
-MAX_SESSIONS = 10_000
-# An id of another form makes OpenCode fail, and would become part of a path.
-_SESSION_ID = re.compile(r"ses_[0-9A-Za-z_-]+")
-_MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]+")
 
 PermissionReply = Literal["once", "always", "reject"]
 

@@ -40,6 +40,10 @@ _AUTHORIZATION = {"Authorization": "Bearer {env:ROOKERY_TOKEN}"}
 _GATEWAY_URL = "http://127.0.0.1:{env:ROOKERY_MCP_PORT}"
 _FILE_REFERENCE = re.compile(r"\{file:([^}]+)\}")
 
+logger = logging.getLogger("rookery.agents")
+
+_MAX_CONFIG_BYTES = 1_000_000
+
 
 class RedirectedServer(msgspec.Struct, frozen=True):
     """A third-party server that the gateway serves in a workspace; `timeout_ms` is the time limit of its calls."""
@@ -205,10 +209,6 @@ def _with_absolute_plugins(plugins: Iterable[Any], folder: Path) -> Iterable[Any
 
 def _absolute_path(path: str, folder: Path) -> str:
     return path if path.startswith(("/", "~")) else str(folder / path)
-
-
-logger = logging.getLogger("rookery.agents")
-_MAX_CONFIG_BYTES = 1_000_000
 
 
 class UserConfig(msgspec.Struct, frozen=True):

@@ -60,6 +60,32 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _LOGIN_SECONDS = 20.0
 _PRINT_ENVIRONMENT = "import json, os, sys; sys.stdout.write(sys.argv[1] + json.dumps(dict(os.environ)))"
 
+# The provider of OpenCode's makers, some of whose models need no login, and its address.
+FREE_PROVIDER = "opencode"
+FREE_ADDRESS = "https://opencode.ai/zen/v1"
+_MAX_FILE_BYTES = 50_000_000
+# Variables of widely used providers. OpenCode has a list of all providers, once it has fetched it.
+_KEY_VARIABLES = {
+    "anthropic": ["ANTHROPIC_API_KEY"],
+    "openai": ["OPENAI_API_KEY"],
+    "google": ["GOOGLE_GENERATIVE_AI_API_KEY", "GEMINI_API_KEY"],
+    "amazon-bedrock": ["AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE"],
+    "azure": ["AZURE_API_KEY"],
+    "openrouter": ["OPENROUTER_API_KEY"],
+    "mistral": ["MISTRAL_API_KEY"],
+    "groq": ["GROQ_API_KEY"],
+    "deepseek": ["DEEPSEEK_API_KEY"],
+    "xai": ["XAI_API_KEY"],
+    "opencode": ["OPENCODE_API_KEY"],
+}
+# Names of variables that may make a provider usable which is not listed here.
+_MAY_BE_KEY = re.compile(r"(?i)key|token|secret|credential|account|^(aws|azure|google|gcp|vertex|cloudflare)_")
+_PROVIDER_KEYS = ("provider", "enabled_providers", "disabled_providers")
+# The folder of the config that an administrator has made for all users.
+_MANAGED_FOLDER = Path("/etc/opencode")
+_CODE_FOLDERS = ("plugin", "plugins", "tool", "tools")
+_MAX_CONFIG_BYTES = 1_000_000
+
 
 class EnvironmentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Input for an agent's environment. Without a `port` there is no gateway, and no `config` of Rookery either."""
@@ -199,30 +225,6 @@ async def load_login_environment(spawner: Spawner, shell: Path | None = None) ->
     return remove_agent_variables(json.loads(text))
 
 
-# The provider of OpenCode's makers, some of whose models need no login, and its address.
-FREE_PROVIDER = "opencode"
-FREE_ADDRESS = "https://opencode.ai/zen/v1"
-_MAX_FILE_BYTES = 50_000_000
-# Variables of widely used providers. OpenCode has a list of all providers, once it has fetched it.
-_KEY_VARIABLES = {
-    "anthropic": ["ANTHROPIC_API_KEY"],
-    "openai": ["OPENAI_API_KEY"],
-    "google": ["GOOGLE_GENERATIVE_AI_API_KEY", "GEMINI_API_KEY"],
-    "amazon-bedrock": ["AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE"],
-    "azure": ["AZURE_API_KEY"],
-    "openrouter": ["OPENROUTER_API_KEY"],
-    "mistral": ["MISTRAL_API_KEY"],
-    "groq": ["GROQ_API_KEY"],
-    "deepseek": ["DEEPSEEK_API_KEY"],
-    "xai": ["XAI_API_KEY"],
-    "opencode": ["OPENCODE_API_KEY"],
-}
-
-# Names of variables that may make a provider usable which is not listed here.
-_MAY_BE_KEY = re.compile(r"(?i)key|token|secret|credential|account|^(aws|azure|google|gcp|vertex|cloudflare)_")
-_PROVIDER_KEYS = ("provider", "enabled_providers", "disabled_providers")
-
-
 class ProviderLogin(msgspec.Struct, frozen=True):
     """A provider, and the reason why it is usable; never the key itself."""
 
@@ -322,12 +324,6 @@ def _parse_object(data: bytes, read: ParseJson) -> dict[str, Any]:
     except ValueError:
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-# The folder of the config that an administrator has made for all users.
-_MANAGED_FOLDER = Path("/etc/opencode")
-_CODE_FOLDERS = ("plugin", "plugins", "tool", "tools")
-_MAX_CONFIG_BYTES = 1_000_000
 
 
 def needs_packages(

@@ -11,6 +11,12 @@ import msgspec
 
 from rookery.agents.opencode.records import Ask, MessageInfo, Permission, Question, Session, SessionStatus, TurnError
 
+logger = logging.getLogger("rookery.agents.events")
+
+# The first event of every stream: from then on no event is missed.
+CONNECTED_EVENT = "server.connected"
+T = TypeVar("T")
+
 
 class MessageUpdated(msgspec.Struct, frozen=True):
     """A message was created or changed; its parts have events of their own."""
@@ -54,12 +60,6 @@ class ToastShown(msgspec.Struct, frozen=True):
     title: str | None = None
     variant: str = "info"
     duration: float = 5000
-
-
-logger = logging.getLogger("rookery.agents.events")
-
-# The first event of every stream: from then on no event is missed.
-CONNECTED_EVENT = "server.connected"
 
 
 class SessionUpdated(msgspec.Struct, frozen=True):
@@ -138,8 +138,6 @@ def decode_event(data: bytes) -> tuple[str, AgentEvent | None]:
 
 
 # Properties of events
-
-T = TypeVar("T")
 
 
 class _SessionProperties(msgspec.Struct, frozen=True):

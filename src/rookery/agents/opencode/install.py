@@ -57,6 +57,15 @@ _NPM_ERROR_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 _NETWORK_ERRORS = frozenset({"ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT"})
 _USE_YOUR_OWN_HINT = f'install OpenCode yourself and set agents.version = "{ON_PATH}"'
 
+logger = logging.getLogger("rookery.agents")
+
+# `opencode --version` takes 2 seconds on an idle machine.
+PROBE_SECONDS = 60.0
+_MAX_VERSIONS = 50
+# 180 MB are downloaded.
+INSTALL_SECONDS = 1800.0
+_MANIFEST = "installed.json"
+
 
 def find_npm(search: str) -> list[str]:
     """Return the command that runs npm: the npm on the PATH `search`, or else the one from PyPI."""
@@ -116,11 +125,6 @@ def explain_npm_failure(output: str, packages: Mapping[str, str]) -> RookeryErro
     return RookeryError(
         "agent-unavailable", "npm failed: " + ("\n".join(lines) or "it said nothing"), _USE_YOUR_OWN_HINT
     )
-
-
-# `opencode --version` takes 2 seconds on an idle machine.
-PROBE_SECONDS = 60.0
-_MAX_VERSIONS = 50
 
 
 class VersionCache:
@@ -203,11 +207,6 @@ def scratch_folder(environment: Mapping[str, str]) -> Generator[Path]:
 def _unusable_error(opencode: Path, why: str, remedy: str) -> RookeryError:
     return RookeryError("agent-unavailable", f"{opencode} does not run here: {why}", remedy)
 
-
-logger = logging.getLogger("rookery.agents")
-# 180 MB are downloaded.
-INSTALL_SECONDS = 1800.0
-_MANIFEST = "installed.json"
 
 ProgressCallback = Callable[[str], None]
 

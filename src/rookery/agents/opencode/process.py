@@ -36,6 +36,13 @@ _APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CL
 _GUARD_LINE = b"rookery: the repository's own OpenCode config is kept off"
 _LISTENING_LINE = re.compile(rb"^opencode server listening on http://127\.0\.0\.1:(\d+)\s*$")
 
+# With this OpenCode takes any free port.
+_ANY_PORT = 0
+_PASSWORD_CHECK_SECONDS = 20.0
+# Under load an agent gets a third of the processor time of other processes.
+_BACKGROUND_PRIORITY = Priority(nice=5)
+MAX_TAIL_BYTES = 1_000_000
+
 
 class AgentLog:
     """A sink that writes to a log file. A full file is renamed to `<name>.1`, of which there is one.
@@ -127,13 +134,6 @@ class ListenDetector:
             if not self._is_listening and (match := _LISTENING_LINE.match(line)):
                 self._is_listening = True
                 self._on_listening(int(match[1]))
-
-
-# With this OpenCode takes any free port.
-_ANY_PORT = 0
-_PASSWORD_CHECK_SECONDS = 20.0
-# Under load an agent gets a third of the processor time of other processes.
-_BACKGROUND_PRIORITY = Priority(nice=5)
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,9 +318,6 @@ def _explain_exit(code: int, log: AgentLog, launch: LaunchSpec) -> str:
         launch.environment.get("TMPDIR", "/tmp"),  # noqa: S108
     )
     return f"OpenCode {explain_end(code, output, folders)}\n{output}".rstrip()
-
-
-MAX_TAIL_BYTES = 1_000_000
 
 
 def read_last_lines(path: Path, count: int, max_bytes: int = MAX_TAIL_BYTES) -> list[str]:

@@ -9,6 +9,9 @@ import msgspec
 
 from rookery.agents.opencode.errors import explain_message
 
+# The name of the error of an aborted turn.
+ABORTED_ERROR = "MessageAbortedError"
+
 
 class OpenCodeRecord(msgspec.Struct, frozen=True):
     """Base of OpenCode's records. A missing field has its default; additional fields are ignored."""
@@ -61,10 +64,6 @@ class SessionStatus(OpenCodeRecord, frozen=True):
 class MessageTimes(OpenCodeRecord, frozen=True):
     created: float = 0
     completed: float | None = None
-
-
-# The name of the error of an aborted turn.
-ABORTED_ERROR = "MessageAbortedError"
 
 
 class TurnError(OpenCodeRecord, frozen=True):

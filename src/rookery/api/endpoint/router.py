@@ -35,12 +35,21 @@ from rookery.wire.protocol.messages import INVALID_REQUEST, WireError
 from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.fastpath import FastPathMatcher
 from rookery.wire.server.http_request import HttpRequest
-from rookery.wire.server.service import EndpointActivity
+from rookery.wire.server.service import Service
 from rookery.wire.server.session import Session
 from rookery.wire.server.traffic import Traffic, TrafficLine
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import format_path
 from rookery.workspaces.worktrees import read_git_folder
+
+# How long a cached route is used without a check of the folder.
+RECHECK_SECONDS = 0.5
+_LAST_SEGMENTS = frozenset({"mcp", "sse", "messages", "ws"})
+_MAX_ENDPOINTS = 1000
+# Fewer than endpoints, so that routes are dropped first: endpoints that are requested after that are in use.
+_MAX_ROUTES = 500
+# How long calls may continue in a workspace that is closed; one of them may be the client waiting for its deletion.
+_DRAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,6 @@ class ViewParts:
     info: dict[str, Any]
     parked_calls: ParkedCalls
     shares: Shares
-
-
-# How long a cached route is used without a check of the folder.
-RECHECK_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -142,9 +147,9 @@ class EndpointUsage:
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
         self.traffic = Traffic(on_changed)
-        self._endpoints: list[EndpointActivity] = []
+        self._endpoints: list[Service] = []
 
-    def add(self, endpoint: EndpointActivity) -> None:
+    def add(self, endpoint: Service) -> None:
         self._endpoints = [*self._active_endpoints(), endpoint]
 
     @property
@@ -157,7 +162,7 @@ class EndpointUsage:
         stateless = self.traffic.list_present().union(*(endpoint.listeners() for endpoint in endpoints))
         return sum(endpoint.count_connected for endpoint in endpoints) + len(stateless)
 
-    def _active_endpoints(self) -> list[EndpointActivity]:
+    def _active_endpoints(self) -> list[Service]:
         return [endpoint for endpoint in self._endpoints if not endpoint.is_closing]
 
 
@@ -184,13 +189,6 @@ class UsageTable:
     def forget(self, directory: Path) -> None:
         self._usages.pop(directory, None)
 
-
-_LAST_SEGMENTS = frozenset({"mcp", "sse", "messages", "ws"})
-_MAX_ENDPOINTS = 1000
-# Fewer than endpoints, so that routes are dropped first: endpoints that are requested after that are in use.
-_MAX_ROUTES = 500
-# How long calls may continue in a workspace that is closed; one of them may be the client waiting for its deletion.
-_DRAIN_SECONDS = 60.0
 
 OpenEndpoint = tuple[Endpoint, View | UnavailableView]
 # Returns the current path of an endpoint without its last segment: the name of a workspace may change.

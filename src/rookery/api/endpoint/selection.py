@@ -21,6 +21,13 @@ _OPTIONS = {
     "mode": ("list", "search"),
 }
 
+HEADER = b"x-workspace-path"
+_MAX_PATH_BYTES = 4096
+# The toolsets at a workspace's own endpoint; agents use the app-wide endpoint, with the toolsets of the settings.
+_WORKSPACE_TOOLSETS = frozenset({"project", "workspace"})
+# The toolset that stands for the configured servers where toolsets are selected.
+_HUB = "hub"
+
 
 @dataclass(frozen=True)
 class ViewQuery:
@@ -47,14 +54,6 @@ def parse_view_query(query: bytes) -> ViewQuery:
     style = NamingStyle(prefix, "_" if options.get("names") == "opencode" else "__")
     toolsets = frozenset(options["toolsets"].split(",")) if "toolsets" in options else None
     return ViewQuery(style, toolsets, options["mode"] == "search" if "mode" in options else None)
-
-
-HEADER = b"x-workspace-path"
-_MAX_PATH_BYTES = 4096
-# The toolsets at a workspace's own endpoint; agents use the app-wide endpoint, with the toolsets of the settings.
-_WORKSPACE_TOOLSETS = frozenset({"project", "workspace"})
-# The toolset that stands for the configured servers where toolsets are selected.
-_HUB = "hub"
 
 
 @dataclass(frozen=True)

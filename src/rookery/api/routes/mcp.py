@@ -25,6 +25,9 @@ from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import LOGIN_SECONDS
 from rookery.upstreams.server_set import ServerRecord
 
+_VERBS = ("connect", "disconnect", "enable", "disable", "debug")
+_MAX_SECONDS = 3600.0
+
 
 @dataclass(frozen=True)
 class McpServices:
@@ -71,9 +74,6 @@ def mcp_routes(mcp: McpServices) -> list[Route]:
         Route("/api/mcp/{name}", routes.remove, methods=["DELETE"]),
         *(Route(f"/api/mcp/{{name}}/{verb}", getattr(routes, verb), methods=["POST"]) for verb in _VERBS),
     ]
-
-
-_VERBS = ("connect", "disconnect", "enable", "disable", "debug")
 
 
 class McpRoutes:
@@ -227,9 +227,6 @@ class CheckRoutes(McpRoutes):
         tools = await self._hub.tools(await self._directory(request), None, None)
         costs = {"list_tokens": sum(tool.tokens for tool in tools if tool.shown), "search_tokens": self._search_tokens}
         return json_response(costs)
-
-
-_MAX_SECONDS = 3600.0
 
 
 class SignInRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -31,6 +31,11 @@ from rookery.system.errors import RookeryError
 
 _ASK_PATH = "/api/sessions/{id}/asks"
 
+_SESSION_PATH = "/api/sessions/{id}"
+_HISTORY = 20
+SESSION_PATH = "/api/sessions/{id}"
+_LIMIT = 50
+
 
 class AnswerAsk(msgspec.Struct, forbid_unknown_fields=True):
     """The answer to an ask: `reply` for a permission, `answers` for questions, with the chosen labels of each."""
@@ -65,9 +70,6 @@ class AskRoutes:
             request.path_params["ask"], body.reply, answers=body.answers, message=body.message
         )
         return json_response(ask)
-
-
-_SESSION_PATH = "/api/sessions/{id}"
 
 
 class PressKeys(msgspec.Struct, forbid_unknown_fields=True):
@@ -146,9 +148,6 @@ class ScreenshotRoutes:
             # A header may contain only ASCII characters.
             headers["X-Rookery-Note"] = "".join(char if " " <= char <= "~" else "?" for char in shot.capture.note)
         return Response(shot.picture.data, media_type=shot.picture.media_type, headers=headers)
-
-
-_HISTORY = 20
 
 
 class WaitRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -249,10 +248,6 @@ def _require(value: str | None, name: str) -> str:
     if value is None:
         raise RookeryError("invalid-input", f"{name} is missing", f"send {name} along with `for`")
     return value
-
-
-SESSION_PATH = "/api/sessions/{id}"
-_LIMIT = 50
 
 
 class CreateSession(msgspec.Struct, forbid_unknown_fields=True):

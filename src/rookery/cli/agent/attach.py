@@ -32,6 +32,12 @@ _USERNAME = "opencode"
 _LOOK_SECONDS = 30.0
 _OVERRIDES = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
+_PASSWORD = """\b
+Examples:
+  rookery agent password fix-login
+  curl -u "opencode:$(rookery agent password fix-login)" http://127.0.0.1:14001/session
+"""
+
 
 @click.command(epilog=_EPILOG)
 @WORKSPACE_ARGUMENT
@@ -63,13 +69,6 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
     with contextlib.suppress(Failure):
         client.request_workspace(workspace)
     sys.exit(code)
-
-
-_PASSWORD = """\b
-Examples:
-  rookery agent password fix-login
-  curl -u "opencode:$(rookery agent password fix-login)" http://127.0.0.1:14001/session
-"""
 
 
 @click.command(epilog=_PASSWORD)

@@ -23,6 +23,42 @@ from rookery.cli.ws.common import complete_workspace
 
 _PLUGIN = "/api/plugins/boulder"
 
+_HEADS = [
+    Column("SESSION", output.VITAL, None),
+    Column("WORKSPACE", min_width=12),
+    Column("STATUS", output.VITAL, 9),
+    "SPENT",
+    Column("LAST", output.MINOR, 19),
+    Column("HELD BACK BY", output.VITAL, 20, wraps=True),
+]
+_LOG_HEADS = [
+    Column("WHEN", min_width=19),
+    Column("WHAT", output.VITAL),
+    Column("SESSION", output.VITAL, None),
+    Column("NUMBER", output.MINOR),
+    Column("WHO", output.MINOR),
+    Column("WHY", output.VITAL, 20, wraps=True),
+]
+_STYLES = {"ENFORCING": "green", "EXHAUSTED": "yellow", "STOPPED": "dim", "OFF": "dim", "PAUSED": "dim"}
+_ON = """\b
+Examples:
+  rookery boulder on fix-login                     its session that was used last
+  rookery boulder on ses_1a2b --budget 10 --check plan:PLAN.md --check just:test
+  rookery boulder on --workspace fix-login         all its sessions, from now on
+  rookery boulder on --project app
+"""
+_EPILOG = """\
+SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
+workspace is a dot.
+
+\b
+Examples:
+  rookery boulder on fix-login
+  rookery boulder status
+  rookery boulder pause fix-login
+  rookery boulder log
+"""
+
 
 class BoulderClient:
     """Client for the plugin's actions and state."""
@@ -55,25 +91,6 @@ def describe_state(state: JsonObject) -> str:
     line = f"{state['sessionId']} is {state['status']}, {state['iteration']} of {state['budget']} spent"
     gates = "; ".join(gate["reason"] for gate in state["gates"])
     return visible(f"{line}: {gates}" if gates else line)
-
-
-_HEADS = [
-    Column("SESSION", output.VITAL, None),
-    Column("WORKSPACE", min_width=12),
-    Column("STATUS", output.VITAL, 9),
-    "SPENT",
-    Column("LAST", output.MINOR, 19),
-    Column("HELD BACK BY", output.VITAL, 20, wraps=True),
-]
-_LOG_HEADS = [
-    Column("WHEN", min_width=19),
-    Column("WHAT", output.VITAL),
-    Column("SESSION", output.VITAL, None),
-    Column("NUMBER", output.MINOR),
-    Column("WHO", output.MINOR),
-    Column("WHY", output.VITAL, 20, wraps=True),
-]
-_STYLES = {"ENFORCING": "green", "EXHAUSTED": "yellow", "STOPPED": "dim", "OFF": "dim", "PAUSED": "dim"}
 
 
 @click.command(epilog="\b\nExamples:\n  rookery boulder status\n  rookery boulder status fix-login --json\n")
@@ -144,26 +161,6 @@ def _log_row(record: JsonObject, short: dict[str, str]) -> list[str]:
         record["who"],
         record["why"],
     ]
-
-
-_ON = """\b
-Examples:
-  rookery boulder on fix-login                     its session that was used last
-  rookery boulder on ses_1a2b --budget 10 --check plan:PLAN.md --check just:test
-  rookery boulder on --workspace fix-login         all its sessions, from now on
-  rookery boulder on --project app
-"""
-_EPILOG = """\
-SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
-workspace is a dot.
-
-\b
-Examples:
-  rookery boulder on fix-login
-  rookery boulder status
-  rookery boulder pause fix-login
-  rookery boulder log
-"""
 
 
 @click.group(cls=SuggestingGroup, epilog=_EPILOG)

@@ -23,6 +23,25 @@ _CONTENT["opencode-config"] = "OpenCode's config here; with it come the plugins,
 
 _CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself and may do all that you may"
 
+_HEADS = [
+    Column("STATE", output.VITAL),
+    Column("NAME", output.VITAL, 12),
+    "KIND",
+    Column("PROJECT", min_width=12),
+    Column("FROM", output.MINOR, 12),
+]
+_APPROVE = """\b
+Examples:
+  rookery guard approve            what waits in this folder's project
+  rookery guard approve github     what has this name
+  rookery guard approve --all      what waits in any project
+"""
+_DIGEST = """\b
+Examples:
+  rookery guard digest                         what is approved of this folder's project
+  rookery guard digest --waiting ~/src/app     also what waits
+"""
+
 
 class Terminal:
     """The controlling terminal, even if stdin and stdout are redirected."""
@@ -122,27 +141,6 @@ def _json(value: object) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False)
-
-
-_HEADS = [
-    Column("STATE", output.VITAL),
-    Column("NAME", output.VITAL, 12),
-    "KIND",
-    Column("PROJECT", min_width=12),
-    Column("FROM", output.MINOR, 12),
-]
-_APPROVE = """\b
-Examples:
-  rookery guard approve            what waits in this folder's project
-  rookery guard approve github     what has this name
-  rookery guard approve --all      what waits in any project
-"""
-
-_DIGEST = """\b
-Examples:
-  rookery guard digest                         what is approved of this folder's project
-  rookery guard digest --waiting ~/src/app     also what waits
-"""
 
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")

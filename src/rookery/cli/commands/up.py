@@ -23,6 +23,12 @@ Examples:
   rookery up --set log.level=debug
 """
 
+DOWN_EPILOG = """\b
+Examples:
+  rookery down
+  rookery down --timeout 5
+"""
+
 
 @click.command(epilog=UP_EPILOG)
 @click.argument("path", required=False, type=click.Path(file_okay=False))
@@ -98,13 +104,6 @@ def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str,
     if not silent:
         output.write_note(f"{visible(project['path'])} is the project {visible(project['id'])}")
     return project
-
-
-DOWN_EPILOG = """\b
-Examples:
-  rookery down
-  rookery down --timeout 5
-"""
 
 
 @click.command(epilog=DOWN_EPILOG)

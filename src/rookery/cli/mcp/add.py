@@ -17,6 +17,22 @@ from rookery.cli.mcp.common import ServerClient, find_server_failure, server_opt
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
 
+F = TypeVar("F", bound=Callable[..., Any])
+ADD_EPILOG = """\b
+Examples:
+  rookery mcp add                                        asks for all it needs
+  rookery mcp add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
+  rookery mcp add docs --url https://example.com/mcp --header 'Authorization=Bearer {env:DOCS_TOKEN}'
+  rookery mcp add files --scope project --client opencode -- npx -y @modelcontextprotocol/server-filesystem .
+
+A secret is best left in a variable: {env:NAME} is filled in when the server is started, and never shown.
+"""
+JSON_EPILOG = """\b
+Examples:
+  rookery mcp add-json files '{"command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."]}'
+  rookery mcp add-json docs - < docs.json
+"""
+
 
 def ask_name() -> str:
     return click.prompt("Name", err=True, value_proc=_make_validator(check_name))
@@ -84,24 +100,6 @@ def parse_pairs(words: Sequence[str], option: str, separators: str) -> dict[str,
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint=option)
         pairs[pair[:index].strip()] = pair[index + 1 :].strip() if ":" in separators else pair[index + 1 :]
     return pairs
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-ADD_EPILOG = """\b
-Examples:
-  rookery mcp add                                        asks for all it needs
-  rookery mcp add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
-  rookery mcp add docs --url https://example.com/mcp --header 'Authorization=Bearer {env:DOCS_TOKEN}'
-  rookery mcp add files --scope project --client opencode -- npx -y @modelcontextprotocol/server-filesystem .
-
-A secret is best left in a variable: {env:NAME} is filled in when the server is started, and never shown.
-"""
-JSON_EPILOG = """\b
-Examples:
-  rookery mcp add-json files '{"command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."]}'
-  rookery mcp add-json docs - < docs.json
-"""
 
 
 class _AddCommand(click.Command):

@@ -17,6 +17,20 @@ from rookery.cli.mcp.common import ServerClient, server_options
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
 
+_REVISION = "2026-07-28"
+_META = "io.modelcontextprotocol/"
+# The beginning of the daemon's response to the request with id 1. The server's result follows unchanged.
+_ANSWER = b'{"jsonrpc":"2.0","id":1,"result":'
+EPILOG = """\b
+Examples:
+  rookery mcp call files list_directory path=.
+  rookery mcp call github search '{"query": "is:open", "limit": 5}'
+  rookery mcp call github search - < query.json
+  rookery mcp call camera snap --save pictures/
+
+Values of key=value become numbers, booleans or lists where the tool wants them. Ctrl-C cancels the call.
+"""
+
 
 def print_result(result: dict[str, Any], folder: str | None) -> None:
     """Print the content of a result, or its structured content if it has no other."""
@@ -97,22 +111,6 @@ def _save_content(data: str, kind: str, number: int, folder: str | None) -> None
 
 def as_object(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-_REVISION = "2026-07-28"
-_META = "io.modelcontextprotocol/"
-# The beginning of the daemon's response to the request with id 1. The server's result follows unchanged.
-_ANSWER = b'{"jsonrpc":"2.0","id":1,"result":'
-
-EPILOG = """\b
-Examples:
-  rookery mcp call files list_directory path=.
-  rookery mcp call github search '{"query": "is:open", "limit": 5}'
-  rookery mcp call github search - < query.json
-  rookery mcp call camera snap --save pictures/
-
-Values of key=value become numbers, booleans or lists where the tool wants them. Ctrl-C cancels the call.
-"""
 
 
 @click.command(epilog=EPILOG)

@@ -35,6 +35,14 @@ _HEADS = [
 ]
 _TOOL_HEADS = [Column("TOOL", output.VITAL, 16), Column("TOKENS", output.VITAL), ""]
 
+EPILOG = """\b
+Examples:
+  rookery mcp add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
+  rookery mcp list
+  rookery mcp tools files
+  rookery mcp call files list_directory path=~/notes
+"""
+
 
 def render_servers(records: list[dict[str, Any]], workspace: str | None, *, with_shadows: bool) -> str:
     """Return a table of the servers; with shadows, also of definitions that another one of the same name replaces."""
@@ -136,14 +144,6 @@ def render_steps(report: dict[str, Any]) -> str:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-EPILOG = """\b
-Examples:
-  rookery mcp add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
-  rookery mcp list
-  rookery mcp tools files
-  rookery mcp call files list_directory path=~/notes
-"""
 
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)

@@ -21,6 +21,9 @@ _ID_PREFIX = "ses_"
 # An agent may have to be started first.
 _START_SECONDS = 180.0
 
+# Milliseconds in each unit.
+_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
 
 class SessionClient:
     """Client for the daemon's routes about sessions."""
@@ -122,10 +125,6 @@ def timeout_option(
         metavar="SECONDS",
         help=text,
     )
-
-
-# Milliseconds in each unit.
-_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def format_time(moment: float | None) -> str:

@@ -8,6 +8,8 @@ from rookery.cli.ws.common import JsonObject
 if TYPE_CHECKING:
     from rookery.cli.progress import EventStream, ProgressLine
 
+_ACTIVITIES = {"waiting": "waits for you", "failed": "turn failed", "finished": "finished", "queued": "queued"}
+
 
 def wait_for_prompt(stream: "EventStream", workspace: JsonObject, progress: "ProgressLine") -> None:
     """Show the start of a workspace's agent until it has the first prompt. Raise `Failure` if it cannot get it."""
@@ -61,9 +63,6 @@ def describe_activity(status: dict[str, Any]) -> str:
     if status["type"] == "mixed":
         return f"{counts['busy']} busy, {counts['idle']} idle"
     return "" if status["type"] == "none" else str(status["type"])
-
-
-_ACTIVITIES = {"waiting": "waits for you", "failed": "turn failed", "finished": "finished", "queued": "queued"}
 
 
 def describe_agent(workspace: JsonObject) -> str:

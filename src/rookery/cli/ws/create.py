@@ -26,6 +26,13 @@ Examples:
 
 _WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made: preparing it goes on.")
 
+_REASONS = {
+    "remote-default": "the default branch of the remote",
+    "head": "the branch of the main checkout",
+    "detached": "where HEAD is, on no branch",
+    "branch": "a branch that was there already",
+}
+
 
 @click.command(epilog=_CREATE)
 @click.argument("name")
@@ -126,14 +133,6 @@ def _register_project(client: WorkspaceClient, progress: ProgressLine) -> dict[s
         progress.write_line(f"registered the project {project['id']} ({project['path']})")
     report_approvals(project)
     return project
-
-
-_REASONS = {
-    "remote-default": "the default branch of the remote",
-    "head": "the branch of the main checkout",
-    "detached": "where HEAD is, on no branch",
-    "branch": "a branch that was there already",
-}
 
 
 def _describe_start(workspace: JsonObject) -> str:

@@ -36,6 +36,12 @@ _MAX_MESSAGE_CHARS = 800
 # Less than the time limit of a source of context, so that a slow agent does not hide the others.
 _SESSION_SECONDS = 3.0
 
+_SOCKET = "unix:///var/run/docker.sock"
+_MAX_BYTES = 1_000_000
+_ENGINE_SECONDS = 3.0
+_SETUP_LINES = 40
+_BROKEN = ("failed", "backoff")
+
 
 async def agent_sections(agents: AgentManager, current: Workspace, *, siblings: bool) -> list[Section]:
     """Return sections on the agent of a workspace and, with `siblings`, on the others of its project.
@@ -95,11 +101,6 @@ def _describe_message(message: Message) -> str:
     return f"  {message.info.role}: {cut}{used}" if cut or used else ""
 
 
-_SOCKET = "unix:///var/run/docker.sock"
-_MAX_BYTES = 1_000_000
-_ENGINE_SECONDS = 3.0
-
-
 class DockerEngine:
     """The Docker engine that `DOCKER_HOST` names, else the one at the default socket.
 
@@ -140,10 +141,6 @@ async def _read_body(response: HttpResponse) -> bytes:
     while len(body) < _MAX_BYTES and (more := await response.next()):
         body += more
     return body
-
-
-_SETUP_LINES = 40
-_BROKEN = ("failed", "backoff")
 
 
 class ContextSources:

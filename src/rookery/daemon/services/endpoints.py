@@ -26,6 +26,15 @@ from rookery.wire.server.traffic import TrafficLine
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import Workspace, format_path
 
+logger = logging.getLogger("rookery.mcp.endpoints")
+
+# Clients connect and disconnect in groups; their changes are published together.
+_PUBLISH_DELAY_SECONDS = 0.2
+# Clients without a session leave without notice, so the state is checked again.
+_RECHECK_SECONDS = 60.0
+# A little more than the endpoint gives to calls in progress.
+_DRAIN_SECONDS = 65.0
+
 
 class _ListedTool(msgspec.Struct):
     name: str
@@ -41,16 +50,6 @@ def decode_tools(listed: Raw) -> list[EndpointTool]:
     """Return the tools of a response to tools/list, with defaults for missing descriptions and schemas."""
     tools = msgspec.json.decode(listed, type=_ToolList).tools
     return [EndpointTool(tool.name, str(tool.description or ""), tool.inputSchema or {}) for tool in tools]
-
-
-logger = logging.getLogger("rookery.mcp.endpoints")
-
-# Clients connect and disconnect in groups; their changes are published together.
-_PUBLISH_DELAY_SECONDS = 0.2
-# Clients without a session leave without notice, so the state is checked again.
-_RECHECK_SECONDS = 60.0
-# A little more than the endpoint gives to calls in progress.
-_DRAIN_SECONDS = 65.0
 
 
 class EndpointsService:

@@ -37,6 +37,10 @@ from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
 
+logger = logging.getLogger("rookery.daemon")
+
+_OWNER = "owner"
+
 
 @dataclass(frozen=True)
 class WorkspaceTasks:
@@ -114,9 +118,6 @@ async def _catch_error(work: Coroutine[Any, Any, RecipeResult]) -> RecipeResult 
         return error
 
 
-logger = logging.getLogger("rookery.daemon")
-
-_OWNER = "owner"
 FolderId = tuple[int, int]
 
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from rookery.wire.http_client.client import HttpClient
 
+_GRACE_SECONDS = 30.0
+
 
 def make_policy(permissions: Permissions) -> ToolPolicy:
     """Return the policy of the user and of the project, as a function for views."""
@@ -76,9 +78,6 @@ def make_search_toolset(search: ViewSearch) -> CatalogProvider:
 def count_search_tokens() -> int:
     """Return how many tokens the tool list of a search view costs a model before its first call."""
     return estimate_tokens(list_search_tools(make_search_toolset(ViewSearch())))
-
-
-_GRACE_SECONDS = 30.0
 
 
 class GatewayService:

@@ -64,6 +64,18 @@ ReportUnloaded = Callable[[PluginCandidate, RookeryError], PluginShown]
 _CHANGED_NOTE = "its file has changed; the loaded version runs until the new content is approved or the daemon restarts"
 _DELETED_NOTE = "its file was deleted; it runs until the daemon restarts"
 
+T = TypeVar("T")
+# No plugin can have this name.
+STATE_FILES_TABLE = "state_files"
+KNOWN_STATE_FILES = {
+    "oh-my-opencode": ".omo/boulder.json",
+    "sisyphus": ".sisyphus/boulder.json",
+    "nexus": ".nexus/boulder/state.json",
+}
+_CONFIG_SECONDS = 10.0
+# More lines than the log of an agent ever holds.
+_MAX_LOG_LINES = 1_000_000
+
 
 @dataclass(frozen=True)
 class _PluginFile:
@@ -172,9 +184,6 @@ def _describe_waiting(project: Project, subject: Subject, runs: bool) -> PluginS
     )
 
 
-T = TypeVar("T")
-
-
 class GatewayHooks:
     """Adds plugin hooks to the gateway only while a plugin has such a hook: without any, calls take the fast path."""
 
@@ -219,15 +228,6 @@ def _with_hook(hooks: list[T], own: T, wanted: bool) -> list[T]:
     return [*others, own] if wanted else others
 
 
-# No plugin can have this name.
-STATE_FILES_TABLE = "state_files"
-KNOWN_STATE_FILES = {
-    "oh-my-opencode": ".omo/boulder.json",
-    "sisyphus": ".sisyphus/boulder.json",
-    "nexus": ".nexus/boulder/state.json",
-}
-
-
 class PluginStateFiles:
     """The state files that OpenCode's plugins keep in workspaces; settings can add paths."""
 
@@ -263,11 +263,6 @@ class PluginStateFiles:
             return PluginState(**fields, state=msgspec.json.decode(content.text))
         except (msgspec.DecodeError, RecursionError) as error:
             return PluginState(**fields, error=f"{path} is not valid JSON: {error}")
-
-
-_CONFIG_SECONDS = 10.0
-# More lines than the log of an agent ever holds.
-_MAX_LOG_LINES = 1_000_000
 
 
 class OpenCodePlugins:

@@ -23,6 +23,20 @@ from rookery.system.errors import RookeryError
 from rookery.system.fs import paths
 from rookery.system.fs.atomic import read_beneath, read_plain
 
+logger = logging.getLogger("rookery.daemon")
+
+# Variables with the prefix ROOKERY_ that are no settings: those of the user, of shells that Rookery opened, and those
+# that `rookery model env` prints.
+_OTHER_VARIABLES = frozenset(
+    {
+        *("ROOKERY_HOME", "ROOKERY_SPAWN", "ROOKERY_TOKEN", "ROOKERY_FAULT", VARIABLE, FILE_VARIABLE),
+        *("ROOKERY_WORKSPACE_PATH", "ROOKERY_WORKSPACE_NAME", "ROOKERY_WORKSPACE_HEADER", "ROOKERY_PROJECT_PATH"),
+        *("ROOKERY_MCP_PORT", "ROOKERY_PORT", "ROOKERY_PORTS", "ROOKERY_ATTENTION"),
+        *("ROOKERY_MODEL_KEY", "ROOKERY_MODEL_PID", "ROOKERY_MODEL_URL"),
+    }
+)
+_LARGEST_FILE = 1_000_000
+
 
 @dataclass(frozen=True)
 class SettingKey:
@@ -75,19 +89,6 @@ def _walk(kind: type, defaults: Any, prefix: str) -> Iterator[SettingKey]:
         text = next(meta.description for meta in hint.__metadata__ if meta.description)
         extra: dict[str, bool] = next((meta.extra for meta in hint.__metadata__ if meta.extra), None) or {}
         yield SettingKey(prefix + name, hint, default, text, extra.get("project", False), extra.get("live", False))
-
-
-# Variables with the prefix ROOKERY_ that are no settings: those of the user, of shells that Rookery opened, and those
-# that `rookery model env` prints.
-_OTHER_VARIABLES = frozenset(
-    {
-        *("ROOKERY_HOME", "ROOKERY_SPAWN", "ROOKERY_TOKEN", "ROOKERY_FAULT", VARIABLE, FILE_VARIABLE),
-        *("ROOKERY_WORKSPACE_PATH", "ROOKERY_WORKSPACE_NAME", "ROOKERY_WORKSPACE_HEADER", "ROOKERY_PROJECT_PATH"),
-        *("ROOKERY_MCP_PORT", "ROOKERY_PORT", "ROOKERY_PORTS", "ROOKERY_ATTENTION"),
-        *("ROOKERY_MODEL_KEY", "ROOKERY_MODEL_PID", "ROOKERY_MODEL_URL"),
-    }
-)
-_LARGEST_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -244,9 +245,6 @@ def _add_unknown_key(
     layered: LayeredSettings, source: str, key: str, names: Iterable[str], *, fatal: bool = False
 ) -> None:
     layered.problems.append(SettingProblem(source, f"there is no setting {key}", suggest_key(key, names), fatal))
-
-
-logger = logging.getLogger("rookery.daemon")
 
 
 def load_settings(options: Options) -> LayeredSettings:

@@ -16,6 +16,17 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
 
+# Marks a setting that a repository may set in .rookery/config.toml. Never a setting that protects something: a cloned
+# repository must not weaken security.
+PROJECT = {"project": True}
+# Marks a setting that a running daemon applies at once.
+LIVE = {"live": True}
+# The warning of the log and of `rookery doctor` for `auth = "loopback"`.
+LOOPBACK_WARNING = (
+    'auth = "loopback": every program and every user of this machine can use the workspace and project tools of every '
+    "workspace, without a token"
+)
+
 
 class GatewaySettings(msgspec.Struct, frozen=True):
     mode: Annotated[
@@ -170,13 +181,6 @@ class PluginHookSettings(msgspec.Struct, frozen=True):
     failures: Annotated[
         Count, Meta(description="After how many failures in a row a hook is switched off until the next start.")
     ] = 5
-
-
-# Marks a setting that a repository may set in .rookery/config.toml. Never a setting that protects something: a cloned
-# repository must not weaken security.
-PROJECT = {"project": True}
-# Marks a setting that a running daemon applies at once.
-LIVE = {"live": True}
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
@@ -359,13 +363,6 @@ class NotifySettings(msgspec.Struct, frozen=True):
             "conflicts with the base. Used only with a `notify.command`."
         ),
     ] = 60.0
-
-
-# The warning of the log and of `rookery doctor` for `auth = "loopback"`.
-LOOPBACK_WARNING = (
-    'auth = "loopback": every program and every user of this machine can use the workspace and project tools of every '
-    "workspace, without a token"
-)
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -27,6 +27,11 @@ from rookery.system.text import remove_invisible
 logger = logging.getLogger("rookery.context")
 _MAX_REASON = 300
 
+DEFAULT_BUDGET = 20_000
+MIN_BUDGET, MAX_BUDGET = 1_000, 200_000
+# How many results are remembered, to find what has changed since.
+_MAX_REMEMBERED = 128
+
 
 @dataclass(frozen=True)
 class Gatherer:
@@ -77,12 +82,6 @@ def _format_reason(message: str) -> str:
 def _clean_section(section: Section) -> Section:
     key, title = (" ".join(remove_invisible(word).split("\n")) for word in (section.key, section.title))
     return dataclasses.replace(section, key=key, title=title, text=remove_invisible(section.text))
-
-
-DEFAULT_BUDGET = 20_000
-MIN_BUDGET, MAX_BUDGET = 1_000, 200_000
-# How many results are remembered, to find what has changed since.
-_MAX_REMEMBERED = 128
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,14 @@ from urllib.parse import quote
 # Code has three to four bytes per token; text in other scripts takes more bytes, and more tokens.
 _BYTES_PER_TOKEN = 3.5
 
+# As long as a real mark, for estimates.
+SAMPLE_MARK = "0" * 8
+_MAX_RECEIPT_LINES = 40
+# A smaller part of a section is not worth its heading.
+_MIN_PART_TOKENS = 60
+# For the numbers in the line that says how much was cut.
+_SLACK_TOKENS = 8
+
 
 @dataclass(frozen=True)
 class Section:
@@ -45,10 +53,6 @@ def cut_to_tokens(text: str, tokens: int) -> str:
     part = text.encode()[: max(int(tokens * _BYTES_PER_TOKEN), 0)].decode("utf-8", "ignore")
     return part if len(part) == len(text) else part.rpartition("\n")[0]
 
-
-# As long as a real mark, for estimates.
-SAMPLE_MARK = "0" * 8
-_MAX_RECEIPT_LINES = 40
 
 ReceiptStatus = Literal["whole", "cut", "dropped", "unchanged", "gone", "skipped"]
 
@@ -99,12 +103,6 @@ def render_closing(receipts: Sequence[Receipt], token: str) -> str:
         lines.append(f"- and {len(missing) - _MAX_RECEIPT_LINES} more")
     heading = ["## Missing or incomplete", *lines, ""] if lines else []
     return "\n".join([*heading, f"To get only later changes, call with since = {token}", ""])
-
-
-# A smaller part of a section is not worth its heading.
-_MIN_PART_TOKENS = 60
-# For the numbers in the line that says how much was cut.
-_SLACK_TOKENS = 8
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,27 @@ _GIT_LOG = ("log", "--max-count=15", "--no-color", "--no-show-signature", "--dat
 _UNMERGED = ("DD ", "AU ", "UD ", "UA ", "DU ", "AA ", "UU ")
 _MAX_STATUS_LINES = 100
 
+# By priority; of each tuple, the first file that exists.
+_AGENT_INSTRUCTIONS = [("AGENTS.md",), ("CLAUDE.md",), ("GEMINI.md",), (".github/copilot-instructions.md",)]
+_READMES = [("README.md", "README", "README.rst", "README.txt", "readme.md", "Readme.md")]
+_MANIFESTS = [
+    *(("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt"), ("package.json",), ("deno.json", "deno.jsonc")),
+    *(("Cargo.toml",), ("go.mod",), ("pom.xml", "build.gradle.kts", "build.gradle"), ("Gemfile",), ("composer.json",)),
+    *(("CMakeLists.txt",), ("Makefile",), ("Dockerfile",), ("compose.yaml", "compose.yml", "docker-compose.yml")),
+]
+_WANTED_FILES = [(2, _AGENT_INSTRUCTIONS), (3, _READMES), (4, _MANIFESTS)]
+_CHANGED_PRIORITY = 5
+_MAX_CHANGED = 12
+_MAX_PATH = 200
+_MAX_FILE_BYTES = 12_000
+# Parts of many files say more than the whole of a few.
+_MAX_CHANGED_BYTES = 6_000
+_MAX_TASKS = 100
+_GIT_LS_FILES = ("ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "-z")
+_MAX_TREE_LINES = 150
+# How many entries of a folder are shown.
+_MAX_FOLDER_ENTRIES = 40
+
 
 async def build_git_sections(git: Git, root: Path) -> list[Section]:
     """Return git's status, conflicts, diffstat and log. Without a commit there is no diffstat and no log."""
@@ -54,23 +75,6 @@ def limit_lines(lines: list[str], limit: int) -> str:
 
 def _decode_output(output: bytes) -> str:
     return output.decode("utf-8", "replace")
-
-
-# By priority; of each tuple, the first file that exists.
-_AGENT_INSTRUCTIONS = [("AGENTS.md",), ("CLAUDE.md",), ("GEMINI.md",), (".github/copilot-instructions.md",)]
-_READMES = [("README.md", "README", "README.rst", "README.txt", "readme.md", "Readme.md")]
-_MANIFESTS = [
-    *(("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt"), ("package.json",), ("deno.json", "deno.jsonc")),
-    *(("Cargo.toml",), ("go.mod",), ("pom.xml", "build.gradle.kts", "build.gradle"), ("Gemfile",), ("composer.json",)),
-    *(("CMakeLists.txt",), ("Makefile",), ("Dockerfile",), ("compose.yaml", "compose.yml", "docker-compose.yml")),
-]
-_WANTED_FILES = [(2, _AGENT_INSTRUCTIONS), (3, _READMES), (4, _MANIFESTS)]
-_CHANGED_PRIORITY = 5
-_MAX_CHANGED = 12
-_MAX_PATH = 200
-_MAX_FILE_BYTES = 12_000
-# Parts of many files say more than the whole of a few.
-_MAX_CHANGED_BYTES = 6_000
 
 
 class FileText(Protocol):
@@ -146,9 +150,6 @@ async def _list_changed(git: Git, root: Path) -> list[str]:
     return [name for name in names if name.isprintable() and len(name) <= _MAX_PATH and not name.endswith("/")]
 
 
-_MAX_TASKS = 100
-
-
 async def build_task_sections(just: JustRunner, root: Path) -> list[Section]:
     """Return a section with the recipes of the justfile; none if there is no justfile."""
     if find_justfile(root) is None:
@@ -158,12 +159,6 @@ async def build_task_sections(just: JustRunner, root: Path) -> list[Section]:
     beyond = [f"[{len(lines) - _MAX_TASKS} more]"] if len(lines) > _MAX_TASKS else []
     text = "\n".join([*lines[:_MAX_TASKS], *beyond])
     return [Section("tasks", "Just tasks, for run_just_task", 3, f"{text}\n")] if lines else []
-
-
-_GIT_LS_FILES = ("ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "-z")
-_MAX_TREE_LINES = 150
-# How many entries of a folder are shown.
-_MAX_FOLDER_ENTRIES = 40
 
 
 async def build_tree_sections(git: Git, root: Path) -> list[Section]:

@@ -17,6 +17,12 @@ import msgspec
 
 from rookery.system.errors import RookeryError
 
+_DEFAULT_QUESTION = "Run this recipe?"
+_MAX_ARGUMENTS = 256
+_MAX_LENGTH = 32_768
+# Characters that are safe in a shell. Globs and blanks may be expanded or split, but run nothing.
+_SHELL_SAFE = re.compile(r"[\w ./:=@%+,*?\[\]~-]*")
+
 
 def find_unquoted(body: Sequence[Sequence[Any]], *, single_script: bool) -> Iterator[str]:
     """Yield the variables that are unquoted in a recipe's body; `single_script` if one shell runs all its lines."""
@@ -49,7 +55,6 @@ def find_variables(expression: Any, *, quotable: bool = True) -> Iterator[str]:
 
 
 ParameterKind = Literal["singular", "star", "plus"]
-_DEFAULT_QUESTION = "Run this recipe?"
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -237,11 +242,6 @@ def _with_relative_sources(value: Any, root: str) -> Any:
 
 # Values in order, or by parameter name.
 RecipeArguments = Sequence[str] | Mapping[str, str | Sequence[str]]
-
-_MAX_ARGUMENTS = 256
-_MAX_LENGTH = 32_768
-# Characters that are safe in a shell. Globs and blanks may be expanded or split, but run nothing.
-_SHELL_SAFE = re.compile(r"[\w ./:=@%+,*?\[\]~-]*")
 
 
 def build_arguments(recipe: Recipe, arguments: RecipeArguments) -> list[str]:

@@ -37,6 +37,16 @@ from rookery.system.text import remove_invisible
 # A longer line is passed on in parts.
 _MAX_LINE = 8192
 
+_DUMP_SECONDS = 10.0
+# A file system in memory on Linux.
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and is private
+_MAX_TRIES = 20
+# How many lines are searched for the cause of a failure: earlier output did not end the recipe.
+_CAUSE_LINES = 5
+# The exit code of just if it cannot read a justfile.
+_INVALID_JUSTFILE_CODE = 1
+_STOP_TIMEOUTS = StopTimeouts(after_term=2.0, after_kill=2.0)
+
 
 class RecipeOutput:
     """Keeps the head and the tail of an output. The head gets a third: errors are mostly at the end."""
@@ -121,16 +131,6 @@ def prepare_environment(env: Mapping[str, str], program: Path) -> dict[str, str]
         prepared["PATH"] = f"{path}:{program.parent}" if path else str(program.parent)
     return prepared
 
-
-_DUMP_SECONDS = 10.0
-# A file system in memory on Linux.
-_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - the folder in it has a random name and is private
-_MAX_TRIES = 20
-# How many lines are searched for the cause of a failure: earlier output did not end the recipe.
-_CAUSE_LINES = 5
-# The exit code of just if it cannot read a justfile.
-_INVALID_JUSTFILE_CODE = 1
-_STOP_TIMEOUTS = StopTimeouts(after_term=2.0, after_kill=2.0)
 
 # Raises if this content may not run.
 ApproveJustfile = Callable[[Justfile], Awaitable[None]]

@@ -98,43 +98,6 @@ _STOP_WORDS = frozenset(
 )
 _MAX_WORD_LENGTH = 64
 
-
-def split_words(text: str) -> Iterator[str]:
-    """Return the stems of the words in a text, in their order."""
-    return chain.from_iterable(map(_stems, _WORD.findall(text)))
-
-
-@lru_cache(maxsize=65_536)
-def _stems(word: str) -> tuple[str, ...]:
-    """Return the stems of one word, or of each word of a name. Cached, since the same few thousand words recur."""
-    parts = [part.lower()[:_MAX_WORD_LENGTH] for part in _CASE_BOUNDARY.split(word)]
-    return tuple(stem(part) for part in parts if part not in _STOP_WORDS)
-
-
-def stem(word: str) -> str:
-    """Return the word without its grammatical ending, so that `files`, `filed` and `filing` are one word."""
-    if len(word) <= 3 or not word.isascii() or not word.isalpha():
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        word = word[:-3] + "y"
-    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        word = word[:-2]
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ing", "ed"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and _has_vowel(word[: -len(ending)]):
-            word = word[: -len(ending)]
-            if word[-1] == word[-2] and word[-1] not in "lsz":
-                word = word[:-1]
-            break
-    return word[:-1] if word.endswith("e") and len(word) > 3 else word
-
-
-def _has_vowel(word: str) -> bool:
-    return any(letter in "aeiouy" for letter in word)
-
-
-_FILE = Path(__file__).with_name("thesaurus.txt")
 # Phrases and abbreviations, and the words that replace them.
 _PHRASE_REPLACEMENTS = {
     "api": "api endpoint",
@@ -179,6 +142,44 @@ _PHRASE_REPLACEMENTS = {
 _PHRASES = re.compile(
     rf"\b({'|'.join(sorted(map(re.escape, _PHRASE_REPLACEMENTS), key=len, reverse=True))})\b", re.IGNORECASE
 )
+
+
+def split_words(text: str) -> Iterator[str]:
+    """Return the stems of the words in a text, in their order."""
+    return chain.from_iterable(map(_stems, _WORD.findall(text)))
+
+
+@lru_cache(maxsize=65_536)
+def _stems(word: str) -> tuple[str, ...]:
+    """Return the stems of one word, or of each word of a name. Cached, since the same few thousand words recur."""
+    parts = [part.lower()[:_MAX_WORD_LENGTH] for part in _CASE_BOUNDARY.split(word)]
+    return tuple(stem(part) for part in parts if part not in _STOP_WORDS)
+
+
+def stem(word: str) -> str:
+    """Return the word without its grammatical ending, so that `files`, `filed` and `filing` are one word."""
+    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        word = word[:-3] + "y"
+    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and _has_vowel(word[: -len(ending)]):
+            word = word[: -len(ending)]
+            if word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
+
+
+def _has_vowel(word: str) -> bool:
+    return any(letter in "aeiouy" for letter in word)
+
+
+_FILE = Path(__file__).with_name("thesaurus.txt")
 
 
 def expand_phrases(question: str) -> str:

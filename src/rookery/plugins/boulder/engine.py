@@ -39,6 +39,15 @@ _MESSAGES = 50
 _TOOLS = 10
 _RUNNING_STATUSES = ("pending", "running")
 
+# The longest delay of a timer. For a later time, the timer fires meanwhile and is set again.
+_MAX_TIMER_SECONDS = 3600.0
+_TITLE = "Boulder"
+_TOAST_MILLISECONDS = 10_000
+_SEND_SECONDS = 30.0
+# Time limit until a sent message is in the transcript. Its time may be earlier by _CLOCK_SECONDS if the clock was set
+# back.
+_READ_SECONDS, _CLOCK_SECONDS = 30.0, 1.0
+
 
 class BoulderHost(Protocol):
     """Access to projects, workspaces and their files. Methods raise RookeryError if they fail or are not allowed."""
@@ -121,10 +130,6 @@ async def _check_task(host: BoulderHost, workspace: str, task: str) -> WorkLeft:
     return check_task(task, passed=passed, outcome=outcome)
 
 
-# The longest delay of a timer. For a later time, the timer fires meanwhile and is set again.
-_MAX_TIMER_SECONDS = 3600.0
-
-
 class SessionTimers:
     """One timer for each session: calls `on_time` with the session's id at the set time, in seconds since the epoch."""
 
@@ -151,14 +156,6 @@ class SessionTimers:
     def _on_timer(self, session: str) -> None:
         self._timers.pop(session, None)
         self._on_time(session)
-
-
-_TITLE = "Boulder"
-_TOAST_MILLISECONDS = 10_000
-_SEND_SECONDS = 30.0
-# Time limit until a sent message is in the transcript. Its time may be earlier by _CLOCK_SECONDS if the clock was set
-# back.
-_READ_SECONDS, _CLOCK_SECONDS = 30.0, 1.0
 
 
 class BoulderEngine:

@@ -35,6 +35,12 @@ GateName = Literal[
 # A pause that doubles with each failure grows no longer after this many doublings.
 _MAX_DOUBLINGS = 16
 
+_CHECK_SYNTAX = "todos, plan:<file> or just:<task>"
+_MAX_SHOWN = 5
+_MAX_CHARS = 200
+_BOX = re.compile(r"^[ \t]*(?:[-*+]|\d+[.)]) \[(.)\](.*)$")
+_FENCE = re.compile(r"^[ \t]*(```|~~~)")
+
 
 class Gate(msgspec.Struct, frozen=True):
     """A closed gate prevents an enforcement. `until` is when it opens by itself, in seconds; None if it does not."""
@@ -203,13 +209,6 @@ def session_status(kept: BoulderState, facts: SessionFacts, limits: BoulderLimit
         return "COMPLETE"
     spent = kept.iteration >= effective_budget(kept, limits) or kept.failures >= limits.failures
     return "EXHAUSTED" if spent else "CONTINUOUS"
-
-
-_CHECK_SYNTAX = "todos, plan:<file> or just:<task>"
-_MAX_SHOWN = 5
-_MAX_CHARS = 200
-_BOX = re.compile(r"^[ \t]*(?:[-*+]|\d+[.)]) \[(.)\](.*)$")
-_FENCE = re.compile(r"^[ \t]*(```|~~~)")
 
 
 class Todo(msgspec.Struct, frozen=True):

@@ -26,6 +26,12 @@ _SMOOTH = 8
 
 Arm = tuple[int, int]
 
+_QUADRANTS = {"UPPER LEFT": (0, 0), "UPPER RIGHT": (1, 0), "LOWER LEFT": (0, 1), "LOWER RIGHT": (1, 1)}
+# Part of OpenCode's progress indicator; the font does not have this character.
+_SMALL_SQUARE = "⬝"
+_SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
+_DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -169,13 +175,6 @@ def _arc(arms: dict[Arm, str], width: int, height: int, light: int) -> tuple[tup
         for angle in angles
     ]
     return ((x, height if along[1] > 0 else 0), *arc, (width if across[0] > 0 else 0, y))
-
-
-_QUADRANTS = {"UPPER LEFT": (0, 0), "UPPER RIGHT": (1, 0), "LOWER LEFT": (0, 1), "LOWER RIGHT": (1, 1)}
-# Part of OpenCode's progress indicator; the font does not have this character.
-_SMALL_SQUARE = "⬝"
-_SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
-_DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -32,6 +32,14 @@ from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, Screen
 _GREEN, _RED, _YELLOW, _BLUE, _ORANGE = "#3fb950", "#f85149", "#e3b341", "#58a6ff", "#f0883e"
 _DARK, _LIGHT = "#6e7681", "#f0f6fc"
 
+# A higher level takes much more time and saves little: screens are large plain areas.
+_COMPRESSION_LEVEL = 5
+# Strokes that are neither vertical nor horizontal are drawn larger by this factor, and then reduced.
+_OVERSAMPLING = 4
+_BLANK = ("", " ")
+# A character for which no font has a glyph.
+_MISSING_CHAR = "\ufffe"
+
 
 class Lookalike(NamedTuple):
     """A character to draw in place of another. Without a colour it has that of its cell."""
@@ -82,14 +90,6 @@ LOOKALIKES = {
     "ℹ": Lookalike("i"),
 }
 
-
-# A higher level takes much more time and saves little: screens are large plain areas.
-_COMPRESSION_LEVEL = 5
-# Strokes that are neither vertical nor horizontal are drawn larger by this factor, and then reduced.
-_OVERSAMPLING = 4
-_BLANK = ("", " ")
-# A character for which no font has a glyph.
-_MISSING_CHAR = "\ufffe"
 
 # The tiles of one picture. Styles are looked up by identity, which is much faster than by value.
 TileCache = dict[tuple[str, int, int], Image.Image]

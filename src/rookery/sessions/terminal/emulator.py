@@ -18,6 +18,12 @@ _WIDE, _TAIL = 1, 2
 _CLUSTER, _PALETTE_BACKGROUND, _RGB_BACKGROUND = 1, 2, 3
 _PALETTE, _RGB = 1, 2
 
+# Erases the screen, and keeps the cursor and the colours.
+_ERASE = b"\x1b7\x1b[0m\x1b[2J\x1b8"
+# Modes that the program may set: bracketed paste, and synchronized output, which marks complete frames.
+_PASTE_MODE, _FRAME_MODE = 2004, 2026
+_CELL_PIXELS = 8, 16
+
 
 @dataclass(frozen=True)
 class GhosttyLibrary:
@@ -159,13 +165,6 @@ class CellReader:
 
 def _hex(rgb: Any) -> str:
     return f"#{rgb.r:02x}{rgb.g:02x}{rgb.b:02x}"
-
-
-# Erases the screen, and keeps the cursor and the colours.
-_ERASE = b"\x1b7\x1b[0m\x1b[2J\x1b8"
-# Modes that the program may set: bracketed paste, and synchronized output, which marks complete frames.
-_PASTE_MODE, _FRAME_MODE = 2004, 2026
-_CELL_PIXELS = 8, 16
 
 
 @functools.cache

@@ -17,6 +17,21 @@ _JOINER = "\u200d"
 _TAB_COLUMNS = 4
 CellRow = list[Cell]
 
+RENDERING_NOTICE = "A rendering of the conversation, not a terminal"
+# The minimum size: in fewer columns nothing is readable, and a wide character may not fit.
+MIN_COLUMNS, MIN_ROWS = 20, 4
+_HEAD_STYLE = Style(foreground="#0a0a0a", background="#e5c07b", bold=True)
+_FAINT_STYLE = Style(foreground="#808080")
+_USER_STYLE = Style(foreground="#5c9cf5")
+_TEXT_STYLE = Style()
+_ERROR_STYLE = Style(foreground="#e06c75")
+_STATUS_STYLES = {
+    "error": _ERROR_STYLE,
+    "aborted": Style(foreground="#f5a742"),
+    "completed": Style(foreground="#7fd88f"),
+}
+_INDENT = 2
+
 
 def measure_char(char: str) -> int:
     """Return the width of a character in cells: 0 if it combines with the character before it."""
@@ -83,23 +98,6 @@ def _fit_row(row: Sequence[Cell], columns: int, start: int = 0) -> int:
         if remaining < 0:
             return index
     return len(row)
-
-
-RENDERING_NOTICE = "A rendering of the conversation, not a terminal"
-# The minimum size: in fewer columns nothing is readable, and a wide character may not fit.
-MIN_COLUMNS, MIN_ROWS = 20, 4
-
-_HEAD_STYLE = Style(foreground="#0a0a0a", background="#e5c07b", bold=True)
-_FAINT_STYLE = Style(foreground="#808080")
-_USER_STYLE = Style(foreground="#5c9cf5")
-_TEXT_STYLE = Style()
-_ERROR_STYLE = Style(foreground="#e06c75")
-_STATUS_STYLES = {
-    "error": _ERROR_STYLE,
-    "aborted": Style(foreground="#f5a742"),
-    "completed": Style(foreground="#7fd88f"),
-}
-_INDENT = 2
 
 
 def render_conversation(messages: Sequence[SessionMessage], info: SessionInfo, columns: int, rows: int) -> Screen:

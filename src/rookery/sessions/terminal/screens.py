@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rookery.sessions.asks import require_owner
-from rookery.sessions.follow import ChangeFollower
 from rookery.sessions.index import SessionIndex, SessionRef
 from rookery.sessions.records import (
     Progress,
@@ -50,6 +49,20 @@ from rookery.sessions.waits import Waits
 from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 
+# How much later than the screen an event may arrive, and how long a toast may be absent during a redraw.
+_EVENT_SECONDS, _REDRAW_SECONDS = 0.5, 0.5
+# Time limits until the first frame with a prompt, and from then until the conversation is drawn.
+_START_SECONDS, _SETTLE_SECONDS = 60.0, 60.0
+# A screen is settled if nothing was drawn for the first time. If it shows only a part of the expected text, the second
+# time applies. If the session works and its screen never settles, it is accepted the third time after it shows all.
+_QUIET_SECONDS, _STUCK_SECONDS, _WORKING_SECONDS = 0.5, 5.0, 1.0
+_INCOMPLETE = "the screen may be incomplete: the end of the conversation was not seen on it in time"
+# The time limit until pressed keys, or another size, show on the screen.
+_DRAW_SECONDS = 1.0
+_MAX_MESSAGES = 50
+# Errors that are raised instead of returning a rendering.
+_RAISED_CODES = ("invalid-input", "limit-reached", "session-not-found")
+
 
 @dataclass(frozen=True)
 class ScreenCapture:
@@ -81,10 +94,6 @@ def capture_terminal(ref: SessionRef, screen: Screen, note: str | None, scope: P
 def may_see_terminal(ref: SessionRef, window: str, scope: Path | None) -> bool:
     """Return whether the caller may see a terminal. If keys have led it to another session, only the owner may."""
     return scope is None or not shows_other_session(window, ref.session.title)
-
-
-# How much later than the screen an event may arrive, and how long a toast may be absent during a redraw.
-_EVENT_SECONDS, _REDRAW_SECONDS = 0.5, 0.5
 
 
 @dataclass
@@ -185,25 +194,12 @@ async def read_toasts(ref: SessionRef, terminal: Terminal, clock: Clock) -> None
         return
 
 
-# Time limits until the first frame with a prompt, and from then until the conversation is drawn.
-_START_SECONDS, _SETTLE_SECONDS = 60.0, 60.0
-# A screen is settled if nothing was drawn for the first time. If it shows only a part of the expected text, the second
-# time applies. If the session works and its screen never settles, it is accepted the third time after it shows all.
-_QUIET_SECONDS, _STUCK_SECONDS, _WORKING_SECONDS = 0.5, 5.0, 1.0
-_INCOMPLETE = "the screen may be incomplete: the end of the conversation was not seen on it in time"
-# The time limit until pressed keys, or another size, show on the screen.
-_DRAW_SECONDS = 1.0
-_MAX_MESSAGES = 50
-# Errors that are raised instead of returning a rendering.
-_RAISED_CODES = ("invalid-input", "limit-reached", "session-not-found")
+class Screens:
+    """The screens of sessions: capture them, press keys on them, and wait for their text."""
 
-
-class Screens(Waits):
-    """Waits, and the screens of sessions."""
-
-    def __init__(self, index: SessionIndex, follower: ChangeFollower, clock: Clock, terminals: TerminalPool) -> None:
-        super().__init__(index, follower, clock)
-        self.terminals = terminals
+    def __init__(self, index: SessionIndex, waits: Waits, clock: Clock, terminals: TerminalPool) -> None:
+        self._index, self._waits, self._clock = index, waits, clock
+        self._terminals = terminals
         terminals.terminal_tasks.append(self._read_toasts)
 
     async def resolve(self, id_: str | None = None, scope: Path | None = None) -> SessionRef:
@@ -292,7 +288,7 @@ class Screens(Waits):
         progress: Progress | None = None,
     ) -> WaitResult:
         """Wait until the text on the session's terminal matches, now or after any frame."""
-        ref, compiled = await self._index.find(id_, scope), self._patterns.compile(pattern)
+        ref, compiled = await self._index.find(id_, scope), self._waits.patterns.compile(pattern)
         # Every frame is checked, so there is no need to wait until the conversation is drawn.
         async with self._use_terminal(ref, None, progress, conversation=False) as (pooled, _):
             terminal, frame_drawn = pooled.terminal, asyncio.Event()
@@ -307,7 +303,7 @@ class Screens(Waits):
 
             terminal.listeners.append(frame_drawn.set)
             try:
-                return await self._wait(
+                return await self._waits.wait_until(
                     ref, look, timeout, progress, lambda: _drop_blank_lines(last_text[0]), frame_drawn, messages=False
                 )
             finally:
@@ -330,11 +326,11 @@ class Screens(Waits):
             require_terminal_size(size)
         async with (
             ref.workspace_sessions.use_agent() as agent_run,
-            self.terminals.use(agent_run, ref.id, size) as pooled,
+            self._terminals.use(agent_run, ref.id, size) as pooled,
         ):
             if ref.workspace_sessions.session(ref.id) is None:
                 # The session was closed while its terminal was started. Nothing else would stop the terminal then.
-                await self.terminals.end(ref.id)
+                await self._terminals.end(ref.id)
                 raise session_not_found(ref.id)
             if progress is not None and not pooled.is_ready:
                 await progress("OpenCode's interface starts")

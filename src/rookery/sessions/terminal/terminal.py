@@ -51,6 +51,10 @@ _REMOVED_PREFIXES = (
     "WT_",
 )
 
+# A frame that was started is complete within milliseconds.
+_FRAME_SECONDS = 1.0
+T = TypeVar("T")
+
 
 class InterfaceLaunch(msgspec.Struct, frozen=True):
     """The program, the agent to which it attaches, and the environment of the user."""
@@ -80,12 +84,6 @@ def require_terminal_size(size: TerminalSize) -> TerminalSize:
         if not minimum <= value <= maximum:
             raise RookeryError("invalid-input", f"a screen cannot have {value} {unit}", f"give {minimum} to {maximum}")
     return size
-
-
-# A frame that was started is complete within milliseconds.
-_FRAME_SECONDS = 1.0
-
-T = TypeVar("T")
 
 
 class Terminal:

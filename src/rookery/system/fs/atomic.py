@@ -30,6 +30,11 @@ _KINDS = {
 # Opening a named pipe without a writer must not block.
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
+# The errors of a file system without hard links.
+_NO_LINK_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_FICLONE = 0x40049409  # FICLONE of Linux: the copy shares its blocks with the original until either is written to
+_BLOCK = 2**20
+
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Replace the content of `path`, and set its mode to `mode` or keep it.
@@ -237,10 +242,6 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# The errors of a file system without hard links.
-_NO_LINK_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-
-
 def write_beneath(folder: int, name: str, data: bytes, *, replace: bool) -> None:
     """Write a complete file or none. Raise FileExistsError if one exists, unless `replace` allows to replace it."""
     temporary = f".rookery-{secrets.token_hex(8)}.tmp"
@@ -272,10 +273,6 @@ def _link_exclusively(folder: int, temporary: str, name: str) -> bool:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
         return False
     return True
-
-
-_FICLONE = 0x40049409  # FICLONE of Linux: the copy shares its blocks with the original until either is written to
-_BLOCK = 2**20
 
 
 def copy_beneath(source: Path, target: Path, relative: PurePath) -> bool:

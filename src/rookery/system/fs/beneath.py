@@ -19,6 +19,15 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _RESOLVE_BENEATH = 1, 2, 4, 8
 # The kernel gives up on a concurrent rename; after so many in a row, assume an attack.
 _TRIES = 64
 
+# Without O_PATH, each folder of a path must be readable.
+PATH = getattr(os, "O_PATH", os.O_RDONLY)
+_FOLDER_FLAGS = PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Does not wait for the other end of a pipe, and makes no terminal our controlling one.
+OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# As many links as the kernel follows.
+_MAX_LINKS = 40
+
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
@@ -69,16 +78,6 @@ def open_without_links(folder: int, path: bytes, flags: int, *, one_filesystem: 
         if number not in (errno.EAGAIN, errno.EINTR):
             break
     raise OSError(number, os.strerror(number), path)
-
-
-# Without O_PATH, each folder of a path must be readable.
-PATH = getattr(os, "O_PATH", os.O_RDONLY)
-_FOLDER_FLAGS = PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Does not wait for the other end of a pipe, and makes no terminal our controlling one.
-OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# As many links as the kernel follows.
-_MAX_LINKS = 40
 
 
 class OpenedFile(NamedTuple):

@@ -26,6 +26,13 @@ _HEAD = struct.Struct("iIII")
 _FILE_READ_BYTES = 65_536
 _TRIES = 20
 
+_REMOVED = _DELETE_SELF | _MOVE_SELF | _IGNORED
+# Not only on close: a file that is being written has changed already.
+_TREE_EVENTS = _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS | _NO_LINKS
+_TREE_READ_BYTES = 262_144
+# More than the kernel's queue holds by default; a process that writes without end must not block us.
+_MAX_READS = 16
+
 
 class FileWatch(Protocol):
     """Calls a function with the files that may have changed. Neither they nor their folders need to exist."""
@@ -176,13 +183,6 @@ def file_signature(file: Path) -> object:
 
 # Receives the owner, the name in the folder, and whether folders were created, moved or removed.
 FolderChanged = Callable[[str, bytes, bool], None]
-
-_REMOVED = _DELETE_SELF | _MOVE_SELF | _IGNORED
-# Not only on close: a file that is being written has changed already.
-_TREE_EVENTS = _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS | _NO_LINKS
-_TREE_READ_BYTES = 262_144
-# More than the kernel's queue holds by default; a process that writes without end must not block us.
-_MAX_READS = 16
 
 
 class WatchLimitReached(Exception):

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _CHUNK = 65_536
 _HIGH_WATER = 1_048_576
 
+logger = logging.getLogger("rookery.spawn")
+
+T = TypeVar("T")
+
 
 @runtime_checkable
 class PipeFeed(Protocol):
@@ -241,11 +245,6 @@ class TailBuffer:
         """Return the bytes as text; the first line says how many bytes were dropped, if any."""
         text = bytes(self).decode("utf-8", "replace")
         return f"[{self.dropped} bytes before this were dropped]\n{text}" if self.dropped else text
-
-
-logger = logging.getLogger("rookery.spawn")
-
-T = TypeVar("T")
 
 
 # A sink or feed receives the output from us; the child itself appends to a path; the caller reads "stream"; None means

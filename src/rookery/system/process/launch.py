@@ -16,6 +16,8 @@ from types import FrameType
 
 from rookery.system.errors import RookeryError
 
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME")
+
 
 def start_detached(argv: Callable[[int], Sequence[str]], output_path: str) -> int:
     """Start `argv` in its own session with output to the file `output_path`; return the reading end of its ready pipe.
@@ -73,9 +75,6 @@ def run_in_foreground(argv: Sequence[str], folder: str, environment: Mapping[str
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
-
-
-_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME")
 
 
 def open_browser(url: str) -> bool:

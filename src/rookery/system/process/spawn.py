@@ -27,6 +27,15 @@ from rookery.system.process.child import Child, ChildOutput, HeadBuffer, make_ch
 _SLICE_NANOSECONDS = 100_000_000
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
 
+logger = logging.getLogger("rookery.spawn")
+
+# How often to search again for descendants that fork faster than they are found.
+_MAX_SEARCHES = 5
+_MOST_FOLDERS = 10_000
+# The key of the user in a marker, and the prefix of the number of a workspace.
+_USER_KEY, _WORKSPACE_KEY_PREFIX = "user", "workspace-"
+STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
+
 
 @dataclass(frozen=True)
 class Priority:
@@ -65,15 +74,6 @@ def _lengthen_slice(pid: int, nice: int) -> None:
 @functools.cache
 def _load_libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
-
-
-logger = logging.getLogger("rookery.spawn")
-# How often to search again for descendants that fork faster than they are found.
-_MAX_SEARCHES = 5
-_MOST_FOLDERS = 10_000
-# The key of the user in a marker, and the prefix of the number of a workspace.
-_USER_KEY, _WORKSPACE_KEY_PREFIX = "user", "workspace-"
-STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
 
 
 class WorkspaceIdentity(NamedTuple):

@@ -26,6 +26,10 @@ _LINUX = (_PROC / "self" / "stat").exists()
 # How often to check whether a process has ended, where the system does not notify.
 _POLL_SECONDS = 1.0
 
+_MAX_ANCESTORS = 1_000
+# How often to read an ancestry again that changed meanwhile.
+_TRIES = 5
+
 
 def make_marker(instance: str, child: str) -> str:
     """Return the marker of a new child, with the marker of this process in front."""
@@ -216,11 +220,6 @@ def find_calling_shell(pid: int) -> int:
 
 def _name_and_arguments(process: psutil.Process) -> tuple[str, list[str]]:
     return process.name(), process.cmdline()
-
-
-_MAX_ANCESTORS = 1_000
-# How often to read an ancestry again that changed meanwhile.
-_TRIES = 5
 
 
 class ProcessInfo(NamedTuple):

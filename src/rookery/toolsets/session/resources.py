@@ -16,6 +16,10 @@ from rookery.workspaces.model import format_path
 
 _JSON = "application/json"
 
+STATE_URI = "boulder://state"
+_SESSION_PREFIX = f"{STATE_URI}/"
+_SCHEMES = ("session://", "messages://")
+
 
 def session_resources(calls: SessionCalls) -> list[Resource]:
     return [
@@ -44,10 +48,6 @@ def session_resources(calls: SessionCalls) -> list[Resource]:
             complete=calls.complete_id,
         ),
     ]
-
-
-STATE_URI = "boulder://state"
-_SESSION_PREFIX = f"{STATE_URI}/"
 
 
 class BoulderResources:
@@ -96,9 +96,6 @@ class BoulderResources:
     async def _complete(self, call: Call, prefix: str) -> Sequence[str]:
         state = await self._boulder.state(self._scope)
         return [session for session in state["sessions"] if session.startswith(prefix)]
-
-
-_SCHEMES = ("session://", "messages://")
 
 
 class SessionChanges:

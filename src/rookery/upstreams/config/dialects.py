@@ -36,6 +36,46 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _URL = re.compile(r"[^\x00-\x20\x7f]+")
 
+_TYPES: Mapping[str, tuple[str, Transport]] = {
+    "local": ("local", "auto"),
+    "stdio": ("local", "auto"),
+    "remote": ("remote", "auto"),
+    "http": ("remote", "http"),
+    "streamable-http": ("remote", "http"),
+    "streamableHttp": ("remote", "http"),
+    "sse": ("remote", "sse"),
+}
+_LOCAL_KEYS = ("command", "args", "env", "environment", "cwd", "framing", "inherit")
+_REMOTE_KEYS = ("url", "headers", "oauth")
+_ENABLED_KEYS = ("enabled", "disabled")
+# The names of the same setting in different programs.
+_INCLUDED_TOOLS_KEYS = ("enabledTools", "enabled_tools", "includeTools")
+_EXCLUDED_TOOLS_KEYS = ("disabledTools", "disabled_tools", "excludeTools")
+_LIMIT_KEYS = ("timeout", "timeouts", "scope", "exclusive", "calls", "queue", "idle")
+_KNOWN_KEYS = (
+    "type",
+    *_LOCAL_KEYS,
+    *_REMOTE_KEYS,
+    *_ENABLED_KEYS,
+    "tools",
+    *_INCLUDED_TOOLS_KEYS,
+    *_EXCLUDED_TOOLS_KEYS,
+    *_LIMIT_KEYS,
+)
+_SCOPES = ("app", "project", "workspace", "session")
+_MAX_UNKNOWN_KEYS = 10
+_MAX_TIMEOUT_SECONDS = 86_400.0
+_MAX_IDLE_SECONDS = 30 * 86_400.0
+CONTAINER_KEYS: dict[Dialect, str] = {
+    "rookery": "servers",
+    "dispatch": "servers",
+    "opencode": "mcp",
+    "claude": "mcpServers",
+}
+_MAX_PROBLEMS = 50
+# Far more than anybody has; reading more would take time during which nothing else runs.
+_MAX_SERVERS = 200
+
 
 class EntryFields:
     """The fields of one server's entry; `null` counts as absent. Messages never repeat a value, which may be secret."""
@@ -148,37 +188,6 @@ def check_range(value: Any, least: float, most: float, default: float, error: En
         raise error
     return value
 
-
-_TYPES: Mapping[str, tuple[str, Transport]] = {
-    "local": ("local", "auto"),
-    "stdio": ("local", "auto"),
-    "remote": ("remote", "auto"),
-    "http": ("remote", "http"),
-    "streamable-http": ("remote", "http"),
-    "streamableHttp": ("remote", "http"),
-    "sse": ("remote", "sse"),
-}
-_LOCAL_KEYS = ("command", "args", "env", "environment", "cwd", "framing", "inherit")
-_REMOTE_KEYS = ("url", "headers", "oauth")
-_ENABLED_KEYS = ("enabled", "disabled")
-# The names of the same setting in different programs.
-_INCLUDED_TOOLS_KEYS = ("enabledTools", "enabled_tools", "includeTools")
-_EXCLUDED_TOOLS_KEYS = ("disabledTools", "disabled_tools", "excludeTools")
-_LIMIT_KEYS = ("timeout", "timeouts", "scope", "exclusive", "calls", "queue", "idle")
-_KNOWN_KEYS = (
-    "type",
-    *_LOCAL_KEYS,
-    *_REMOTE_KEYS,
-    *_ENABLED_KEYS,
-    "tools",
-    *_INCLUDED_TOOLS_KEYS,
-    *_EXCLUDED_TOOLS_KEYS,
-    *_LIMIT_KEYS,
-)
-_SCOPES = ("app", "project", "workspace", "session")
-_MAX_UNKNOWN_KEYS = 10
-_MAX_TIMEOUT_SECONDS = 86_400.0
-_MAX_IDLE_SECONDS = 30 * 86_400.0
 
 EntryNotes = list[tuple[str, str, int]]
 
@@ -342,17 +351,6 @@ def _notes(node: Object, fields: EntryFields, *, remote: bool) -> EntryNotes:
         remedy = f'did you mean "{close[0]}"?' if close else ""
         notes.append((f'"{key[:40]}" is not used', remedy, fields.at(key)))
     return notes
-
-
-CONTAINER_KEYS: dict[Dialect, str] = {
-    "rookery": "servers",
-    "dispatch": "servers",
-    "opencode": "mcp",
-    "claude": "mcpServers",
-}
-_MAX_PROBLEMS = 50
-# Far more than anybody has; reading more would take time during which nothing else runs.
-_MAX_SERVERS = 200
 
 
 @dataclass

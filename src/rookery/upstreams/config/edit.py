@@ -26,6 +26,15 @@ from rookery.upstreams.config.sources import ConfigFile, list_config_files, load
 
 _USER_FILE_MODE, _PROJECT_FILE_MODE = 0o600, 0o644
 
+_DIALECT_BY_NAME: Mapping[str, Dialect] = {
+    "opencode.json": "opencode",
+    "opencode.jsonc": "opencode",
+    ".mcp.json": "claude",
+}
+_DIALECT_BY_FOLDER: Mapping[str, Dialect] = {".dispatch": "dispatch"}
+# Settings that each dialect writes in its own form.
+_COMMON_KEYS = frozenset({"type", "command", "args", "env", "environment", "cwd", "url", "headers"})
+
 
 def format_entry(
     dialect: Dialect,
@@ -132,16 +141,6 @@ def _edit_file(file: ConfigFile, edit: Callable[[str], str]) -> None:
     except OSError as error:
         failure = RookeryError("invalid-input", f"{file.path} cannot be written: {error.strerror}")
         raise explain_os_error(error, file.path) or failure from error
-
-
-_DIALECT_BY_NAME: Mapping[str, Dialect] = {
-    "opencode.json": "opencode",
-    "opencode.jsonc": "opencode",
-    ".mcp.json": "claude",
-}
-_DIALECT_BY_FOLDER: Mapping[str, Dialect] = {".dispatch": "dispatch"}
-# Settings that each dialect writes in its own form.
-_COMMON_KEYS = frozenset({"type", "command", "args", "env", "environment", "cwd", "url", "headers"})
 
 
 def choose_file(directory: Path | None, place: ConfigLevel, dialect: Dialect) -> ConfigFile:

@@ -22,6 +22,12 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _INFINITE = (float("inf"), float("-inf"))
 
+_INDENT = re.compile(r"[ \t]*")
+# Comments that follow a member on its own line, and belong to it.
+_REMARK = re.compile(r"[ \t]*(?:/\*[^\r\n]*?\*/[ \t]*)*(?://[^\r\n]*)?(?=\r?\n)")
+_REST_OF_LINE = re.compile(r"[ \t]*\r?\n")
+_MAX_LIST_WIDTH = 80
+
 
 class JsoncError(ValueError):
     """An error in a text, with its line."""
@@ -201,13 +207,6 @@ class _Parser:
             raise self._error(f"expected a value, found {word[:40]!r}" if word else "expected a value, found the end")
         self._at = match.end()
         return value
-
-
-_INDENT = re.compile(r"[ \t]*")
-# Comments that follow a member on its own line, and belong to it.
-_REMARK = re.compile(r"[ \t]*(?:/\*[^\r\n]*?\*/[ \t]*)*(?://[^\r\n]*)?(?=\r?\n)")
-_REST_OF_LINE = re.compile(r"[ \t]*\r?\n")
-_MAX_LIST_WIDTH = 80
 
 
 def insert_member(text: str, root: Node, target: Object, name: str, value: Any) -> str:

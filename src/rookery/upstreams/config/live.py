@@ -21,6 +21,10 @@ from rookery.upstreams.config.sources import (
     merge_files,
 )
 
+# Editors write in several steps; a read after each step would see half a file.
+QUIET_SECONDS = 0.1
+MAX_WAIT_SECONDS = 1.0
+
 
 class LiveConfig:
     """The configuration of all directories in use.
@@ -118,10 +122,6 @@ def _files_to_watch(loaded: LoadedFile) -> set[Path]:
         return files
     return {path for file in files for path in (file.parent.resolve() / file.name, file.resolve())}
 
-
-# Editors write in several steps; a read after each step would see half a file.
-QUIET_SECONDS = 0.1
-MAX_WAIT_SECONDS = 1.0
 
 ChangeCallback = Callable[[Path | None], None]
 

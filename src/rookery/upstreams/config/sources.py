@@ -22,6 +22,19 @@ from rookery.upstreams.config.placeholders import Substitution
 
 _MAX_VALUE_BYTES = 65_536
 
+_PROJECT_FILES: tuple[tuple[str, Dialect], ...] = (
+    (".rookery/mcp.json", "rookery"),
+    (".dispatch/mcp.json", "dispatch"),
+    ("opencode.json", "opencode"),
+    ("opencode.jsonc", "opencode"),
+    (".opencode/opencode.json", "opencode"),
+    (".opencode/opencode.jsonc", "opencode"),
+    (".mcp.json", "claude"),
+)
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+# Rookery's own entries in the files of clients name this variable; the port of a workspace may not be open now.
+_TOKEN_VARIABLE = "ROOKERY_TOKEN"
+
 
 @dataclass(frozen=True)
 class ConfigFile:
@@ -104,17 +117,6 @@ def _is_in_git_folder(path: Path) -> bool:
     return ".git" in {part.lower() for part in path.parts}
 
 
-_PROJECT_FILES: tuple[tuple[str, Dialect], ...] = (
-    (".rookery/mcp.json", "rookery"),
-    (".dispatch/mcp.json", "dispatch"),
-    ("opencode.json", "opencode"),
-    ("opencode.jsonc", "opencode"),
-    (".opencode/opencode.json", "opencode"),
-    (".opencode/opencode.jsonc", "opencode"),
-    (".mcp.json", "claude"),
-)
-
-
 class ServerConfig(msgspec.Struct):
     """The servers of a directory, the definitions that they shadow, and the problems in the files."""
 
@@ -161,11 +163,6 @@ def merge_files(sources: Iterable[LoadedFile]) -> ServerConfig:
         state = "turned off here" if name in names else "turned off here, but defined nowhere"
         config.problems.append(ConfigProblem(path, line, f'the server "{name}" is {state}', "", name, note=True))
     return config
-
-
-_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-# Rookery's own entries in the files of clients name this variable; the port of a workspace may not be open now.
-_TOKEN_VARIABLE = "ROOKERY_TOKEN"
 
 
 def exclude_self(config: ServerConfig, ports: Collection[int], *, with_notes: bool = True) -> ServerConfig:

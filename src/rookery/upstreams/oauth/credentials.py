@@ -27,6 +27,10 @@ from rookery.wire.timing import compute_backoff
 
 logger = logging.getLogger("rookery.mcp.servers")
 
+# A token is renewed when a fifth of its lifetime is left, but not earlier than the maximum.
+_RENEW_FRACTION = 0.2
+_MAX_EARLY_SECONDS = 300.0
+
 
 class SignInTarget(NamedTuple):
     """The server that a sign-in is for: its name and its address. Neither alone is enough."""
@@ -103,11 +107,6 @@ class GrantStore:
     def _file(self, target: SignInTarget) -> Path:
         name = hashlib.sha256("\0".join(target).encode()).hexdigest()
         return self._folder / f"{name[:32]}.json"
-
-
-# A token is renewed when a fifth of its lifetime is left, but not earlier than the maximum.
-_RENEW_FRACTION = 0.2
-_MAX_EARLY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,15 @@ from rookery.upstreams.oauth.callback import CallbackServer
 from rookery.upstreams.oauth.messages import BrowserPrompt, Grant, HelperRequest, ProbeResult, SignInStep
 from rookery.upstreams.oauth.transport import REFUSED_EXTENSION, GuardedTransport
 
+_MAX_SUMMARY = 300
+# An error may repeat a response that contains tokens, as JSON or as a form.
+_SECRET = re.compile(
+    r"""\b((?:access_token|refresh_token|id_token|client_secret|code_verifier)["']?\s*[:=]\s*["']?)[^"'&\s,}]+"""
+)
+# Since this revision the resource that a token is for is always named.
+_REVISION_HEADER = {"MCP-Protocol-Version": "2025-11-25"}
+_SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+
 
 class SdkStorage:
     """The storage of the SDK. A configured client takes precedence over a registered one."""
@@ -93,22 +102,10 @@ def _dump(model: Any) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_none=True)
 
 
-_MAX_SUMMARY = 300
-# An error may repeat a response that contains tokens, as JSON or as a form.
-_SECRET = re.compile(
-    r"""\b((?:access_token|refresh_token|id_token|client_secret|code_verifier)["']?\s*[:=]\s*["']?)[^"'&\s,}]+"""
-)
-
-
 def summarize_error(error: Exception) -> str:
     """Return the first line of an error without the invalid input, which may contain tokens."""
     line = str(error).partition("\n")[0].split("input_value")[0]
     return _SECRET.sub(r"\1***", line)[:_MAX_SUMMARY]
-
-
-# Since this revision the resource that a token is for is always named.
-_REVISION_HEADER = {"MCP-Protocol-Version": "2025-11-25"}
-_SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class ProbeComplete(Exception):

@@ -26,6 +26,8 @@ from rookery.upstreams.oauth.messages import (
 from rookery.upstreams.oauth.metadata import CLIENT_REGISTRATION_HELP
 from rookery.upstreams.oauth.terms import find_terms
 
+LOGIN_SECONDS = 300.0
+
 
 @dataclass
 class LoginAttempt:
@@ -96,8 +98,6 @@ class LoginAttempt:
         elif not self._prompt.done():
             self._prompt.set_result(message)
 
-
-LOGIN_SECONDS = 300.0
 
 # Called when the sign-in of a server has changed or more is known of it, with whether its connections can stay.
 SignInCallback = Callable[[SignInTarget, bool], None]

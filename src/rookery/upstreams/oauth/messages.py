@@ -7,6 +7,9 @@ import msgspec
 # login: with a person and a browser; look: check how a login would go; refresh and revoke: with the stored grant.
 HelperMode = Literal["login", "look", "refresh", "revoke"]
 
+# The limit for all network traffic of one request together.
+NETWORK_SECONDS = 60.0
+
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The `oauth` settings of a definition. If they name no client, one is registered."""
@@ -49,10 +52,6 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         """Return the values that must not appear in any text that people read."""
         values = [self.tokens.get("access_token"), self.tokens.get("refresh_token"), self.client.get("client_secret")]
         return [value for value in values if value]
-
-
-# The limit for all network traffic of one request together.
-NETWORK_SECONDS = 60.0
 
 
 class HelperRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,10 @@ _ADDRESS_KEYS = (
     "resource",
 )
 
+# A scope according to RFC 6749, but without wildcards.
+_SCOPE = re.compile(r"[\x21\x23-\x29\x2b-\x5b\x5d-\x7e]+")
+_CHALLENGE_SCOPE = re.compile(r'(?<![\w-])scope=(?:"([^"]*)"|([^\s,]+)),?\s*')
+
 
 def check_metadata(body: bytes, rules: AddressRules) -> None:
     """Raise if metadata names an address that must not be used, or does not support PKCE with S256 (RFC 7636)."""
@@ -49,11 +53,6 @@ def check_metadata(body: bytes, rules: AddressRules) -> None:
             "the authorization server does not say that it can do PKCE with S256, without which codes can be stolen",
             "ask whoever runs it to name S256 in code_challenge_methods_supported of its metadata",
         )
-
-
-# A scope according to RFC 6749, but without wildcards.
-_SCOPE = re.compile(r"[\x21\x23-\x29\x2b-\x5b\x5d-\x7e]+")
-_CHALLENGE_SCOPE = re.compile(r'(?<![\w-])scope=(?:"([^"]*)"|([^\s,]+)),?\s*')
 
 
 def filter_scopes(scopes: str) -> str:

@@ -55,22 +55,134 @@ _RequestArguments = tuple[
     str, Mapping[str, Any], float | None, str, CallListener | None, Mapping[str, Any] | None, float | None
 ]
 
+logger = logging.getLogger("rookery.mcp.client")
 
-class Requester:
-    """Sends requests and notifications to a server. The base of a client, independent of what is requested."""
+_MAX_PAGES = 1000
+_MAX_MEBIBYTES = 64
+_MAX_ROUNDS = 10
 
-    def __init__(self, transport: ClientTransport, identity: ClientIdentity, default_listener: DefaultListener) -> None:
+
+class _ServerError(msgspec.Struct):
+    code: int = INTERNAL_ERROR
+    message: str = "an error without a message"
+    data: Any = None
+
+
+def _decode_error(raw: Raw) -> WireError:
+    """Return the error of an error response."""
+    try:
+        error = msgspec.json.decode(raw, type=_ServerError)
+    except msgspec.DecodeError:
+        error = _ServerError()
+    return WireError(error.code, error.message, error.data)
+
+
+def _make_closed_error(method: str) -> RookeryError:
+    return RookeryError("upstream-failed", f"{method}: the connection was closed")
+
+
+# Requests one page, within a number of seconds.
+RequestPage = Callable[[Mapping[str, Any], float], Awaitable[Raw]]
+
+
+class ListedItems(list[Raw]):
+    """The items of a list. `ttl_seconds` is how many seconds the server allows to cache it; None if it does not say."""
+
+    ttl_seconds: float | None = None
+
+
+async def fetch_all_pages(request_page: RequestPage, method: str, key: str, seconds: float) -> ListedItems:
+    """Return all items of a list, within `seconds` for all pages.
+
+    Raise RookeryError for a list that is too large or endless.
+    """
+    items = ListedItems()
+    seen: set[str] = set()
+    params: dict[str, Any] = {}
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    size = 0
+    for _ in range(_MAX_PAGES):
+        result = await request_page(params, max(0.0, end - loop.time()))
+        size += len(result)
+        if size > _MAX_MEBIBYTES * 1024 * 1024:
+            raise RookeryError("upstream-failed", f"{method}: the list is longer than {_MAX_MEBIBYTES} MiB")
+        try:
+            page = msgspec.json.decode(result, type=dict[str, Raw])
+            items += msgspec.json.decode(page.get(key, Raw(b"[]")), type=list[Raw])
+            cursor = msgspec.json.decode(page.get("nextCursor", Raw(b"null")), type=str | None)
+            ttl = msgspec.json.decode(page.get("ttlMs", Raw(b"null")), type=int | float | None)
+        except msgspec.DecodeError as error:
+            raise RookeryError("upstream-failed", f"{method}: the response is invalid: {error}") from None
+        if ttl is not None:
+            items.ttl_seconds = min(ttl / 1000, items.ttl_seconds if items.ttl_seconds is not None else ttl / 1000)
+        if cursor is None:
+            return items
+        if cursor in seen:
+            raise RookeryError("upstream-failed", f"{method}: the server returned the cursor {cursor[:80]!r} twice")
+        seen.add(cursor)
+        params = {"cursor": cursor}
+    raise RookeryError("upstream-failed", f"{method}: more than {_MAX_PAGES} pages")
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Time limits in seconds.
+
+    `startup` is for connecting, `catalog` for a list, `execution` for a call (it starts again with each progress
+    notification), and `question` for the answer to a question of the server.
+    """
+
+    startup: float = 30.0
+    catalog: float = 5.0
+    execution: float = 300.0
+    question: float = 600.0
+
+
+async def _refuse_question(method: str, params: Params) -> Mapping[str, Any]:
+    raise WireError(METHOD_NOT_FOUND, f"this client does not support {method}")
+
+
+def _ignore_notification(notification: Notification) -> None:
+    """Ignore a notification."""
+
+
+class Client:
+    """The client of a connected server. `connect_client` creates it and detects the era that the server speaks.
+
+    `on_notification` receives notifications that concern the whole connection. `answer_question` answers questions for
+    calls that have no listener.
+    """
+
+    def __init__(
+        self,
+        transport: ClientTransport,
+        identity: ClientIdentity,
+        timeouts: Timeouts,
+        answer_question: AnswerQuestion = _refuse_question,
+        on_notification: HandleNotification = _ignore_notification,
+    ) -> None:
         self.transport = transport
         self.identity = identity
+        self.timeouts = timeouts
+        self.modern = False
+        self.capabilities: Mapping[str, Any] = {}
+        self.info: Mapping[str, Any] = {}
+        self.instructions: str | None = None
+        # Called with the reason as soon as the connection is lost, unless we closed it.
+        self.on_lost: Callable[[str], None] | None = None
         # Opens a new session after the server has lost the old one.
         self.reopen_session: Callable[[], Awaitable[None]] | None = None
+        self.request_numbers = itertools.count(1)
+        self._default_listener = DefaultListener(answer_question, on_notification)
+        self.in_flight = InFlightRequests(self._default_listener)
+        self._writer = MessageWriter(identity)
+        self._questions = ServerQuestions(self.in_flight, self._reply, timeouts.question)
+        self._subscriptions = ServerSubscriptions(self, on_notification)
+        self._strays = 0
         self._renewal_lock = asyncio.Lock()
         self._renewal_count = 0
-        self.request_numbers = itertools.count(1)
-        self._writer = MessageWriter(identity)
-        self.in_flight = InFlightRequests(default_listener)
         self._closed = False
-        self.modern = False
 
     @property
     def revision(self) -> str:
@@ -80,6 +192,106 @@ class Requester:
     def revision(self, revision: str) -> None:
         self._writer.set_revision(revision)
         self.modern = self._writer.modern
+
+    @property
+    def strays(self) -> int:
+        """How many messages arrived that nothing waits for."""
+        return self._strays + self._questions.strays
+
+    @property
+    def unassigned(self) -> Mapping[str, int]:
+        """How many messages of each method could not be assigned to a caller, because they name no call."""
+        return self.in_flight.unassigned
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why the connection is closed, or None while it is open."""
+        return "closed" if self._closed else self.transport.close_reason
+
+    def list_problems(self) -> list[str]:
+        """Return what this server did wrong without ending the connection, for people."""
+        return [*self.transport.list_problems(), *self._describe_strays()]
+
+    def diagnosis(self) -> str:
+        """Return everything that may explain why the connection failed, for people."""
+        return "; ".join(filter(None, (self.transport.diagnosis(), *self._describe_strays())))
+
+    def _describe_strays(self) -> list[str]:
+        strays = self.strays + self.transport.strays
+        message = f"it sent {strays} unexpected messages: late, duplicate or unsolicited" if strays else ""
+        return [line for line in (message, self.in_flight.diagnosis()) if line]
+
+    async def open(self) -> None:
+        await self.transport.open(self.on_message, self._on_lost)
+
+    async def close(self) -> None:
+        """Close the connection, which ends every running request."""
+        self._closed = True
+        self.in_flight.end_all()
+        await self._subscriptions.close()
+        await self._questions.close()
+        await self.transport.close()
+
+    # Calls and lists
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        listener: CallListener | None = None,
+        *,
+        rounds: bool = True,
+        capabilities: Mapping[str, Any] | None = None,
+        posted: PostedRequest | None = None,
+    ) -> Raw:
+        """Make a request that may take long and, in the modern era, may ask questions before its result.
+
+        Without `rounds` such a question is returned as the result: the caller answers it and calls again. The first
+        request may be `posted` already.
+        """
+        listener, current = listener or self._default_listener, params
+        for _ in range(_MAX_ROUNDS):
+            result = await self.request(
+                method,
+                current,
+                seconds=self.timeouts.execution,
+                timeout_name="execution",
+                listener=listener,
+                capabilities=capabilities,
+                posted=posted,
+            )
+            input_required = decode_input_required(result) if rounds and self.modern else None
+            if input_required is None:
+                return result
+            posted = None
+            current = {**params, **await answer_input_requests(input_required, listener, self.timeouts.question)}
+        raise RookeryError("upstream-failed", f"{method} asked for input more than {_MAX_ROUNDS} times")
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | Raw, listener: CallListener | None = None
+    ) -> Raw:
+        return await self.call("tools/call", {"name": name, "arguments": arguments}, listener)
+
+    async def list_all(self, method: str, key: str) -> ListedItems:
+        """Return all pages of a list, within the catalog time-out."""
+        seconds = self.timeouts.catalog
+
+        def ask(params: Mapping[str, Any], left: float) -> Awaitable[Raw]:
+            return self.request(method, params, seconds=seconds, timeout_name="catalog", remaining=left)
+
+        items = await fetch_all_pages(ask, method, key, seconds)
+        if method == "tools/list":
+            items[:] = self._writer.filter_tools(items)
+        return items
+
+    async def watch(self, resources: Collection[str]) -> None:
+        """Watch these resources and all lists of the server.
+
+        `on_notification` receives their changes, and also changes that may have been missed.
+        """
+        await self._subscriptions.set(frozenset(resources))
+
+    # Requests and notifications
 
     def request(
         self,
@@ -217,234 +429,9 @@ class Requester:
                     "upstream-failed",
                     f"{method}: the server lost the session, and a new one could not be opened: {error}",
                 ) from None
-            self._on_session_reopened()
-
-    def _on_session_reopened(self) -> None:
-        """Handle a new session, in which the server has no state of the old one."""
-
-
-class _ServerError(msgspec.Struct):
-    code: int = INTERNAL_ERROR
-    message: str = "an error without a message"
-    data: Any = None
-
-
-def _decode_error(raw: Raw) -> WireError:
-    """Return the error of an error response."""
-    try:
-        error = msgspec.json.decode(raw, type=_ServerError)
-    except msgspec.DecodeError:
-        error = _ServerError()
-    return WireError(error.code, error.message, error.data)
-
-
-def _make_closed_error(method: str) -> RookeryError:
-    return RookeryError("upstream-failed", f"{method}: the connection was closed")
-
-
-_MAX_PAGES = 1000
-_MAX_MEBIBYTES = 64
-
-# Requests one page, within a number of seconds.
-RequestPage = Callable[[Mapping[str, Any], float], Awaitable[Raw]]
-
-
-class ListedItems(list[Raw]):
-    """The items of a list. `ttl_seconds` is how many seconds the server allows to cache it; None if it does not say."""
-
-    ttl_seconds: float | None = None
-
-
-async def fetch_all_pages(request_page: RequestPage, method: str, key: str, seconds: float) -> ListedItems:
-    """Return all items of a list, within `seconds` for all pages.
-
-    Raise RookeryError for a list that is too large or endless.
-    """
-    items = ListedItems()
-    seen: set[str] = set()
-    params: dict[str, Any] = {}
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    size = 0
-    for _ in range(_MAX_PAGES):
-        result = await request_page(params, max(0.0, end - loop.time()))
-        size += len(result)
-        if size > _MAX_MEBIBYTES * 1024 * 1024:
-            raise RookeryError("upstream-failed", f"{method}: the list is longer than {_MAX_MEBIBYTES} MiB")
-        try:
-            page = msgspec.json.decode(result, type=dict[str, Raw])
-            items += msgspec.json.decode(page.get(key, Raw(b"[]")), type=list[Raw])
-            cursor = msgspec.json.decode(page.get("nextCursor", Raw(b"null")), type=str | None)
-            ttl = msgspec.json.decode(page.get("ttlMs", Raw(b"null")), type=int | float | None)
-        except msgspec.DecodeError as error:
-            raise RookeryError("upstream-failed", f"{method}: the response is invalid: {error}") from None
-        if ttl is not None:
-            items.ttl_seconds = min(ttl / 1000, items.ttl_seconds if items.ttl_seconds is not None else ttl / 1000)
-        if cursor is None:
-            return items
-        if cursor in seen:
-            raise RookeryError("upstream-failed", f"{method}: the server returned the cursor {cursor[:80]!r} twice")
-        seen.add(cursor)
-        params = {"cursor": cursor}
-    raise RookeryError("upstream-failed", f"{method}: more than {_MAX_PAGES} pages")
-
-
-logger = logging.getLogger("rookery.mcp.client")
-
-_MAX_ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Time limits in seconds.
-
-    `startup` is for connecting, `catalog` for a list, `execution` for a call (it starts again with each progress
-    notification), and `question` for the answer to a question of the server.
-    """
-
-    startup: float = 30.0
-    catalog: float = 5.0
-    execution: float = 300.0
-    question: float = 600.0
-
-
-async def _refuse_question(method: str, params: Params) -> Mapping[str, Any]:
-    raise WireError(METHOD_NOT_FOUND, f"this client does not support {method}")
-
-
-def _ignore_notification(notification: Notification) -> None:
-    """Ignore a notification."""
-
-
-class Client(Requester):
-    """The client of a connected server. `connect_client` creates it and detects the era that the server speaks.
-
-    `on_notification` receives notifications that concern the whole connection. `answer_question` answers questions for
-    calls that have no listener.
-    """
-
-    def __init__(
-        self,
-        transport: ClientTransport,
-        identity: ClientIdentity,
-        timeouts: Timeouts,
-        answer_question: AnswerQuestion = _refuse_question,
-        on_notification: HandleNotification = _ignore_notification,
-    ) -> None:
-        self._default_listener = DefaultListener(answer_question, on_notification)
-        super().__init__(transport, identity, self._default_listener)
-        self.timeouts = timeouts
-        self.capabilities: Mapping[str, Any] = {}
-        self.info: Mapping[str, Any] = {}
-        self.instructions: str | None = None
-        # Called with the reason as soon as the connection is lost, unless we closed it.
-        self.on_lost: Callable[[str], None] | None = None
-        self._questions = ServerQuestions(self.in_flight, self._reply, timeouts.question)
-        self._subscriptions = ServerSubscriptions(self, on_notification)
-        self._strays = 0
-
-    @property
-    def strays(self) -> int:
-        """How many messages arrived that nothing waits for."""
-        return self._strays + self._questions.strays
-
-    @property
-    def unassigned(self) -> Mapping[str, int]:
-        """How many messages of each method could not be assigned to a caller, because they name no call."""
-        return self.in_flight.unassigned
-
-    @property
-    def close_reason(self) -> str | None:
-        """Why the connection is closed, or None while it is open."""
-        return "closed" if self._closed else self.transport.close_reason
-
-    def list_problems(self) -> list[str]:
-        """Return what this server did wrong without ending the connection, for people."""
-        return [*self.transport.list_problems(), *self._describe_strays()]
-
-    def diagnosis(self) -> str:
-        """Return everything that may explain why the connection failed, for people."""
-        return "; ".join(filter(None, (self.transport.diagnosis(), *self._describe_strays())))
-
-    def _describe_strays(self) -> list[str]:
-        strays = self.strays + self.transport.strays
-        message = f"it sent {strays} unexpected messages: late, duplicate or unsolicited" if strays else ""
-        return [line for line in (message, self.in_flight.diagnosis()) if line]
-
-    async def open(self) -> None:
-        await self.transport.open(self.on_message, self._on_lost)
-
-    async def close(self) -> None:
-        """Close the connection, which ends every running request."""
-        self._closed = True
-        self.in_flight.end_all()
-        await self._subscriptions.close()
-        await self._questions.close()
-        await self.transport.close()
-
-    # Requests
-
-    async def call(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        listener: CallListener | None = None,
-        *,
-        rounds: bool = True,
-        capabilities: Mapping[str, Any] | None = None,
-        posted: PostedRequest | None = None,
-    ) -> Raw:
-        """Make a request that may take long and, in the modern era, may ask questions before its result.
-
-        Without `rounds` such a question is returned as the result: the caller answers it and calls again. The first
-        request may be `posted` already.
-        """
-        listener, current = listener or self._default_listener, params
-        for _ in range(_MAX_ROUNDS):
-            result = await self.request(
-                method,
-                current,
-                seconds=self.timeouts.execution,
-                timeout_name="execution",
-                listener=listener,
-                capabilities=capabilities,
-                posted=posted,
-            )
-            input_required = decode_input_required(result) if rounds and self.modern else None
-            if input_required is None:
-                return result
-            posted = None
-            current = {**params, **await answer_input_requests(input_required, listener, self.timeouts.question)}
-        raise RookeryError("upstream-failed", f"{method} asked for input more than {_MAX_ROUNDS} times")
-
-    async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | Raw, listener: CallListener | None = None
-    ) -> Raw:
-        return await self.call("tools/call", {"name": name, "arguments": arguments}, listener)
-
-    async def list_all(self, method: str, key: str) -> ListedItems:
-        """Return all pages of a list, within the catalog time-out."""
-        seconds = self.timeouts.catalog
-
-        def ask(params: Mapping[str, Any], left: float) -> Awaitable[Raw]:
-            return self.request(method, params, seconds=seconds, timeout_name="catalog", remaining=left)
-
-        items = await fetch_all_pages(ask, method, key, seconds)
-        if method == "tools/list":
-            items[:] = self._writer.filter_tools(items)
-        return items
-
-    async def watch(self, resources: Collection[str]) -> None:
-        """Watch these resources and all lists of the server.
-
-        `on_notification` receives their changes, and also changes that may have been missed.
-        """
-        await self._subscriptions.set(frozenset(resources))
+            self._subscriptions.on_session_reopened()
 
     # Messages from the server
-
-    def _on_session_reopened(self) -> None:
-        self._subscriptions.on_session_reopened()
 
     def _on_lost(self, reason: str) -> None:
         if not self._closed and self.on_lost is not None:

@@ -25,6 +25,11 @@ Era = Literal["modern", "handshake", "sse"]
 _PROBE_SECONDS = 5.0
 _TRANSPORT_NAMES = ("Streamable HTTP", "HTTP+SSE")
 
+logger = logging.getLogger("rookery.mcp.client")
+
+# A connection that is lost sooner than this after connecting counts as failed, and is retried after a pause.
+_STABLE_SECONDS = 10.0
+
 
 async def connect_client(
     make_client: Callable[[ClientTransport], Client],
@@ -189,16 +194,11 @@ class _Initialized(msgspec.Struct):
     instructions: str | None = None
 
 
-logger = logging.getLogger("rookery.mcp.client")
-
 # `failed`: the connection was lost, and the next use connects again. `backoff`: connecting failed, and every use fails
 # until the pause is over.
 ConnectionState = Literal["pending", "connected", "failed", "backoff", "stopped"]
 ConnectClient = Callable[[Era | None], Awaitable[tuple[Client, Era]]]
 HandleState = Callable[[ConnectionState, str | None], None]
-
-# A connection that is lost sooner than this after connecting counts as failed, and is retried after a pause.
-_STABLE_SECONDS = 10.0
 
 
 def _ignore_state(state: ConnectionState, error: str | None) -> None:

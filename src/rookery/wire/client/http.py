@@ -30,6 +30,16 @@ from rookery.wire.protocol.messages import Message, RequestId, Response, WireErr
 # Statuses that show that the server does not speak Streamable HTTP. Others refuse this client, or this moment.
 _UNSUPPORTED_STATUSES = frozenset({400, 404, 405, 406, 410, 415, 501}) | frozenset(range(300, 400))
 
+logger = logging.getLogger("rookery.mcp.http")
+
+_ACCEPT = {"Accept": f"application/json, {EVENT_STREAM}", "Content-Type": "application/json"}
+_RETRY_SECONDS = 1.0
+_LONGEST_PAUSE = 60.0
+_MAX_RESUMPTIONS = 20
+_STREAM_OPEN_SECONDS = 1.0
+_RETRY_STATUSES = (408, 429)
+_ENDPOINT_SECONDS = 10.0
+
 
 def interpret_http_error(
     response: HttpResponse, body: bytes, id_: RequestId | None, *, in_session: bool, spoke_before: bool
@@ -50,16 +60,6 @@ def interpret_http_error(
         text = f"redirects are not followed; the server redirects to {location[:200]}"
     kind = TransportUnsupported if status in _UNSUPPORTED_STATUSES and not spoke_before else TransportClosed
     return kind(f"HTTP {status}: {text}")
-
-
-logger = logging.getLogger("rookery.mcp.http")
-
-_ACCEPT = {"Accept": f"application/json, {EVENT_STREAM}", "Content-Type": "application/json"}
-_RETRY_SECONDS = 1.0
-_LONGEST_PAUSE = 60.0
-_MAX_RESUMPTIONS = 20
-_STREAM_OPEN_SECONDS = 1.0
-_RETRY_STATUSES = (408, 429)
 
 
 @dataclass
@@ -250,9 +250,6 @@ class HttpTransport(RemoteTransport):
         if self._session_id is not None:
             headers["Mcp-Session-Id"] = self._session_id
         return headers
-
-
-_ENDPOINT_SECONDS = 10.0
 
 
 @dataclass

@@ -34,6 +34,9 @@ ClientAnswer = Mapping[str, Any] | Raw
 AnswerQuestion = Callable[[str, Params], Awaitable[ClientAnswer]]
 HandleNotification = Callable[[Notification], None]
 
+# Timers may fire this much too early.
+_TIMER_SLACK = 0.001
+
 
 class CallListener(Protocol):
     """Receives the messages that belong to a request."""
@@ -72,10 +75,6 @@ class DefaultListener:
 
     async def answer(self, method: str, params: Params) -> ClientAnswer:
         return await self.answer_question(method, params)
-
-
-# Timers may fire this much too early.
-_TIMER_SLACK = 0.001
 
 
 class PendingQuestion(Protocol):

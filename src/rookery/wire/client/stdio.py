@@ -23,6 +23,13 @@ from rookery.wire.timing import Deadline
 # A sender has to wait while more than this is buffered.
 _BUFFER_BYTES = 1_048_576
 
+logger = logging.getLogger("rookery.mcp.stdio")
+
+_CHUNK = 65_536
+_NOISE_LINES_KEPT = 5
+_SHOWN_CHARACTERS = 200
+_DRAIN_SECONDS = 1.0
+
 
 class WriteBuffer:
     """Buffers writes to the stdin of a process.
@@ -119,14 +126,6 @@ class WriteBuffer:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-
-
-logger = logging.getLogger("rookery.mcp.stdio")
-
-_CHUNK = 65_536
-_NOISE_LINES_KEPT = 5
-_SHOWN_CHARACTERS = 200
-_DRAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,13 @@ from rookery.system import metrics
 from rookery.wire.http.auth import Refusal
 from rookery.wire.http.head import encode_response_head, encode_response_head_cached
 
+logger = logging.getLogger("rookery.http")
+
+STATUSES_WITHOUT_BODY = frozenset({204, 304})
+REQUESTS_TOTAL = metrics.counter("rookery_http_requests_total", "HTTP responses by status.", "status")
+_BUFFER_BYTES = 65_536
+_FAILURE = {"code": "internal-error", "message": "an internal error occurred; see the log of the daemon"}
+
 
 class ExchangeConnection(Protocol):
     """The interface of the connection that an exchange belongs to."""
@@ -30,9 +37,6 @@ class ExchangeConnection(Protocol):
     def hold(self, exchange: "Exchange", size: int) -> Refusal | None: ...
     def take_over(self, feed: Callable[[bytes], None]) -> None: ...
     def abort(self) -> None: ...
-
-
-STATUSES_WITHOUT_BODY = frozenset({204, 304})
 
 
 class BodyFraming:
@@ -71,13 +75,6 @@ class BodyFraming:
             if self._remaining < 0 or (last and self._remaining > 0):
                 raise RuntimeError("the body does not have the announced length")
         return body
-
-
-logger = logging.getLogger("rookery.http")
-REQUESTS_TOTAL = metrics.counter("rookery_http_requests_total", "HTTP responses by status.", "status")
-
-_BUFFER_BYTES = 65_536
-_FAILURE = {"code": "internal-error", "message": "an internal error occurred; see the log of the daemon"}
 
 
 class Exchange:

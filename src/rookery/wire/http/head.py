@@ -14,6 +14,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _find_line_break = re.compile(rb"[\r\n\0]").search
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+
 
 class RequestHead(list[tuple[bytes, bytes]]):
     """The headers of a request, indexed for repeated look-ups. Names are in lower case, values are stripped."""
@@ -76,9 +78,6 @@ def encode_response_head(status: int, headers: Iterable[tuple[bytes, bytes]]) ->
 def encode_response_head_cached(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> tuple[bytes, int | None]:
     """Do the same as `encode_response_head`, with a cache for headers that repeat."""
     return encode_response_head(status, headers)
-
-
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 def make_scope(

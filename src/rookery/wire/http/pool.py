@@ -18,6 +18,10 @@ from rookery.wire.shares import Shares, compute_workspace_share, decrease_count
 if TYPE_CHECKING:
     from rookery.wire.http.connection import HttpServerConnection
 
+_TOO_MANY_CONNECTIONS = Refusal(
+    503, "too-many-connections", "too many connections; try again", remedy="close some, or raise limits.connections"
+)
+
 
 @dataclass(frozen=True)
 class HttpLimits:
@@ -129,11 +133,6 @@ class ConnectionPool:
         self.closing_connections.pop(connection, None)
         if not self.connections:
             self.empty.set()
-
-
-_TOO_MANY_CONNECTIONS = Refusal(
-    503, "too-many-connections", "too many connections; try again", remedy="close some, or raise limits.connections"
-)
 
 
 def _evict(connections: "dict[HttpServerConnection, None]", *, streams: bool = False) -> bool:

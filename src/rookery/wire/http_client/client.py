@@ -22,6 +22,10 @@ _STAGGER_SECONDS = 0.25
 
 SocketAddress = tuple[socket.AddressFamily, Any]
 
+_CONNECT_SECONDS = 10.0
+_IDLE_SECONDS = 30.0
+_CLOSE_SECONDS = 2.0
+
 
 async def dial(host: str, port: int) -> socket.socket:
     """Return a connected socket. Raise the OSError of the first address if none accepts a connection."""
@@ -91,11 +95,6 @@ async def _connect_address(family: socket.AddressFamily, address: Any) -> socket
         sock.close()
         raise
     return sock
-
-
-_CONNECT_SECONDS = 10.0
-_IDLE_SECONDS = 30.0
-_CLOSE_SECONDS = 2.0
 
 
 class HttpClient:

@@ -17,6 +17,12 @@ _UNREAD_BYTES = 262_144
 # The connection is closed when more than this remains of a response that nobody wants.
 _DISCARDED_BYTES = 65_536
 
+_HEAD_BYTES = 65_536
+_LINGER_SECONDS = 1.0
+_TIMEOUT = re.compile(rb"\btimeout\s*=\s*(\d{1,6})", re.IGNORECASE)
+_IDENTITY_ENCODINGS = (b"", b"identity")
+_WITHOUT_BODY = (204, 304)
+
 
 class HttpBroken(ConnectionError):
     """The connection ended before the response did, or the received data is not HTTP."""
@@ -152,13 +158,6 @@ class HttpResponse:
             if not self._waiter.done():
                 self._waiter.set_result(None)
             self._waiter = None
-
-
-_HEAD_BYTES = 65_536
-_LINGER_SECONDS = 1.0
-_TIMEOUT = re.compile(rb"\btimeout\s*=\s*(\d{1,6})", re.IGNORECASE)
-_IDENTITY_ENCODINGS = (b"", b"identity")
-_WITHOUT_BODY = (204, 304)
 
 
 class HttpClientConnection(asyncio.Protocol):

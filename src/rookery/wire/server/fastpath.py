@@ -36,6 +36,12 @@ from rookery.wire.server.session import Session
 from rookery.wire.server.stateless import RequestEnvelope
 from rookery.wire.server.traffic import ReceivedMessage, Traffic
 
+logger = logging.getLogger("rookery.mcp.wire")
+
+# The most calls that pass before a route is looked up again after a failed look-up. The number doubles each time.
+_MAX_CALLS_BETWEEN_LOOKUPS = 1024
+_MAX_MATCHES = 256
+
 
 class FastRoute(Protocol):
     """The route to a server for calls that differ only in their id and arguments."""
@@ -69,9 +75,6 @@ class FastRouteProvider(Protocol):
     def find_route(self, call: Call) -> FastRoute | None:
         """Return a route for calls like this one. It has not been checked whether the call is allowed."""
         ...
-
-
-logger = logging.getLogger("rookery.mcp.wire")
 
 
 class FastPathMatch:
@@ -178,10 +181,6 @@ class FastCall(PostedRequest):
         self._exchange.app = self._app_for(self)
         self._exchange.connection.start(self._exchange)
 
-
-# The most calls that pass before a route is looked up again after a failed look-up. The number doubles each time.
-_MAX_CALLS_BETWEEN_LOOKUPS = 1024
-_MAX_MATCHES = 256
 
 # The tool, its raw `_meta`, and the log level of the session.
 _MatchKey = tuple[str, bytes, str | None]

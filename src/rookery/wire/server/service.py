@@ -53,6 +53,8 @@ from rookery.wire.shares import Shares
 if TYPE_CHECKING:
     from rookery.wire.server.fastpath import FastCall
 
+SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
+
 
 class Subscription:
     """A subscription of the stateless era.
@@ -90,8 +92,6 @@ class Subscription:
 
 Task = asyncio.Task[Any]
 
-SHUTTING_DOWN = WireError(CONNECTION_CLOSED, "shutting down")
-
 
 @runtime_checkable
 class ConnectionObserver(Protocol):
@@ -102,13 +102,18 @@ class ConnectionObserver(Protocol):
         ...
 
 
-class EndpointActivity:
-    """The sessions, calls, subscriptions and connections of an endpoint. `traffic` records its messages, if set."""
+# Returns whether the client is lost.
+IsLost = Callable[[], bool]
+
+
+class Service:
+    """Serves the requests of one endpoint with one provider. `traffic` records its messages, if set."""
 
     def __init__(
         self,
         provider: Provider,
         sessions: Sessions | None = None,
+        seal: Seal | None = None,
         traffic: Traffic | None = None,
         shares: Shares | None = None,
     ) -> None:
@@ -123,6 +128,10 @@ class EndpointActivity:
         self.calls: set[Task | PostedRequest] = set()
         # Each with its client, if that has neither a session nor a connection.
         self.subscriptions: dict[NotificationQueue, ClientKey | None] = {}
+        self._seal = seal or Seal()
+        self.declarations = mirrored.HeaderDeclarations()
+
+    # Sessions, calls, subscriptions and connections
 
     @property
     def is_idle(self) -> bool:
@@ -183,26 +192,6 @@ class EndpointActivity:
             queue.end()
         for callback in list(self.on_close):
             callback()
-
-
-# Returns whether the client is lost.
-IsLost = Callable[[], bool]
-
-
-class Service(EndpointActivity):
-    """Serves the requests of one endpoint with one provider."""
-
-    def __init__(
-        self,
-        provider: Provider,
-        sessions: Sessions | None = None,
-        seal: Seal | None = None,
-        traffic: Traffic | None = None,
-        shares: Shares | None = None,
-    ) -> None:
-        super().__init__(provider, sessions, traffic, shares)
-        self._seal = seal or Seal()
-        self.declarations = mirrored.HeaderDeclarations()
 
     # Handshake era
 

@@ -47,6 +47,11 @@ _KEEP_ALIVE_SECONDS = 15.0
 SendMessage = Callable[[bytes], Awaitable[None]]
 SendKeepAlive = Callable[[], Awaitable[None]]
 
+_ENDED_STREAMS_KEPT = 8
+# More digits than the number of any event has.
+_EVENT_NUMBER_DIGITS = 18
+MAX_SUBSCRIPTIONS = 1_000
+
 
 def encode_event(data: bytes, id_: str | None = None, kind: bytes = b"message") -> bytes:
     """Return a server-sent event as bytes."""
@@ -180,11 +185,6 @@ class EventStream:
             await self._wake.wait()
 
 
-_ENDED_STREAMS_KEPT = 8
-# More digits than the number of any event has.
-_EVENT_NUMBER_DIGITS = 18
-
-
 class ResumableStreams:
     """The streams of one session that a client can resume.
 
@@ -234,9 +234,6 @@ class ResumableStreams:
             if index >= _ENDED_STREAMS_KEPT or (index and size > STREAM_BYTES_KEPT):
                 del self._streams[name]
         self._fits_budget()
-
-
-MAX_SUBSCRIPTIONS = 1_000
 
 
 class NotificationSink(Protocol):

@@ -27,6 +27,10 @@ from rookery.wire.server.service import SHUTTING_DOWN, Service
 _PING_SECONDS = 20.0
 _INBOX_BYTES = 65_536
 
+MESSAGE_BYTES = 67_108_864
+_SUBPROTOCOL = "mcp"
+_NO_UPGRADE = WireError(INVALID_REQUEST, "this path accepts WebSocket connections only")
+
 
 class WebSocketMessage(NamedTuple):
     data: bytes
@@ -290,11 +294,6 @@ class _AsgiSocket:
         if not self._refused:
             self._refused = True
             _refuse(self._http, 400, message)
-
-
-MESSAGE_BYTES = 67_108_864
-_SUBPROTOCOL = "mcp"
-_NO_UPGRADE = WireError(INVALID_REQUEST, "this path accepts WebSocket connections only")
 
 
 class WebSocketServer:

@@ -30,6 +30,11 @@ _MAX_INDEX_BYTES = 256 * 2**20
 _REF_FOLDERS = ("", "logs", "rebase-merge", "rebase-apply", "sequencer")
 _FILES_WITHOUT_COMMITS = {"index", "commondir", "gitdir", "locked"}
 
+logger = logging.getLogger("rookery.workspaces")
+
+# Written as the reason of a lock: git does not prune a locked worktree while it is being moved.
+MOVE_LOCK_REASON = b"Rookery moves it to or from the trash\n"
+
 
 async def preserve_objects(
     git: Git, checkout: Path, own: Path, worktree: Worktree, at: float, *, staged: bool
@@ -107,12 +112,6 @@ async def _write_object(git: Git, checkout: Path, *args: str, input: bytes) -> s
     if result.returncode != 0:
         raise git_error(checkout, args[0], result)
     return result.stdout.decode("ascii").strip()
-
-
-logger = logging.getLogger("rookery.workspaces")
-
-# Written as the reason of a lock: git does not prune a locked worktree while it is being moved.
-MOVE_LOCK_REASON = b"Rookery moves it to or from the trash\n"
 
 
 class TrashMover:

@@ -21,6 +21,8 @@ from rookery.system.tasks import TaskSet
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.worktrees import read_creation_time
 
+logger = logging.getLogger("rookery.workspaces")
+
 
 class _WatchedFolder(NamedTuple):
     workspace: Workspace
@@ -79,9 +81,6 @@ class FolderDeletionWatch:
 
     async def _notify(self, workspace: Workspace, own: Path) -> None:
         await self.on_deleted(workspace, own)
-
-
-logger = logging.getLogger("rookery.workspaces")
 
 
 class LifecycleHook(Protocol):

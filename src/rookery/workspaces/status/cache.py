@@ -42,6 +42,10 @@ _TICK = 20_000_000
 # The number of entries, their newest change time and the sum of all change times: any change of an entry changes it.
 FolderFingerprint = tuple[int, int, int]
 
+# Concurrent git processes: enough to use every core while the output of others is read.
+_MAX_PROCESSES = (os.cpu_count() or 1) * 2
+_UNKNOWN = 2**31
+
 
 class WatchedFolders:
     """Folders that a cached result depends on, with everything in them that is not ignored."""
@@ -188,11 +192,6 @@ def _fingerprint(place: WatchedFolders, watch: TreeWatch | None = None) -> Folde
                 stamps = [-1]
             count, newest, total = count + len(stamps), max(newest, *stamps, 0), total + sum(stamps)
     return count, newest, total
-
-
-# Concurrent git processes: enough to use every core while the output of others is read.
-_MAX_PROCESSES = (os.cpu_count() or 1) * 2
-_UNKNOWN = 2**31
 
 
 class GitStatus(msgspec.Struct, frozen=True, rename="camel"):

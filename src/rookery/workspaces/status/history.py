@@ -21,6 +21,10 @@ from rookery.workspaces.worktrees import Worktree
 CommitPair = tuple[str, str]
 Distance = tuple[int, int]
 
+_MERGE_TIMEOUT_SECONDS = 120.0
+_LOCAL_PREFIX, _REMOTE_PREFIX = "refs/heads/", "refs/remotes/"
+_BRANCH_FORMAT = "--format=%(objectname)%00%(tree)%00%(symref)%00%(refname)"
+
 
 async def count_distances(git: Git, checkout: Path, pairs: Iterable[CommitPair]) -> dict[CommitPair, Distance]:
     """Return, for each head and base, the number of commits that only the head has and that only the base has."""
@@ -91,9 +95,6 @@ def _compute_distance(counts: Mapping[int, int], head: int, base: int) -> Distan
     ahead = sum(count for mask, count in counts.items() if mask >> head & 1 and not mask >> base & 1)
     behind = sum(count for mask, count in counts.items() if mask >> base & 1 and not mask >> head & 1)
     return ahead, behind
-
-
-_MERGE_TIMEOUT_SECONDS = 120.0
 
 
 class TrialMerge(msgspec.Struct, frozen=True):
@@ -200,10 +201,6 @@ async def measure_pairs(git: Git, checkout: Path, measured: RepositoryHistory, p
     diverged = {pair for pair, distance in measured.distances.items() if all(distance)}
     merged = {pair: merge for pair, merge in measured.merges.items() if pair in diverged}
     measured.merges = merged | await try_merges(git, checkout, diverged - merged.keys())
-
-
-_LOCAL_PREFIX, _REMOTE_PREFIX = "refs/heads/", "refs/remotes/"
-_BRANCH_FORMAT = "--format=%(objectname)%00%(tree)%00%(symref)%00%(refname)"
 
 
 class Branch(msgspec.Struct, frozen=True):
