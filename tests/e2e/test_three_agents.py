@@ -123,7 +123,7 @@ async def is_gone(colony: Colony, made: Shown, was: Shown) -> None:
     assert process["pid"] and process["port"] and was["mcp"]["server_running"]
     wait_dead(process["pid"])
     assert not is_port_taken(process["port"])
-    assert not listens(colony.house, was["mcp"]["port"])
+    assert not listens(colony.house.pid, was["mcp"]["port"])
     assert not Path(made["path"]).exists()
     (kept,) = [one for one in await colony.rest("GET", "/api/trash") if one["name"] == name]
     assert (colony.house.state / "trash" / kept["id"] / "README").read_text() == "one\n"

@@ -63,9 +63,9 @@ def is_free(port: int) -> bool:
     return True
 
 
-def listens(house: House, port: int) -> bool:
-    """Whether this daemon listens there; a port that it has freed may be another one's by now."""
-    found = psutil.Process(house.pid).net_connections("inet")
+def listens(pid: int, port: int) -> bool:
+    """Return whether this process listens there. A port that it has freed may be another test's by now."""
+    found = psutil.Process(pid).net_connections("inet")
     return port in {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
 
 

@@ -208,7 +208,7 @@ async def test_one_that_sleeps_keeps_its_mcp_port_and_closing_its_workspace_ends
         assert shown[2].split() == ["fix", "fix", "ready", "asleep"]
         asleep = (await colony.show(one))["mcp"]
         assert asleep["server_running"] and (asleep["port"], asleep["url"]) == (one["mcp"]["port"], one["mcp"]["url"])
-        assert listens(colony.house, asleep["port"])
+        assert listens(colony.house.pid, asleep["port"])
         headers = {"Authorization": f"Bearer {colony.house.token}"}
         async with aiohttp.ClientSession() as http:
             caller = Caller(http, asleep["url"], ERAS[1], headers=headers, limit=LIMIT)
@@ -221,7 +221,7 @@ async def test_one_that_sleeps_keeps_its_mcp_port_and_closing_its_workspace_ends
         assert found["result"]["structuredContent"]["result"] == started["port"]
         closed = await colony.cli("ws", "close", "fix", cwd=checkout)
         assert closed.returncode == 0, closed.stderr
-        assert not alive(started["pid"]) and not listens(colony.house, asleep["port"])
+        assert not alive(started["pid"]) and not listens(colony.house.pid, asleep["port"])
         after = await colony.show(one)
         assert (after["agent"]["state"], after["mcp"]["server_running"]) == ("stopped", False)
 

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.callers import ERAS, HANDSHAKE, Caller
-from tests.support.endpoints import a_house, a_stranger, bearer, is_free, mcp, token_of
+from tests.support.endpoints import a_house, a_stranger, bearer, is_free, listens, mcp, token_of
 from tests.support.house import House, quiet_port, rookery, up
 from tests.support.requirements import requirement
 from tests.support.wire import LIMIT, soon
@@ -123,7 +123,7 @@ async def test_a_client_that_deletes_its_own_workspace_over_its_port_is_answered
         caller = Caller(http, shown["url"], headers=bearer(token_of(house, "one")))
         found = await caller.call("workspace_delete", {"wait": True, "force": True})
         assert found["result"]["structuredContent"]["started"] is True
-    assert is_free(shown["port"])
+    assert not listens(house.pid, shown["port"])
     assert [one["name"] for one in told("list", cwd=checkout)] == ["@main"]
 
 
@@ -136,7 +136,7 @@ async def test_a_worktree_that_other_hands_delete_takes_its_server_along(house: 
         git(checkout, "worktree", "remove", "--force", str(folder))
         with pytest.raises(ConnectionClosed):
             await soon(socket.recv())
-    assert is_free(port)
+    assert not listens(house.pid, port)
 
 
 @requirement("ws.endpoint.stop")
@@ -146,7 +146,7 @@ def test_a_project_that_is_removed_takes_the_servers_of_its_workspaces_along(hou
     port = mcp("one", checkout)["port"]
     assert rookery("project", "remove", "app").returncode == 0
     assert rookery("status").returncode == 0
-    assert is_free(port)
+    assert not listens(house.pid, port)
 
 
 @requirement("ws.endpoint.port")

@@ -1,13 +1,14 @@
 """The MCP server of a workspace whose folder other hands have moved, or that is closed while it opens."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.support.callers import Caller
-from tests.support.endpoints import bearer, is_free, mcp
+from tests.support.endpoints import bearer, listens, mcp
 from tests.support.gateway import a_gateway, checkout as checked_out
 from tests.support.house import House
 from tests.support.requirements import requirement
@@ -33,7 +34,7 @@ async def test_a_workspace_that_is_moved_keeps_its_server_and_closing_it_stops_t
         assert (await caller.call("read_file", {"path": "new.txt"}))["result"]["content"][0]["text"] == "here"
         assert mcp("one", checkout)["connected_clients"] == 1
     ws("close", "one", cwd=checkout)
-    assert is_free(before["port"])
+    assert not listens(house.pid, before["port"])
     assert mcp("one", checkout)["server_running"] is False
 
 
@@ -68,7 +69,7 @@ async def test_a_workspace_that_is_closed_while_its_port_is_chosen_leaves_none_b
         port = endpoints.state(workspace.as_dict()).port
         assert port is not None and gateway.hub.workspace_ports == {port}
         await endpoints.stop()
-        assert is_free(port)
+        assert not listens(os.getpid(), port)
 
 
 @requirement("ws.endpoint.stop")
