@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two more than there are cores, as many tests wait for something.
 JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Tests start hundreds of daemons; without compiled modules each start takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Shows how far setting up is: on a terminal in one line that moves every second, elsewhere a line now and then. Of what
 # pip says only the number of packages is shown.
@@ -44,10 +46,10 @@ sys.exit(failed)
 endef
 export SHOW_SETUP
 
-.PHONY: help setup up test lint types unit soak conformance bench docs lock clean
+.PHONY: help setup up test test-fast lint types unit soak conformance bench docs lock clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(STAMP) ## Install everything into .venv (idempotent)
 
@@ -70,6 +72,9 @@ up: setup ## Set everything up and show it at work: two agents on a throw-away p
 
 test: lint ## Lint, types and every test
 	@$(MAKE) --no-print-directory -j2 types unit
+
+test-fast: setup ## Every test that needs no OpenCode
+	@env -u MAKEFLAGS -u MAKELEVEL $(BIN)/python -m tests -n $(JOBS) --dist worksteal -m "not opencode"
 
 lint: setup ## Style and banned APIs
 	$(BIN)/ruff format --check --quiet src tests bench docs

@@ -1,20 +1,22 @@
-"""`python -m tests`: every test, with what pytest is told. Few that fail are run once more, alone.
+"""`python -m tests`: run pytest with the arguments, and run up to three failed tests once more, alone.
 
-Hundreds of these tests watch several real processes at once, and on a machine that stands still at the wrong moment
-one may fail that has nothing to do with the change at hand. What passes the second time is named, and is to be mended
-all the same.
+Hundreds of these tests watch several real processes at once, and on a machine that pauses at the wrong moment one of
+them may fail for no reason in the code. A test that passes the second time is named in the output and in
+`flaky-tests.txt`, and has to be mended all the same.
 """
 
 import sys
+from pathlib import Path
 
 import pytest
 
-# More than so many do not fail by chance.
-MOST = 3
+# More failures than this do not happen by chance.
+MAX_RETRIES = 3
+REPORT = Path("flaky-tests.txt")
 
 
 class Failures:
-    """A plugin that remembers what failed."""
+    """A pytest plugin that collects the ids of failed tests."""
 
     def __init__(self) -> None:
         self.tests: dict[str, None] = {}
@@ -24,16 +26,19 @@ class Failures:
             self.tests[report.nodeid] = None
 
 
-def main(told: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    """Run the tests and return the exit code."""
+    REPORT.unlink(missing_ok=True)
     failures = Failures()
-    code = pytest.main(told, plugins=[failures])
-    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= MOST:
+    code = pytest.main(arguments, plugins=[failures])
+    if code != pytest.ExitCode.TESTS_FAILED or not 0 < len(failures.tests) <= MAX_RETRIES:
         return code
-    again = list(failures.tests)
-    print(f"\nonce more, alone: {', '.join(again)}", flush=True)
-    code = pytest.main(["-n", "0", *again])
+    tests = list(failures.tests)
+    print(f"\nonce more, alone: {', '.join(tests)}", flush=True)
+    code = pytest.main(["-n", "0", *tests])
     if code == pytest.ExitCode.OK:
-        print(f"passed the second time only, and to be mended: {', '.join(again)}", flush=True)
+        print(f"passed the second time only, and to be mended: {', '.join(tests)}", flush=True)
+        REPORT.write_text("".join(f"{test}\n" for test in tests))
     return code
 
 

@@ -13,6 +13,7 @@ from rookery.system.process.table import MARKER
 from tests.support import leftovers
 from tests.support.house import House, rookery, up
 from tests.support.opencode_shared import SharedOpenCode, a_shared_opencode
+from tests.support.selection import needs_opencode
 from tests.support.small_disk import SmallDisk, make_small_disk
 
 # How long an example takes says more about the machine than about us.
@@ -21,7 +22,13 @@ hypothesis.settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may take longest comes first, so that in the end no worker is left alone with it."""
+    """Mark the tests that need OpenCode, and start with those that may take longest.
+
+    So no worker is left alone with a long one in the end.
+    """
+    for item in items:
+        if needs_opencode(item.path):
+            item.add_marker(pytest.mark.opencode)
     items.sort(key=_may_take, reverse=True)
 
 

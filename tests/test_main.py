@@ -31,12 +31,13 @@ def test_what_passes_when_it_is_run_alone_passes_and_is_named(tmp_path: Path) ->
     assert code == 0, told
     assert "1 failed, 1 passed" in told
     assert told.splitlines()[-1] == "passed the second time only, and to be mended: test_chance.py::test_by_chance"
+    assert (tmp_path / "flaky-tests.txt").read_text() == "test_chance.py::test_by_chance\n"
 
 
 def test_what_fails_twice_fails(tmp_path: Path) -> None:
     code, told = suite(tmp_path, chance=CHANCE, wrong="def test_wrong(): assert False")
     assert code == 1 and "1 failed, 1 passed" in told, told
-    assert "to be mended" not in told
+    assert "to be mended" not in told and not (tmp_path / "flaky-tests.txt").exists()
 
 
 def test_where_many_fail_none_is_given_a_second_try(tmp_path: Path) -> None:
