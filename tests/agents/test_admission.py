@@ -56,7 +56,7 @@ def first_turns(colony: Colony) -> FirstTurns:
             assert event is not None
             kind, data = event["event"], event["data"]
             name = data.get("name", "")
-            waits = kind == "agent.state" and "waits for its turn" in (data["agent"]["detail"] or "")
+            waits = kind == "agent.state" and "is queued behind" in (data["agent"]["detail"] or "")
             if (waits or kind == "agent.admitted") and name not in turns.queued:
                 turns.queued.append(name)
             if kind == "agent.admitted":

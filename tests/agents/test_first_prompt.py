@@ -97,7 +97,7 @@ async def test_an_unsent_prompt_is_sent_by_itself_also_over_a_kill_of_the_daemon
         reader.close()
         for made in (same, next_):
             needy = await colony.until(made, lambda now: [n["reason"] for n in now["attention"]] == ["prompt-not-sent"])
-            assert needy["activity"] == "queued" and "did not answer" in needy["attention"][0]["text"]
+            assert needy["activity"] == "queued" and "did not respond" in needy["attention"][0]["text"]
         os.kill(stopped["same"], signal.SIGCONT)
         await prompted_once(colony, same)
         assert (await colony.show(next_))["activity"] == "queued"

@@ -20,12 +20,14 @@ class NoAgents:
         return None
 
     async def restart(self, workspace: Workspace) -> int:
-        raise RookeryError("agent-unavailable", f"no agent runs in {workspace.name}", "use the workspace without one")
+        raise RookeryError(
+            "agent-unavailable", f"no agent runs in {workspace.name}", "use the workspace without an agent"
+        )
 
     def check(self, prompt: str | None) -> None:
         if prompt is not None:
             raise RookeryError(
-                "agent-unavailable", "there is no agent to give a prompt to", "use the workspace without one"
+                "agent-unavailable", "no agent can receive the prompt", "use the workspace without an agent"
             )
 
     def starts_agent(self, prompt: str | None) -> bool:

@@ -161,7 +161,7 @@ def _read_file(path: Path) -> dict[str, SessionActivity]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as error:
-        logger.warning("%s cannot be read, and counts as empty: %s", path, error)
+        logger.warning("%s cannot be read and is treated as empty: %s", path, error)
         return {}
 
 

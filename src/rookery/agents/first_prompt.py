@@ -39,7 +39,7 @@ _LOG_LINES = 100
 def check(prompt: str | None) -> None:
     """Raise RookeryError if the prompt is empty or too long; None is accepted."""
     if prompt is not None and not prompt.strip():
-        raise RookeryError("invalid-input", "the prompt is empty", "say what is to be done, or leave it out")
+        raise RookeryError("invalid-input", "the prompt is empty", "describe the task, or omit the prompt")
     if prompt is not None and len(prompt.encode("utf-8", "surrogatepass")) > MAX_PROMPT_BYTES:
         raise RookeryError("invalid-input", f"the prompt is longer than {MAX_PROMPT_BYTES} bytes", "put it into a file")
 
@@ -137,7 +137,7 @@ async def require_provider(client: AgentClient, *, proxied: bool = False) -> boo
     offered = await client.providers()
     usable = [provider for provider in offered.providers if provider.models]
     if not usable:
-        raise RookeryError(NO_PROVIDER, "OpenCode has no model provider that can be used", _SIGN_IN_HINT)
+        raise RookeryError(NO_PROVIDER, "OpenCode has no usable model provider", _SIGN_IN_HINT)
     if [provider.id for provider in usable] != [FREE_PROVIDER]:
         return False
     address = "" if proxied else usable[0].address(offered.default.get(FREE_PROVIDER))

@@ -78,10 +78,10 @@ class Launcher:
 
     async def start(self, workspace: Workspace, on_progress: ProgressCallback) -> StartedAgent:
         """Start the OpenCode of a workspace and return it once it listens."""
-        on_progress("OpenCode is looked for")
+        on_progress("looking for OpenCode")
         user = await self.user_environment()
         installation = await self.installations.get(user, on_progress)
-        on_progress("OpenCode starts")
+        on_progress("starting OpenCode")
         located = await self._workspaces.finder.refresh(workspace)
         context = await self.contexts.prepare_launch(located.workspace)
         spec = await self._build_spec(located, context, installation, user)

@@ -143,7 +143,7 @@ class AgentManager:
         """Raise RookeryError if the prompt is not valid, or if no agent can receive it."""
         first_prompt.check(prompt)
         if prompt is not None and not self._enabled:
-            raise RookeryError("agent-unavailable", "there is no agent to give a prompt to", "leave it out")
+            raise RookeryError("agent-unavailable", "no agent can receive the prompt", "omit the prompt")
 
     def starts_agent(self, prompt: str | None) -> bool:
         """Return whether the agent of a new workspace with this first prompt starts at once."""
@@ -170,7 +170,7 @@ class AgentManager:
         if agent is None or workspace.code == "needs-approval":
             return
         await agent.wait_until_prompted()
-        agent.require_sent(f"{workspace.name} is made, but its prompt was not sent: ")
+        agent.require_sent(f"{workspace.name} was created, but its prompt was not sent: ")
 
     async def disable_agent(self, workspace: Workspace) -> None:
         """Stop the agent, and keep it stopped until somebody starts it."""
@@ -180,7 +180,9 @@ class AgentManager:
     async def require_agent(self, workspace: Workspace) -> WorkspaceAgent:
         """Return the agent for a caller that needs it. Open a closed workspace, and unmark a stopped agent."""
         if not self._enabled:
-            raise RookeryError("agent-unavailable", f"no agent runs in {workspace.name}", "use it without one")
+            raise RookeryError(
+                "agent-unavailable", f"no agent runs in {workspace.name}", "use the workspace without an agent"
+            )
         if not workspace.open:
             workspace = await self._workspaces.open(workspace)
         agent = await self._get_or_create(workspace)
@@ -194,9 +196,7 @@ class AgentManager:
     async def _get_or_create(self, workspace: Workspace) -> WorkspaceAgent:
         located = await self._workspaces.finder.refresh(workspace)
         if located.workspace.state == "deleting":
-            raise RookeryError(
-                "invalid-input", f"{workspace.name} is being deleted", "rookery ws restore brings it back"
-            )
+            raise RookeryError("invalid-input", f"{workspace.name} is being deleted", "restore it: rookery ws restore")
         await self._remove(self._agents_before_move(located.workspace.path, located.git_folder))
         if (agent := self.agents.get(located.workspace.path)) is None:
             agent = self.agents[located.workspace.path] = WorkspaceAgent(
@@ -283,7 +283,7 @@ class AgentManager:
             matches = record.find_ids(session) if record is not None else []
             if (id_ := match_prefix(session, matches, "sessions")) is None:
                 message = f"there is no session {session!r} in {workspace.name}"
-                raise RookeryError("session-not-found", message, "see what there is: rookery session list")
+                raise RookeryError("session-not-found", message, "list the sessions: rookery session list")
             session = id_
         dismissed = record.dismiss(session) if record is not None else []
         self._publish(workspace)
@@ -361,4 +361,6 @@ async def _wait_for_snapshot(run: AgentRun) -> None:
         async with asyncio.timeout(_SNAPSHOT_SECONDS):
             await run.watcher.wait_for_snapshot()
     except TimeoutError:
-        raise RookeryError("timeout", "the agent does not tell of its sessions", "rookery agent restart") from None
+        raise RookeryError(
+            "timeout", "the agent did not report its sessions in time", "restart it: rookery agent restart"
+        ) from None

@@ -152,7 +152,7 @@ class AgentRun:
             except RookeryError as error:
                 failure = error.message
             if checks.record_check(not failure):
-                return f"OpenCode hangs: {failure}"
+                return f"OpenCode does not respond: {failure}"
             await asyncio.sleep(self._intervals.between_checks)
 
     async def _wait_until_idle(self) -> None:

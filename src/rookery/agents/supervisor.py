@@ -141,7 +141,7 @@ class AgentSupervisor:
             else:
                 reason = f"{outcome.message}; {outcome.remedy}" if outcome.remedy else outcome.message
             decision = restarts.on_failure(self._clock.monotonic())
-            logger.warning("the agent of %s: %s; tried again in %g s", self.name, reason, decision.seconds)
+            logger.warning("the agent of %s: %s; retrying in %g s", self.name, reason, decision.seconds)
             self._set_state(decision.state, error=reason)
             if isinstance(outcome, RookeryError):
                 self._resolve(outcome)
@@ -155,7 +155,7 @@ class AgentSupervisor:
         except RookeryError as error:
             return error
         except Exception as error:
-            logger.exception("the agent of %s could not be started, in a way that should not be", self.name)
+            logger.exception("the agent of %s could not be started because of an internal error", self.name)
             return RookeryError("internal-error", f"{type(error).__name__}: {error}")
         return AgentRun(
             started,

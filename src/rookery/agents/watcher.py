@@ -66,9 +66,7 @@ class SnapshotReader:
         """Read a snapshot. Only a snapshot that is read after a subscription is connected is as new as its events."""
         roots = await self._client.sessions()
         if len(roots) >= MAX_SESSIONS:
-            logger.warning(
-                "%s has more than %d sessions; older ones are left out", self._client.directory, MAX_SESSIONS
-            )
+            logger.warning("%s has more than %d sessions; older ones are ignored", self._client.directory, MAX_SESSIONS)
         statuses = await self._client.statuses()
         asks: list[Ask] = [*await self._client.permissions(), *await self._client.questions()]
         asks = [ask for ask in asks if ask.session in statuses and await self._is_open(ask)]
@@ -261,7 +259,7 @@ class AgentWatcher:
             try:
                 await self._follow()
             except RookeryError as error:
-                logger.info("lost the events of the agent in %s: %s", self._client.directory, error.message)
+                logger.info("lost the event stream of the agent in %s: %s", self._client.directory, error.message)
                 self._on_stream_lost(error)
             except Exception as error:
                 CRASH_LOG.record(f"watch {self._client.directory}", error, restarted=True)

@@ -32,12 +32,12 @@ _ENDING_SECONDS = 5.0
 _SILENT_TIMEOUTS = 3
 _MAX_PAUSE = 10.0
 _SENDING = "its first prompt is being sent"
-_ANSWERING = "its first prompt is sent, and a model is asked"
+_ANSWERING = "its first prompt was sent; waiting for the model"
 
 
 def describe_queue(before: int) -> str:
     """Return the text for a first prompt that waits behind `before` others."""
-    return f"its first prompt waits for its turn, {'one is' if before == 1 else f'{before} are'} before it"
+    return f"its first prompt is queued behind {'one other' if before == 1 else f'{before} others'}"
 
 
 class WorkspaceAgent:

@@ -172,8 +172,8 @@ UNKNOWN = {"name": "UnknownError", "data": {"message": "Unexpected server error.
         (502, b"<html>bad gateway</html>", "agent-unavailable", "bad gateway"),
         (503, b"", "agent-unavailable", "HTTP 503"),
         (401, b"", "agent-unavailable", "password"),
-        (200, b"<html>", "agent-unavailable", "not what was expected"),
-        (200, {"id": 5}, "agent-unavailable", "not what was expected"),
+        (200, b"<html>", "agent-unavailable", "an unexpected response"),
+        (200, {"id": 5}, "agent-unavailable", "an unexpected response"),
     ],
 )
 async def test_a_refusal_has_a_code_and_the_words_of_opencode(status: int, body: Any, code: str, words: str) -> None:

@@ -147,6 +147,6 @@ def test_the_plugin_is_in_the_wheel(tmp_path: Path) -> None:
 
 
 def test_a_config_that_no_variable_holds_is_refused_before_the_start() -> None:
-    with pytest.raises(RookeryError, match="a variable holds at most 131000") as caught:
+    with pytest.raises(RookeryError, match="an environment variable holds at most 131000") as caught:
         told(servers=[RedirectedServer(f"server-{number}") for number in range(1000)])
     assert caught.value.code == "agent-unavailable"

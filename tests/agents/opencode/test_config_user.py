@@ -69,4 +69,4 @@ def test_a_relative_path_is_left_out_since_it_would_name_something_of_the_reposi
     (tmp_path / "evil.json").write_text('{"plugin": ["./evil.js"]}')
     monkeypatch.chdir(tmp_path)
     assert read_user_config({"OPENCODE_CONFIG": "evil.json"}, read) == UserConfig()
-    assert "not a whole path" in caplog.text
+    assert "not an absolute path" in caplog.text

@@ -163,7 +163,7 @@ async def test_a_login_shell_tells_what_its_profile_sets(spawner: Spawner, monke
 @pytest.mark.anyio
 async def test_a_login_shell_that_tells_nothing_is_an_error_with_a_remedy(spawner: Spawner) -> None:
     (Path.home() / ".profile").write_text("echo broken profile >&2; exit 3\n")
-    with pytest.raises(RookeryError, match="told no environment: broken profile") as caught:
+    with pytest.raises(RookeryError, match="did not print its environment: broken profile") as caught:
         await load_login_environment(spawner, Path("/bin/sh"))
     assert 'agents.env_from = "daemon"' in caught.value.remedy
     with pytest.raises(RookeryError, match="/nowhere/sh was not found"):

@@ -104,7 +104,7 @@ def test_what_is_no_event_is_dropped(data: bytes) -> None:
 def test_f07_an_event_of_another_form_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert decode_event(event("session.status", sessionID="s", status="busy")) == ("session.status", None)
-    assert "session.status is not what was expected" in caplog.text
+    assert "session.status has an unexpected form" in caplog.text
 
 
 # ---- a stream
@@ -209,7 +209,7 @@ async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
 
     async with streaming(handler, silence=0.1) as (stream, _):
         _, error = await ended(stream)
-    assert (error.code, error.message) == ("timeout", "nothing was heard from the agent for 0.1 s")
+    assert (error.code, error.message) == ("timeout", "the agent sent nothing for 0.1 s")
 
 
 async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:

@@ -135,7 +135,7 @@ async def test_what_is_not_what_the_registry_says_is_refused(state: Path, regist
 
 async def test_f07_a_package_with_another_version_inside_is_refused(state: Path, registry: Registry) -> None:
     registry.publish(OPENCODE, PINNED_VERSION, {"bin/opencode": program("2.0.0")})
-    with pytest.raises(RookeryError, match=r"npm brought OpenCode 2\.0\.0 instead of 1\.18\.33"):
+    with pytest.raises(RookeryError, match=r"npm installed OpenCode 2\.0\.0 instead of 1\.18\.33"):
         await installer(state, registry).install()
     assert releases(state) == []
 

@@ -132,7 +132,7 @@ async def test_d15_an_opencode_that_hangs_before_it_listens_is_given_up_and_ende
     for _ in range(2):
         await asyncio.wait_for(asyncio.to_thread((tmp_path / "begun").read_text), 30)
         let_pass(10)
-    with pytest.raises(RookeryError, match="OpenCode does not listen after 10 s"):
+    with pytest.raises(RookeryError, match="OpenCode did not listen within 10 s"):
         await start
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
@@ -161,7 +161,7 @@ async def test_d15_a_killed_agent_tells_why_it_ended_and_its_sessions_are_there_
 async def test_a_program_that_serves_strangers_is_not_used(state: Path, tmp_path: Path) -> None:
     open_to_all = wrapped(tmp_path / "opencode", 'unset OPENCODE_SERVER_PASSWORD\nreal "$@"')
     bench = make_bench(state, opencode=open_to_all)
-    with pytest.raises(RookeryError, match="where it should ask for its password"):
+    with pytest.raises(RookeryError, match="which it should reject"):
         await start_agent(bench.spawner, bench.launch(make_repository(tmp_path / "app")))
     assert not bench.spawner.children
 

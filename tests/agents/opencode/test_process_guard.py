@@ -137,7 +137,7 @@ async def test_c24_an_opencode_that_cannot_be_guarded_does_not_start_before_appr
     program.chmod(0o755)
     bench = make_bench(state, opencode=program)
     app = make_repository(tmp_path / "app")
-    with pytest.raises(RookeryError, match="cannot be kept from running what the repository brings") as caught:
+    with pytest.raises(RookeryError, match="cannot be prevented from running the repository's own code") as caught:
         await start_agent(bench.spawner, bench.launch(app))
     assert caught.value.code == "needs-approval"
     assert not bench.spawner.children

@@ -54,7 +54,7 @@ async def test_a_log_that_cannot_be_written_stops_nobody(tmp_path: Path, caplog:
     log.write(b"two\n")
     log.flush()
     assert log.last_lines() == "one\ntwo"
-    assert caplog.text.count("cannot keep what the agent prints") == 1
+    assert caplog.text.count("the agent's output cannot be written") == 1
 
 
 async def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_f07_a_version_outside_the_range_is_refused_with_the_range(version: str)
 
 @pytest.mark.parametrize("version", ["", "latest", "1.18", "1.18.33; rm -rf /", "../1.18.33", "1.18.33\n"])
 def test_what_is_no_version_is_refused(version: str) -> None:
-    with pytest.raises(RookeryError, match="is no version of OpenCode"):
+    with pytest.raises(RookeryError, match="is not a version of OpenCode"):
         require_supported(version)
 
 

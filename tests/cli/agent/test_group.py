@@ -50,7 +50,7 @@ async def test_an_agent_is_started_shown_followed_restarted_on_its_port_and_stop
     async with a_colony(SCRIPT, checkout) as colony:
         folder = Path((await colony.create("fix"))["path"])
         done = await colony.cli("agent", "start", "fix", cwd=checkout)
-        assert done.returncode == 0 and "OpenCode starts ..." in done.stderr, done.stderr
+        assert done.returncode == 0 and "starting OpenCode ..." in done.stderr, done.stderr
         shown = json.loads(await answers(colony, "show", "--json", cwd=folder))
         port, pid = shown["port"], shown["pid"]
         assert done.stdout == f"the agent of fix is running on port {port}\n"

@@ -24,7 +24,7 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         assert done.returncode == 0, done.stderr
         told = done.stderr.splitlines()
         assert told[0] == "making fix ..."
-        assert "OpenCode starts ..." in told
+        assert "starting OpenCode ..." in told
         assert told[-1] == "its agent works on the prompt; see it: rookery agent attach fix"
         # The turn runs, so that a script can wait for its end.
         waited = await colony.cli("session", "wait", "fix", "--idle", "--timeout", "300", cwd=checkout)
@@ -79,7 +79,7 @@ async def test_a_prompt_is_kept_where_nobody_is_signed_in_and_the_free_models_ar
         done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
         assert done.returncode == 3, done.stderr
         told = done.stderr.splitlines()
-        assert "its first prompt is being sent ..." in told[told.index("OpenCode starts ...") :]
+        assert "its first prompt is being sent ..." in told[told.index("starting OpenCode ...") :]
         assert "fix is made, but its agent did not get the prompt: no model provider is signed in" in told[-1]
         assert "rookery agent login" in told[-1] and "rookery agent restart fix" in told[-1]
         shown = json.loads((await colony.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)

@@ -98,9 +98,9 @@ READ_ONLY = "does not run here: the file system is read-only: /srv/home-1.18.33/
         (EROFS, "exit 1", READ_ONLY),
         (f"{EROFS} >&2", "exit 1", READ_ONLY),
         (f"{EROFS} >&2", "exit 0", READ_ONLY),
-        ("Hello 1.18.33", "exit 0", "does not run here: it says 'Hello 1.18.33' instead of its version"),
+        ("Hello 1.18.33", "exit 0", "does not run here: it prints 'Hello 1.18.33' instead of its version"),
         (PINNED_VERSION, "exit 3", "does not run here: it ended with 3"),
-        ("-n", "exit 0", "does not run here: it does not say its version"),
+        ("-n", "exit 0", "does not run here: it does not print its version"),
         ("-n", "exit 3", "does not run here: it ended with 3"),
     ],
 )

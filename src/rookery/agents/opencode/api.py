@@ -79,7 +79,9 @@ class ApiConnection:
                 with await self._send(method, path, query or {}, payload) as response:
                     content = await response.read()
         except TimeoutError:
-            raise RookeryError("timeout", f"the agent did not answer {path} within {seconds:g} s", LOGS_HINT) from None
+            raise RookeryError(
+                "timeout", f"the agent did not respond to {path} within {seconds:g} s", LOGS_HINT
+            ) from None
         except (OSError, ValueError) as error:
             raise unreachable_error(error) from None
         if response.status >= 300:
@@ -89,8 +91,8 @@ class ApiConnection:
         try:
             return msgspec.json.decode(content, type=kind)
         except ValueError as error:
-            message = f"OpenCode's answer to {path} is not what was expected: {error}"
-            raise RookeryError("agent-unavailable", message, "set `agents.version` to one that is supported") from None
+            message = f"OpenCode returned an unexpected response to {path}: {error}"
+            raise RookeryError("agent-unavailable", message, "set `agents.version` to a supported version") from None
 
     async def stream(self, path: str, seconds: float) -> HttpResponse:
         """Send a GET request and return the response as soon as its head has arrived. The caller closes it."""
@@ -98,7 +100,9 @@ class ApiConnection:
             async with asyncio.timeout(seconds):
                 response = await self._send("GET", path, {}, None)
         except TimeoutError:
-            raise RookeryError("timeout", f"the agent did not answer {path} within {seconds:g} s", LOGS_HINT) from None
+            raise RookeryError(
+                "timeout", f"the agent did not respond to {path} within {seconds:g} s", LOGS_HINT
+            ) from None
         except (OSError, ValueError) as error:
             raise unreachable_error(error) from None
         if response.status != 200:
@@ -150,7 +154,9 @@ def parse_model(model: str | None, name_of_id: str) -> dict[str, str] | None:
 def build_ask_path(kind: str, id_: str, what: str) -> str:
     """Return the path of an ask; raise RookeryError if the id has another form."""
     if not _ASK_ID.fullmatch(id_):
-        raise RookeryError("ask-not-found", f"there is no open ask {id_!r}", "list the open ones, and name one of them")
+        raise RookeryError(
+            "ask-not-found", f"there is no open ask {id_!r}", "list the open asks, and use the id of one of them"
+        )
     return f"/{kind}/{id_}/{what}"
 
 
@@ -425,4 +431,4 @@ class AgentClient:
 
 def _message_not_found(message: str, session: str) -> RookeryError:
     text = f"there is no message {message!r} in {session}"
-    return RookeryError("invalid-input", text, "take the id of a message that was shown")
+    return RookeryError("invalid-input", text, "use the id of a message in that session")

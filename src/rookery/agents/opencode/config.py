@@ -126,8 +126,8 @@ def render_inline_config(config: InlineConfig) -> str:
     if (size := len(content.encode("utf-8", "surrogatepass"))) > _MAX_VARIABLE_BYTES:
         raise RookeryError(
             "agent-unavailable",
-            f"the config for this agent has {size} bytes, and a variable holds at most {_MAX_VARIABLE_BYTES}",
-            "take servers out of this workspace's config, or shorten OPENCODE_CONFIG_CONTENT",
+            f"the config for this agent has {size} bytes; an environment variable holds at most {_MAX_VARIABLE_BYTES}",
+            "remove servers from this workspace's config, or shorten OPENCODE_CONFIG_CONTENT",
         )
     return content
 
@@ -228,14 +228,14 @@ def read_user_config(user: Mapping[str, str], parse_json: ParseJson) -> UserConf
     file = Path(file_name)
     if not file.is_absolute():
         # Relative to an agent's folder it would be a file of the repository, which nobody has approved.
-        logger.warning("OPENCODE_CONFIG is %r, which is not a whole path: it is left out", file_name)
+        logger.warning("OPENCODE_CONFIG is ignored: %r is not an absolute path", file_name)
         return UserConfig(content)
     try:
         text = read_plain(file, _MAX_CONFIG_BYTES).decode()
     except FileNotFoundError:
         return UserConfig(content)  # as in OpenCode
     except (OSError, ValueError) as error:
-        raise RookeryError("agent-unavailable", f"OPENCODE_CONFIG cannot be read: {error}", f"mend {file}") from error
+        raise RookeryError("agent-unavailable", f"OPENCODE_CONFIG cannot be read: {error}", f"fix {file}") from error
     return UserConfig(content, file, _parse_object(text, str(file), parse_json))
 
 
@@ -266,9 +266,9 @@ def _parse_object(text: str, where: str, parse_json: ParseJson) -> Mapping[str, 
     try:
         value: Any = parse_json(text)
     except ValueError as error:
-        raise RookeryError("agent-unavailable", f"{where} is not JSON: {error}", "mend it, or unset it") from error
+        raise RookeryError("agent-unavailable", f"{where} is not JSON: {error}", "fix it, or unset it") from error
     if not isinstance(value, dict):
-        raise RookeryError("agent-unavailable", f"{where} is not a JSON object", "mend it, or unset it")
+        raise RookeryError("agent-unavailable", f"{where} is not a JSON object", "fix it, or unset it")
     return cast("dict[str, Any]", value)
 
 

@@ -205,7 +205,7 @@ async def load_login_environment(spawner: Spawner, shell: Path | None = None) ->
     shell = shell or Path(os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh")
     mark = new_id()
     command = f"exec {shlex.join([sys.executable, '-I', '-c', _PRINT_ENVIRONMENT, mark])}"
-    remedy = 'mend its start-up files, or set agents.env_from = "daemon"'
+    remedy = 'fix its start-up files, or set agents.env_from = "daemon"'
     try:
         result = await spawner.run(
             [str(shell), "-l", "-c", command],
@@ -221,7 +221,9 @@ async def load_login_environment(spawner: Spawner, shell: Path | None = None) ->
         printed = result.stderr.decode("utf-8", "replace").strip()[-400:]
         cause = find_cause(result.returncode or 1, printed, (Path.home(),))
         text = cause.message if cause is not None else printed or f"it {describe_end(result.returncode)}"
-        raise RookeryError("agent-unavailable", f"the login shell {shell} told no environment: {text}", remedy)
+        raise RookeryError(
+            "agent-unavailable", f"the login shell {shell} did not print its environment: {text}", remedy
+        )
     return remove_agent_variables(json.loads(text))
 
 

@@ -9,7 +9,7 @@ from rookery.agents.opencode.environment import find_database
 from rookery.system.causes import find_cause, find_write_problem
 from rookery.system.errors import RookeryError
 
-LOGS_HINT = "`rookery agent logs` shows what it wrote; `rookery agent restart` starts it anew"
+LOGS_HINT = "`rookery agent logs` shows its output; `rookery agent restart` restarts it"
 _MAX_MESSAGE = 300
 _STACK_TRACE = re.compile(r"(?:\n|\\n)\s+at ")
 _DISK_ERROR = re.compile(r"(?i)sql\s?error|sqlite|\bE(?:NOSPC|DQUOT|ROFS|ACCES|PERM)\b")
@@ -32,11 +32,11 @@ def response_error(status: int, body: bytes, session: str | None) -> RookeryErro
     """Return the error for a response with this status; `session` is the session of the request."""
     message = _error_message(body) or f"HTTP {status}"
     if status == 401:
-        return RookeryError("agent-unavailable", "the agent does not accept our password", LOGS_HINT)
+        return RookeryError("agent-unavailable", "the agent rejected Rookery's password", LOGS_HINT)
     if status == 404 and session is not None:
         return session_not_found(session, message)
     if 400 <= status < 500:
-        return RookeryError("invalid-input", f"OpenCode refused it: {message}")
+        return RookeryError("invalid-input", f"OpenCode rejected the request: {message}")
     if (obstacle := _find_data_obstacle()) is not None:
         return RookeryError("agent-unavailable", f"OpenCode failed: {obstacle.message}", obstacle.remedy)
     return RookeryError("agent-unavailable", f"OpenCode failed: {message}", LOGS_HINT)
@@ -46,7 +46,7 @@ def require_disk_space() -> None:
     """Raise RookeryError if the disk of OpenCode's data is full: it would accept a message and lose it silently."""
     obstacle = _find_data_obstacle()
     if obstacle is not None and obstacle.code == "disk-full":
-        raise RookeryError("agent-unavailable", f"OpenCode cannot go on: {obstacle.message}", obstacle.remedy)
+        raise RookeryError("agent-unavailable", f"OpenCode cannot continue: {obstacle.message}", obstacle.remedy)
 
 
 def _find_data_obstacle() -> RookeryError | None:

@@ -124,7 +124,7 @@ def decode_event(data: bytes) -> tuple[str, AgentEvent | None]:
     try:
         envelope = _read_envelope(data)
     except ValueError:
-        logger.debug("an event that is none: %r", data[:200])
+        logger.debug("an invalid event is ignored: %r", data[:200])
         return "", None
     read = _READERS.get(envelope.type)
     if read is None:
@@ -133,7 +133,7 @@ def decode_event(data: bytes) -> tuple[str, AgentEvent | None]:
         return envelope.type, read(envelope.properties)
     except ValueError as error:
         # The next subscription reads the state that this event would have reported.
-        logger.warning("OpenCode's event %s is not what was expected: %s", envelope.type, error)
+        logger.warning("OpenCode's event %s has an unexpected form: %s", envelope.type, error)
         return envelope.type, None
 
 

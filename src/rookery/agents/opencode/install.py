@@ -78,7 +78,7 @@ def find_npm(search: str) -> list[str]:
             return [str(node), str(cli)]
     raise RookeryError(
         "agent-unavailable",
-        "OpenCode comes from npm, and there is no npm",
+        "OpenCode is installed with npm, but there is no npm",
         f"install Node.js, or `pip install 'rookery[npm]'`, or {_USE_YOUR_OWN_HINT}",
     )
 
@@ -116,14 +116,16 @@ def explain_npm_failure(output: str, packages: Mapping[str, str]) -> RookeryErro
     if code in ("ETARGET", "E404", "EBADPLATFORM"):
         message = f"the npm registry has no such package for this machine ({code}): {names}"
         return RookeryError(
-            "agent-unavailable", message, f"set agents.version to one that exists; or {_USE_YOUR_OWN_HINT}"
+            "agent-unavailable", message, f"set agents.version to an existing version; or {_USE_YOUR_OWN_HINT}"
         )
     if code == "EINTEGRITY":
-        message = "what the npm registry sent is not what it says it is (EINTEGRITY)"
-        return RookeryError("agent-unavailable", message, "try again; if it stays, ask who runs that registry")
+        message = "a package from the npm registry does not match its checksum (EINTEGRITY)"
+        return RookeryError(
+            "agent-unavailable", message, "try again; if the error persists, contact the operator of the registry"
+        )
     lines = [line for line in output.splitlines() if line.strip() and "http fetch" not in line][-8:]
     return RookeryError(
-        "agent-unavailable", "npm failed: " + ("\n".join(lines) or "it said nothing"), _USE_YOUR_OWN_HINT
+        "agent-unavailable", "npm failed: " + ("\n".join(lines) or "it printed nothing"), _USE_YOUR_OWN_HINT
     )
 
 
@@ -167,12 +169,12 @@ class VersionCache:
         if cause is not None:
             raise _unusable_error(opencode, cause.message, cause.remedy)
         if result.returncode == 0 and output:
-            reason = f"it says {output[:80]!r} instead of its version"
+            reason = f"it prints {output[:80]!r} instead of its version"
         elif error_output:
             reason = " ".join(error_output.splitlines()[-3:])
         else:
-            reason = f"it {describe_end(result.returncode)}" if result.returncode else "it does not say its version"
-        raise _unusable_error(opencode, reason, "install another one")
+            reason = f"it {describe_end(result.returncode)}" if result.returncode else "it does not print its version"
+        raise _unusable_error(opencode, reason, "install another version")
 
     def _load(self) -> dict[str, str]:
         with contextlib.suppress(FileNotFoundError, UnreadableFile):
@@ -198,8 +200,8 @@ def scratch_folder(environment: Mapping[str, str]) -> Generator[Path]:
         # Without its path, which is that of the folder that was to be created.
         cause = explain_os_error(OSError(error.errno, error.strerror), parent)
         reason = cause.message if cause is not None else f"{error.strerror}: {parent}"
-        remedy = cause.remedy if cause is not None else "set TMPDIR to a folder that you may write to"
-        raise RookeryError("agent-unavailable", f"no temporary folder can be made: {reason}", remedy) from error
+        remedy = cause.remedy if cause is not None else "set TMPDIR to a writable folder"
+        raise RookeryError("agent-unavailable", f"a temporary folder cannot be created: {reason}", remedy) from error
     with folder as path:
         yield Path(path)
 
@@ -313,7 +315,7 @@ class Installer:
                 code = await child.wait()
             await child.wait_drained(1.0)
         except TimeoutError:
-            message = f"npm did not end within {INSTALL_SECONDS:g} s"
+            message = f"npm did not finish within {INSTALL_SECONDS:g} s"
             raise RookeryError("timeout", message, "check the network and try again") from None
         finally:
             await child.stop()
@@ -328,10 +330,12 @@ class Installer:
         """Check that the programs are complete and run: a build for another processor or C library does not run."""
         for name, size in _program_sizes(release, part).items():
             if not size:
-                raise RookeryError("agent-unavailable", f"npm brought no {name}", "check `npm config get registry`")
+                raise RookeryError(
+                    "agent-unavailable", f"npm did not install {name}", "check `npm config get registry`"
+                )
         version = await self._versions.run_version(release.opencode(part))
         if version != release.version:
-            message = f"npm brought OpenCode {version[:80]} instead of {release.version}"
+            message = f"npm installed OpenCode {version[:80]} instead of {release.version}"
             raise RookeryError("agent-unavailable", message, "check `npm config get registry`")
 
     def _root(self, release: Release) -> Path:

@@ -95,7 +95,7 @@ class AgentLog:
         except OSError as error:
             # The agent must not stop because its log cannot be written.
             if not self._write_failed:
-                logger.error("cannot keep what the agent prints in %s: %s", self.path, error)
+                logger.error("the agent's output cannot be written to %s: %s", self.path, error)
             self._write_failed = True
 
     def _size(self) -> int:
@@ -262,7 +262,7 @@ async def _wait_for_port(child: Child, listens: asyncio.Future[int], launch: Lau
         async with asyncio.timeout(launch.seconds):
             await asyncio.wait([listens, exited], return_when=asyncio.FIRST_COMPLETED)
     except TimeoutError:
-        message = f"OpenCode does not listen after {launch.seconds:g} s\n{log.last_lines()}".rstrip()
+        message = f"OpenCode did not listen within {launch.seconds:g} s\n{log.last_lines()}".rstrip()
         raise RookeryError("agent-unavailable", message, f"see its log: {launch.log}") from None
     finally:
         await tasks.close()
@@ -277,7 +277,7 @@ async def _wait_for_port(child: Child, listens: asyncio.Future[int], launch: Lau
 def _unguarded_error() -> RookeryError:
     return RookeryError(
         "needs-approval",
-        "this OpenCode cannot be kept from running what the repository brings along, which is not approved",
+        "this version of OpenCode cannot be prevented from running the repository's own code, which is not approved",
         "run `rookery guard approve`, or use the version of OpenCode that Rookery pins",
     )
 
@@ -298,7 +298,7 @@ async def _check_password(agent: AgentProcess) -> None:
         response = status.decode("latin-1").strip() or "nothing"
         raise RookeryError(
             "agent-unavailable",
-            f"OpenCode answers {response!r} to a stranger, where it should ask for its password",
+            f"OpenCode returned {response!r} to a request without a password, which it should reject",
             "use the version of OpenCode that Rookery pins",
         )
 

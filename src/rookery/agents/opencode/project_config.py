@@ -80,7 +80,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
     for count, (parent, folders, names) in enumerate(os.walk(folder, followlinks=True, onerror=_raise_unreadable)):
         folders[:] = sorted(name for name in folders if name != "node_modules")
         if count > MAX_FILES:
-            raise _unapprovable_error(f"{CONFIG_FOLDER} holds more than {MAX_FILES} folders")
+            raise _unapprovable_error(f"{CONFIG_FOLDER} contains more than {MAX_FILES} folders")
         top = Path(parent) == folder
         yield from (Path(parent) / name for name in sorted(names) if not (top and name in _GENERATED_FILES))
 
@@ -157,7 +157,7 @@ class _ConfigCollector:
             raise _unapprovable_error(f"{self._name(path)} cannot be read: {error.strerror}") from error
         self._total += len(data)
         if len(data) > limit or self._total > MAX_TOTAL_BYTES:
-            raise _unapprovable_error(f"{self._name(path)} is too large to be looked at")
+            raise _unapprovable_error(f"{self._name(path)} is too large to be checked")
         return data
 
 

@@ -91,8 +91,8 @@ def require_supported(version: str) -> None:
     if match is None:
         raise RookeryError(
             "agent-unavailable",
-            f"{version[:80]!r} is no version of OpenCode",
-            f'set agents.version to one that is {SUPPORTED}, or to "{ON_PATH}"',
+            f"{version[:80]!r} is not a version of OpenCode",
+            f'set agents.version to {SUPPORTED}, or to "{ON_PATH}"',
         )
     numbers: tuple[Any, ...] = tuple(int(part) for part in match.groups())
     if not OLDEST_VERSION <= numbers < BELOW_VERSION:

@@ -65,9 +65,9 @@ class EventStream:
                         self._changed.set()
                 if self._on_events is not None and not self._deliver(self._on_events):
                     return
-            self._error = RookeryError("agent-unavailable", "the agent ended its stream of events")
+            self._error = RookeryError("agent-unavailable", "the agent closed its event stream")
         except TimeoutError:
-            self._error = RookeryError("timeout", f"nothing was heard from the agent for {self.silence:g} s")
+            self._error = RookeryError("timeout", f"the agent sent nothing for {self.silence:g} s")
         except (OSError, ValueError) as error:
             self._error = unreachable_error(error)
         finally:
@@ -93,7 +93,9 @@ async def open_event_stream(link: ApiConnection, silence: float = SILENCE_SECOND
     tasks = TaskSet("agent events")
     with await link.stream("/event", silence) as response:
         if response.media_type != EVENT_STREAM:
-            raise RookeryError("agent-unavailable", f"the agent's events are of the kind {response.media_type!r}")
+            raise RookeryError(
+                "agent-unavailable", f"the agent's event stream has the content type {response.media_type!r}"
+            )
         stream = EventStream(silence)
         try:
             tasks.start(stream.follow(response), "stream")
