@@ -16,7 +16,7 @@ from rookery.system.errors import RookeryError
 
 pytestmark = pytest.mark.anyio
 
-LATE = WaitResult(found=False, seen="no message", note="not within 5 s; the session: idle")
+LATE = WaitResult(found=False, seen="no message", note="timed out after 5 s; the session: idle")
 CLOSED = WaitResult(found=False, closed=True, seen="no message", note="the session was closed")
 
 

@@ -72,7 +72,7 @@ def test_a_command_that_was_ended_is_no_success(why: str, status: str) -> None:
 
 def test_a_command_that_was_ended_without_a_word_is_no_success() -> None:
     found = run(status="completed", **metadata("half", exit=None))
-    assert (found.status, found.error) == ("error", "it was ended before it was through")
+    assert (found.status, found.error) == ("error", "it was stopped before it finished")
 
 
 def test_a_call_that_could_not_be_made_is_no_success_of_a_tool_called_invalid() -> None:

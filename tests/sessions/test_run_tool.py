@@ -323,7 +323,7 @@ async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one
         await stage.sleeper()
         killed = stage.life.process.pid
         os.kill(killed, signal.SIGKILL)
-        with pytest.raises(RookeryError, match="bash did not run to its end") as caught:
+        with pytest.raises(RookeryError, match="bash did not finish") as caught:
             await cut
         assert caught.value.code == "agent-unavailable"
         await stage.agency.until(stage.workspace, lambda agent: agent.pid not in (killed, None))

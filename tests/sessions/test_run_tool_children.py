@@ -66,7 +66,7 @@ async def test_a_session_has_only_so_many_at_once_and_those_that_failed_do_not_c
             await nursery.child(children)
     nursery.broken = False
     taken = [await nursery.child(children) for _ in range(MAX_CONCURRENT_CALLS)]
-    with pytest.raises(RookeryError, match=f"{MAX_CONCURRENT_CALLS} tools run") as caught:
+    with pytest.raises(RookeryError, match=f"{MAX_CONCURRENT_CALLS} tools are already running") as caught:
         await nursery.child(children)
     assert caught.value.code == "invalid-input"
     assert await nursery.child(children, session="ses_2")

@@ -123,7 +123,7 @@ async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None
                 await use()
         async with refusal("tool-denied", str(two.path)):
             await sessions.create(str(two.path), scope=one.path)
-        async with refusal("invalid-input", "no absolute path"):
+        async with refusal("invalid-input", "not an absolute path"):
             await sessions.create("nowhere")
         async with refusal("workspace-not-found", "/nowhere"):
             await sessions.create("/nowhere")

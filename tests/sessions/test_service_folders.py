@@ -114,5 +114,5 @@ async def test_a_workspace_token_learns_nothing_of_other_folders() -> None:
             said.add(caught.value.message.replace(str(folder), "FOLDER"))
         assert len(said) == 1
         for wrong in ("nowhere", "/a\0b"):
-            async with refusal("invalid-input", "no absolute path"):
+            async with refusal("invalid-input", "not an absolute path"):
                 await stage.sessions.create(wrong)

@@ -126,7 +126,7 @@ async def test_a_toast_of_another_session_open_or_closed_never_counts() -> None:
         for told in [*await asyncio.gather(*waiting), *await asyncio.gather(*toasts.waits(second, "saved", 60))]:
             assert told["found"] and told["toast"]["message"] == "saved by all"
             assert (told["toast"]["sessionId"], told["toast"]["attributed"]) == (None, False)
-            assert "does not say which session" in told["note"]
+            assert "does not report which session" in told["note"]
         for shown in (*await toasts.of(second), *await toasts.of(second, 0)):
             assert [(one["message"], one["attributed"]) for one in shown] == [("saved by all", False)]
         assert "unknown" in await toasts.printed(second)

@@ -111,7 +111,7 @@ def test_a_tool_of_a_turn_that_is_over_does_not_run_any_more() -> None:
     ((run,),) = [one.parts for one in book.messages(running=True)]
     assert (run.status, run.output, run.session_id) == ("running", "so far", SESSION)
     ((run,),) = [one.parts for one in book.messages(running=False)]
-    assert (run.status, run.error) == ("aborted", "its turn was cut off before it ended")
+    assert (run.status, run.error) == ("aborted", "its turn was cut off before the tool finished")
     book.apply(
         MessageUpdated(SESSION, info("m1", error={"name": "MessageAbortedError", "data": {"message": "Aborted"}}))
     )

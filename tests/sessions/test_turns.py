@@ -112,7 +112,7 @@ async def test_f05_a_model_that_is_dead_slow_torn_or_sends_garbage_ends_no_sessi
             await sessions.abort(session)
             assert (await sessions.wait_for_idle(session, 60)).found
         assert (turn.content, [(run.tool, run.output) for run in turn.parts]) == ("I run it.", [("bash", "ran\n")])
-        assert turn.note is not None and turn.note.startswith("the turn goes on: assistant: I run it.")
+        assert turn.note is not None and turn.note.startswith("the turn is still running: assistant: I run it.")
         stage.agency.model.release("stuck")
         assert (await sessions.wait_for_message(session, "at last", 60)).found
         assert (await sessions.wait_for_idle(session, 60)).found

@@ -57,7 +57,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
         # Nothing yet: time runs out, and what was seen is told.
         late = await sessions.wait_for_message(session, "hello", 0.2)
         assert late == WaitResult(found=False, session_id=session, seen="no message", note=late.note)
-        assert late.note is not None and "not within 0.2 s" in late.note
+        assert late.note is not None and "timed out after 0.2 s" in late.note
         assert (await sessions.wait_for_toast(session, "Boulder", 0.2)).seen == "no toast"
 
         # What is still to come.
@@ -119,7 +119,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
         assert not late.found and late.seen is not None and "written" in late.seen
         assert (await sessions.wait_for_file(session, str(one.path / "notes.txt"))).found
         missing = await sessions.wait_for_file(session, "not/yet", 0.2, progress=stage.progress)
-        assert (missing.found, missing.seen) == (False, "not/yet: it is not there")
+        assert (missing.found, missing.seen) == (False, "not/yet: it does not exist")
         for outside in ("../x", "/etc/passwd", "", "a/../../b"):
             async with refusal("path-outside-root"):
                 await sessions.wait_for_file(session, outside)

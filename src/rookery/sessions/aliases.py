@@ -69,7 +69,7 @@ def _alias_model(name: str, alias: AgentAlias, model_providers: ModelProviders) 
     if default_model is not None:
         return f"{alias.provider}/{default_model}", ()
     message = f"OpenCode has no model for {name!r}: the session uses the default model"
-    return None, (f"{message}; `sessions.agents.{name}` in the settings names another",)
+    return None, (f"{message}; to choose another, set `sessions.agents.{name}`",)
 
 
 def _resolve_model(model: str, model_providers: ModelProviders) -> str:
@@ -82,12 +82,12 @@ def _resolve_model(model: str, model_providers: ModelProviders) -> str:
         return matches[0]
     if matches:
         message = f"{model!r} is a model of several providers"
-        raise RookeryError("invalid-input", message, f"write one of {', '.join(matches)}")
+        raise RookeryError("invalid-input", message, f"use one of {', '.join(matches)}")
     raise _unknown_name_error("model", model, full_names)
 
 
 def _unknown_name_error(kind: str, name: str, candidates: Iterable[str]) -> RookeryError:
     names = list(dict.fromkeys(candidates))
     similar = difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:10]
-    remedy = f"write one of {', '.join(similar)}" if similar else "OpenCode has none: sign in to a provider"
+    remedy = f"use one of {', '.join(similar)}" if similar else "OpenCode has none: sign in to a provider"
     return RookeryError("invalid-input", f"OpenCode has no {kind} {name!r}", remedy, details=names[:100])

@@ -18,7 +18,7 @@ from rookery.system.ids import match_prefix
 def require_owner(scope: Path | None) -> None:
     """Raise an error if the caller is not the owner: an agent that answers asks could allow itself anything."""
     if scope is not None:
-        message = "only the owner sees and answers what a session asks: an agent could allow itself anything otherwise"
+        message = "only the owner may see and answer asks: otherwise an agent could allow itself anything"
         raise RookeryError("tool-denied", message, "answer it yourself: rookery session asks")
 
 
@@ -63,7 +63,7 @@ class PendingAsks:
         }
         match = match_prefix(id_, open_asks, "asks")
         if match is None:
-            remedy = "see what there is: list_asks, or rookery session asks"
+            remedy = "list the open asks: list_asks, or rookery session asks"
             raise RookeryError("ask-not-found", f"there is no open ask {id_!r}", remedy)
         return open_asks[match]
 
@@ -77,7 +77,7 @@ async def _answer_permission(
 ) -> None:
     if reply not in PERMISSION_REPLIES or answers is not None:
         raise RookeryError(
-            "invalid-input", f"{ask.id} asks for a permission", f"reply one of {', '.join(PERMISSION_REPLIES)}"
+            "invalid-input", f"{ask.id} asks for a permission", f"reply with one of {', '.join(PERMISSION_REPLIES)}"
         )
     await client.answer_permission(ask.id, reply, message)
 

@@ -81,7 +81,7 @@ def mark_aborted(run: ToolRun) -> ToolRun:
     """Return the run as aborted if it is still pending or running: its turn is over."""
     if run.status not in ("pending", "running"):
         return run
-    return msgspec.structs.replace(run, status="aborted", error="its turn was cut off before it ended")
+    return msgspec.structs.replace(run, status="aborted", error="its turn was cut off before the tool finished")
 
 
 def convert_message(info: MessageInfo, session: str, parts: Iterable[str | ToolRun]) -> SessionMessage:
@@ -208,7 +208,7 @@ def _convert_invalid_call(run: ToolRun) -> ToolRun:
 def _convert_stopped_command(run: ToolRun) -> ToolRun:
     """Convert a command without an exit status: a person or a time limit stopped it."""
     match = _STOP_REASON.search(run.output or "")
-    reason = match[2].strip() if match else "it was ended before it was through"
+    reason = match[2].strip() if match else "it was stopped before it finished"
     return msgspec.structs.replace(run, status="aborted" if "abort" in reason.lower() else "error", error=reason)
 
 

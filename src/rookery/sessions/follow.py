@@ -22,7 +22,7 @@ T = TypeVar("T")
 def require_timeout(seconds: float) -> None:
     """Raise an error for a time limit below 0 s or above `MAX_WAIT_SECONDS`."""
     if not 0 <= seconds <= MAX_WAIT_SECONDS:
-        message = f"a time limit of {seconds:g} s cannot be kept"
+        message = f"a time limit of {seconds:g} s is not supported"
         raise RookeryError("invalid-input", message, f"give one from 0 to {MAX_WAIT_SECONDS:g} s")
 
 

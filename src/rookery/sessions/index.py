@@ -49,7 +49,7 @@ ChangeListener = Callable[[frozenset[SessionChange]], None]
 
 _MAX_CLAIMED = 1000
 _RUNNING_STATES = ("busy", "retry", "asking")
-_CUT_OFF = "its last turn was cut off: rookery agent resume takes it up"
+_CUT_OFF = "its last turn was cut off; resume it: rookery agent resume"
 # How long to wait for running agents to report their sessions, before all sessions are listed.
 _REPORT_SECONDS = 10.0
 # How long to wait for agents to start and to report their sessions. Shorter than the time limits of MCP clients.
@@ -85,9 +85,7 @@ class ChangeNotifier:
             except Exception as error:
                 # Log it as a crash, and still notify the other listeners, among them callers that wait for a session.
                 loop = asyncio.get_running_loop()
-                loop.call_exception_handler(
-                    {"message": "a listener for changes of sessions failed", "exception": error}
-                )
+                loop.call_exception_handler({"message": "a listener for session changes failed", "exception": error})
 
 
 class WorkspaceSessions:
@@ -387,7 +385,7 @@ class SessionIndex:
             if workspace_sessions.session(id_)
         ]
         if not candidates:
-            raise RookeryError("session-not-found", "there is no open session", "begin one: create_session")
+            raise RookeryError("session-not-found", "there is no open session", "create one: create_session")
         _, workspace_sessions, id_ = max(candidates, key=lambda candidate: candidate[0])
         return SessionRef(workspace_sessions, id_)
 

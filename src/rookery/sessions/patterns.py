@@ -53,8 +53,8 @@ class BoundedPattern:
         if steps <= _INLINE_STEPS:
             return self._search(text)
         if steps > _MAX_STEPS or self._spent > _MAX_SEARCH_SECONDS:
-            message = f"the pattern {self.pattern!r} takes too long on a text as long as this"
-            raise RookeryError("invalid-input", message, "simplify it, or give fewer repeats")
+            message = f"the pattern {self.pattern!r} takes too long on a text of this length"
+            raise RookeryError("invalid-input", message, "simplify it, or use fewer repeats")
         async with self._slow:
             started_at = self._clock.monotonic()
             try:
@@ -71,17 +71,15 @@ class BoundedPattern:
 def _compile_pattern(pattern: str) -> Any:
     """Compile a pattern with RE2. Raise RookeryError if it is empty, too long or invalid."""
     if not pattern or len(pattern) > MAX_PATTERN_CHARS:
-        raise RookeryError("invalid-input", f"a pattern has 1 to {MAX_PATTERN_CHARS} characters", "shorten it")
+        raise RookeryError("invalid-input", f"a pattern must have 1 to {MAX_PATTERN_CHARS} characters", "shorten it")
     re2, options = _load_engine()
     try:
         # Compile bytes: for a str, RE2's wrapper would convert every offset in Python.
         return re2.compile(pattern.encode(), options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode("utf-8", "replace") if isinstance(error, re2.error) else str(error)
-        remedy = "patterns are those of RE2: without look-around and back references"
-        raise RookeryError(
-            "invalid-input", f"{pattern!r} is not a pattern that can be used: {reason}", remedy
-        ) from None
+        remedy = "use the syntax of RE2, which has no look-around and no back references"
+        raise RookeryError("invalid-input", f"{pattern!r} is not a valid pattern: {reason}", remedy) from None
 
 
 @functools.cache

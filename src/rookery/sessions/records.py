@@ -215,7 +215,7 @@ def session_not_found(session: str) -> RookeryError:
     return RookeryError(
         "session-not-found",
         f"there is no session {session!r}",
-        "see what there is: list_sessions, or rookery session list",
+        "list the sessions: list_sessions, or rookery session list",
     )
 
 

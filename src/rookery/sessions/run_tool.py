@@ -87,7 +87,7 @@ class HiddenChildPool:
         if self._in_use[session.id] >= MAX_CONCURRENT_CALLS:
             raise RookeryError(
                 "invalid-input",
-                f"{MAX_CONCURRENT_CALLS} tools run in {session.id} already",
+                f"{MAX_CONCURRENT_CALLS} tools are already running in {session.id}",
                 "wait until one of them has ended",
             )
         self._in_use[session.id] += 1
@@ -170,7 +170,7 @@ class ScriptedCalls:
     def registered(self, child: str, call: ScriptedCall, key: str) -> Generator[None]:
         """Register a call for a child until the end of the block, for the agent with this key."""
         if child in self._by_child:
-            raise RookeryError("internal-error", f"{child} plays something else already")
+            raise RookeryError("internal-error", f"{child} already plays another call")
         self._by_child[child] = call, key.encode()
         try:
             yield
@@ -183,7 +183,7 @@ def require_runnable(tool: str) -> None:
     if tool in CONVERSATION_TOOLS or tool == _INVALID_TOOL:
         raise RookeryError(
             "invalid-input",
-            f"the tool {tool!r} only makes sense inside a conversation",
+            f"the tool {tool!r} works only inside a conversation",
             "send a message that asks the agent to use it",
         )
 
@@ -197,10 +197,10 @@ def not_offered_error(tool: str, offered: Iterable[str], all_tools: Iterable[str
     """Return the error for a tool that is not offered. `all_tools` are all tools that the agent has, offered or not."""
     names = list_runnable(offered)
     if tool in all_tools:
-        message = f"the tool {tool!r} is there, and the rules of this session or its agent do not allow it"
+        message = f"the tool {tool!r} exists, but the rules of this session or its agent do not allow it"
         return RookeryError("tool-denied", message, "change the permission rules, or use another agent", names)
-    message = f"there is no tool {tool!r} in this session; there are: {', '.join(names) or 'none'}"
-    return RookeryError("invalid-input", message, "name one of them", names)
+    message = f"there is no tool {tool!r} in this session; available: {', '.join(names) or 'none'}"
+    return RookeryError("invalid-input", message, "use one of them", names)
 
 
 def make_running_run(call: ScriptedCall, session: str) -> ToolRun:
@@ -297,7 +297,7 @@ class RunningCall:
     async def _outcome(self) -> ToolRun | RookeryError:
         call, client = self.call, self.agent_run.client
         if self.turn.done() and isinstance(error := self.turn.result(), RookeryError):
-            return RookeryError(error.code, f"{call.tool} did not run to its end: {error.message}", error.remedy)
+            return RookeryError(error.code, f"{call.tool} did not finish: {error.message}", error.remedy)
         if call.offered.done() and call.tool not in (offered := call.offered.result()):
             if call.tool is None:
                 return make_running_run(call, self.session.id)
@@ -308,7 +308,7 @@ class RunningCall:
         reason = next(
             (message.info.error.message for message in reversed(messages) if message.info.error is not None), ""
         )
-        message = f"{call.tool} was not run: {reason or 'OpenCode has not asked what to do'}"
+        message = f"{call.tool} was not run: {reason or 'OpenCode sent no request to its model'}"
         return RookeryError("agent-unavailable", message, LOGS_HINT)
 
 
@@ -396,7 +396,7 @@ class HiddenChildExecutor:
                     return outcome
                 if outcome.code != "session-not-found" or call.offered.done():
                     raise outcome
-        raise RookeryError("agent-unavailable", "OpenCode does not keep the session that it has just made", LOGS_HINT)
+        raise RookeryError("agent-unavailable", "OpenCode lost the session that it has just created", LOGS_HINT)
 
     async def _start(self, agent_run: AgentRun, session_id: str, call: ScriptedCall, deadline: float) -> RunningCall:
         """Start the call in a hidden child of the session."""
@@ -407,7 +407,7 @@ class HiddenChildExecutor:
                     raise session_not_found(session_id)
                 child = await self._children.take(agent_run.client, session)
         except TimeoutError:
-            raise _timeout_error(call, "the agent has not taken it up") from None
+            raise _timeout_error(call, "the agent has not started it") from None
         return RunningCall.start(self._tasks, agent_run, session, child, call)
 
     async def _wait(self, running: RunningCall, deadline: float, progress: Progress | None) -> ToolRun | RookeryError:
@@ -450,10 +450,12 @@ def _require_json(args: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         msgspec.json.encode(dict(args))
     except (TypeError, ValueError) as error:
-        raise RookeryError("invalid-input", f"these arguments are no JSON: {error}", "give plain values") from None
+        raise RookeryError(
+            "invalid-input", f"these arguments are not valid JSON: {error}", "give plain values"
+        ) from None
     return args
 
 
 def _timeout_error(call: ScriptedCall, activity: str) -> RookeryError:
-    message = f"the time is over in which {call.tool} was to end, and it was ended: {activity}"
+    message = f"{call.tool} did not finish in time and was stopped: {activity}"
     return RookeryError("timeout", message, "give it more time, or do not wait for it")

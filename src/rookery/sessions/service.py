@@ -114,7 +114,7 @@ class SessionActions:
         """Show a toast in the workspace of a session, and attribute it to the session."""
         if variant not in _TOAST_VARIANTS or duration <= 0 or not message:
             remedy = f"a toast has a message, a duration in milliseconds, and one of {', '.join(_TOAST_VARIANTS)}"
-            raise RookeryError("invalid-input", "that is no toast", remedy)
+            raise RookeryError("invalid-input", "the toast is invalid", remedy)
         async with ref.workspace_sessions.use_agent() as agent_run:
             toast = ToastShown(message, title, variant, duration)
             ref.workspace_sessions.toasts.expect(toast, ref.id, self._clock.wall() * 1000)
@@ -123,8 +123,8 @@ class SessionActions:
     async def _find_workspace(self, directory: str, scope: Path | None) -> tuple[Workspace, str | None]:
         """Return the workspace that contains a folder, and a note if the folder is not its root."""
         if not directory.startswith("/") or "\0" in directory:
-            remedy = "give the whole path of a workspace, or of a folder in it"
-            raise RookeryError("invalid-input", f"{directory!r} is no absolute path", remedy)
+            remedy = "give the absolute path of a workspace, or of a folder in it"
+            raise RookeryError("invalid-input", f"{directory!r} is not an absolute path", remedy)
         lookup = self._workspaces.finder
         match = await lookup.find_at(directory) or await lookup.find_around(directory)
         if scope is not None and (match is None or match.workspace.path != scope):
@@ -140,9 +140,8 @@ class SessionActions:
         if not await asyncio.to_thread(os.path.isdir, real_path):
             raise RookeryError("invalid-input", f"{directory} is not a folder", "name a folder that exists")
         inside = os.path.relpath(real_path, root)
-        note = (
-            f"{inside} is a folder of the workspace {match.workspace.name}: the session works in all of it, at {root}"
-        )
+        name = match.workspace.name
+        note = f"{inside} is a folder of the workspace {name}: the session uses the whole workspace, at {root}"
         return match.workspace, note
 
 
@@ -353,7 +352,7 @@ class Sessions:
             return MessagePage(messages=messages)
         cursor = messages[0].id
         return MessagePage(
-            messages=messages, note=f"older messages are left out; ask with before={cursor}", before=cursor
+            messages=messages, note=f"older messages are left out; get them with before={cursor}", before=cursor
         )
 
     async def toasts(
@@ -410,7 +409,7 @@ class Sessions:
     ) -> ToolRun:
         """Run a tool of the session's agent by its name, with the permission rules of the session."""
         if self.executor is None:
-            raise RookeryError("agent-unavailable", "no tool can be run by its name here")
+            raise RookeryError("agent-unavailable", "tools cannot be run by name here")
         ref = await self._index.find(id_, scope)
         async with ref.workspace_sessions.use_agent() as agent_run:
             return await self.executor.execute(

@@ -358,7 +358,7 @@ class TranscriptStore:
             transcript.apply(event)
         except ValueError as error:
             # The messages are read again when they are needed.
-            logger.warning("what OpenCode says of a message is not what was expected: %s", error)
+            logger.warning("OpenCode reported a message in an unexpected form: %s", error)
             self._cache.drop(transcript.session)
             return
         if self._cache.peek(transcript.session) is transcript:
@@ -387,7 +387,7 @@ async def _read_page_before(
                 raise
             continue
         return messages[max(len(messages) - max(newest - 1, 1), 0) :], len(messages) == newest
-    raise AssertionError("the last try answers or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def _read_all(client: AgentClient, session: str, kind: type[T]) -> tuple[list[T], bool]:
@@ -398,4 +398,4 @@ async def _read_all(client: AgentClient, session: str, kind: type[T]) -> tuple[l
         except RookeryError as error:
             if "larger than" not in error.message or newest == _FALLBACK_LIMITS[-1]:
                 raise
-    raise AssertionError("the last try answers or raises")
+    raise AssertionError("the last attempt returns or raises")

@@ -18,7 +18,7 @@ from rookery.system.errors import RookeryError
 if TYPE_CHECKING:
     from rookery.sessions.transcript import Transcript
 
-_AGENT_ENDED = "the agent ended in the middle of the turn; `rookery agent resume` takes it up again"
+_AGENT_ENDED = "the agent ended in the middle of the turn; `rookery agent resume` continues it"
 _SESSION_CLOSED = "the session was closed"
 # OpenCode confirms a message at once, and reports a moment later that the turn runs.
 _START_SECONDS = 10.0
@@ -172,7 +172,7 @@ class _RunningTurn:
             error=error if over else None,
             messages=replies,
             asks=() if over else tuple(self.ref.workspace_sessions.asks(self.ref.id)),
-            note=None if over else f"the turn goes on: {describe_activity(self.ref)}",
+            note=None if over else f"the turn is still running: {describe_activity(self.ref)}",
         )
 
     def _replies(self) -> tuple[SessionMessage, ...]:
@@ -255,14 +255,14 @@ def describe_activity(ref: SessionRef) -> str:
     if state.asks:
         return f"waits for an answer: {state.asks[0].text}"
     if state.state == "retry":
-        return f"the model is asked again: {state.detail}"
+        return f"the request to the model is retried: {state.detail}"
     return ref.workspace_sessions.transcripts.describe_last_message(ref.id) or "busy"
 
 
 def _check_content(content: str) -> None:
     """Raise an error for a message that is empty or too long."""
     if not content.strip():
-        raise RookeryError("invalid-input", "the message is empty", "say what is to be done")
+        raise RookeryError("invalid-input", "the message is empty", "describe the task")
     if len(content.encode("utf-8", "surrogatepass")) > MAX_PROMPT_BYTES:
         raise RookeryError(
             "invalid-input", f"the message is longer than {MAX_PROMPT_BYTES} bytes", "put it into a file"

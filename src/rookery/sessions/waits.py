@@ -25,7 +25,7 @@ from rookery.system.fs.watch import watch_files
 # The largest file in which a pattern is searched.
 _MAX_FILE_BYTES = 1_000_000
 _ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-_NOT_ATTRIBUTED = "OpenCode does not say which session of the workspace this toast is for"
+_NOT_ATTRIBUTED = "OpenCode does not report which session of the workspace this toast is for"
 _FINAL_STATUSES = ("completed", "error", "aborted")
 
 
@@ -71,7 +71,7 @@ class FileState:
 
     exists: bool
     text: str | None = None
-    reason: str = "it is not there"
+    reason: str = "it does not exist"
 
 
 class WatchedFile:
@@ -115,7 +115,7 @@ def _require_inside(folder: Path, path: str) -> PurePosixPath:
         relative = PurePosixPath("..")
     if not path or "\0" in path or ".." in relative.parts or not relative.parts:
         message = f"{path!r} is not a file in the session's folder"
-        raise RookeryError("path-outside-root", message, "give a path that is relative to it, without `..`")
+        raise RookeryError("path-outside-root", message, "give a path relative to that folder, without `..`")
     return relative
 
 
@@ -260,7 +260,7 @@ class Waits:
 
         async def look() -> WaitResult | None:
             state = await file.read_state()
-            last_seen[0] = f"{file.path}: {'it is there' if state.exists else state.reason}"
+            last_seen[0] = f"{file.path}: {'it exists' if state.exists else state.reason}"
             if not state.exists or compiled is None:
                 return WaitResult(found=True, file=str(file.path)) if state.exists else None
             if state.text is None:
@@ -302,5 +302,7 @@ class Waits:
                 ref, look_while_open, seconds, describe_activity=describe_last, progress=progress, changed=changed
             )
         if result is None:
-            result = WaitResult(found=False, note=f"not within {seconds:g} s; the session: {describe_activity(ref)}")
+            result = WaitResult(
+                found=False, note=f"timed out after {seconds:g} s; the session: {describe_activity(ref)}"
+            )
         return msgspec.structs.replace(result, session_id=ref.id, seen=None if result.found else describe_last())

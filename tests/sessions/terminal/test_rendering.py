@@ -26,7 +26,7 @@ def test_it_says_in_its_first_line_that_it_is_a_rendering() -> None:
     screen = render_conversation([], INFO, 60, 10)
     assert screen.lines[0].strip() == RENDERING_NOTICE
     assert screen.lines[1] == " The tests · fix · idle"
-    assert "Nothing was said yet." in screen.text
+    assert "There are no messages yet." in screen.text
     assert not screen.cursor.visible
     assert RENDERING_NOTICE.startswith("A rendering of the conversation")
 
@@ -49,7 +49,7 @@ def test_it_shows_who_said_what_which_tools_ran_and_what_failed() -> None:
 
 def test_of_a_long_conversation_the_newest_lines_are_there_and_it_says_so() -> None:
     screen = render_conversation([said("assistant", f"number {one}") for one in range(500)], INFO, 40, 12)
-    assert screen.lines[3] == "… what was before is not shown"
+    assert screen.lines[3] == "… earlier messages are not shown"
     assert screen.lines[-1] == "  number 499"
     large = render_conversation([said("assistant", "word " * 200_000)], INFO, 40, 12)
     assert large.lines[-1].startswith("  word word")

@@ -103,7 +103,7 @@ async def _is_rendered(stage: Driving, session: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "InterfaceLaunch", _ends_at_once)
         rendered = await stage.sessions.screen(session)
-    assert rendered.source == "rendering" and rendered.note is not None and "does not show" in rendered.note
+    assert rendered.source == "rendering" and rendered.note is not None and "did not appear" in rendered.note
 
 
 def _ends_at_once(opencode: Path, *more: Any) -> InterfaceLaunch:
@@ -113,7 +113,7 @@ def _ends_at_once(opencode: Path, *more: Any) -> InterfaceLaunch:
 async def _is_seen(stage: Driving, session: str) -> int:
     seen = await stage.sessions.screen(progress=stage.progress)
     assert (seen.source, seen.session_id, seen.note) == ("terminal", session, None)
-    assert stage.told == ["OpenCode's interface starts"]
+    assert stage.told == ["starting OpenCode's interface"]
     assert "Good morning." in seen.text and "hello" in seen.text and seen.title.endswith("a session")
     assert (seen.columns, seen.rows, len(seen.lines)) == (120, 40, 40) and seen.runs is None
     prompt, status = seen.regions.prompt, seen.regions.status

@@ -84,10 +84,10 @@ def draw_picture(screen: Screen, format: PictureFormat = "png", scale: int = 1) 
 def check_picture_size(columns: int, rows: int, scale: int) -> None:
     """Raise an error for an invalid scale, or a picture that would be too large."""
     if not 1 <= scale <= MAX_SCALE:
-        raise RookeryError("invalid-input", f"a scale of {scale} is not drawn", f"give 1 to {MAX_SCALE}")
+        raise RookeryError("invalid-input", f"a scale of {scale} is not supported", f"give 1 to {MAX_SCALE}")
     if columns * rows * CELL_WIDTH * CELL_HEIGHT * scale * scale > _MAX_PIXELS:
-        message = f"{columns}x{rows} at scale {scale} makes too large a picture"
-        raise RookeryError("invalid-input", message, "ask for fewer columns or rows, or for scale 1")
+        message = f"{columns}x{rows} at scale {scale} is too large for a picture"
+        raise RookeryError("invalid-input", message, "request fewer columns or rows, or scale 1")
 
 
 def place_cells(screen: Screen) -> Iterator[list[PlacedCell]]:

@@ -76,10 +76,10 @@ def choose_format(format: str | None, path: str | None) -> PictureFormat:
     if format is None:
         return "svg" if suffix == "svg" else "png"
     if format not in ("png", "svg"):
-        raise RookeryError("invalid-input", f"there is no format {format[:40]!r}", "write png or svg")
+        raise RookeryError("invalid-input", f"there is no format {format[:40]!r}", "use png or svg")
     chosen: PictureFormat = format
     if suffix in ("png", "svg") and suffix != chosen:
         raise RookeryError("invalid-input", f"a file that ends in .{suffix} is not {chosen}", "change one of them")
     if chosen == "svg" and path and suffix != "svg":
-        raise RookeryError("invalid-input", "a file with an SVG ends in .svg", "change savePath")
+        raise RookeryError("invalid-input", "the name of an SVG file must end in .svg", "change savePath")
     return chosen

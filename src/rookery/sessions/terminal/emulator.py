@@ -36,7 +36,9 @@ class GhosttyLibrary:
     def check(self, result: int) -> None:
         """Raise an error if the library returned one."""
         if result:
-            raise RookeryError("internal-error", f"the terminal emulator refuses with {result}", "see the daemon's log")
+            raise RookeryError(
+                "internal-error", f"the terminal emulator returned the error {result}", "see the daemon's log"
+            )
 
 
 class CellReader:

@@ -105,13 +105,15 @@ def _encode_character(key: str, modifiers: int) -> str:
 def _require_plain(text: str, how: str, more: str) -> None:
     """Raise an error for text that is too long, or has characters that cannot be typed or pasted."""
     if len(text) > MAX_TEXT_CHARS:
-        raise RookeryError("invalid-input", f"{len(text)} characters are too many at once", f"at most {MAX_TEXT_CHARS}")
+        raise RookeryError(
+            "invalid-input", f"{len(text)} characters are too many at once", f"send at most {MAX_TEXT_CHARS}"
+        )
     # An escape character would end a paste, and the rest of it would be taken for keys.
     invalid = next((char for char in text if char not in more and (ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0)), None)
     if invalid is None:
         invalid = next((char for char in text if 0xD800 <= ord(char) < 0xE000), None)
     if invalid is not None:
-        remedy = "press `enter` and its like as keys, or paste lines" if how == "typed" else "leave it out"
+        remedy = "press keys such as `enter`, or paste the lines" if how == "typed" else "leave it out"
         raise RookeryError("invalid-input", f"the character {invalid!r} cannot be {how}", remedy)
 
 

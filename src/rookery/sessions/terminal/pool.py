@@ -116,7 +116,9 @@ class TerminalPool:
         if pooled is not None and pooled.is_usable:
             return pooled
         if self._closed or self._max_terminals == 0:
-            raise RookeryError("agent-unavailable", "no terminals are run here", "sessions.terminals says how many")
+            raise RookeryError(
+                "agent-unavailable", "no terminal can be started here", "set the number with sessions.terminals"
+            )
         if pooled is not None:
             await self._remove(session)
         await self._make_space()
@@ -160,7 +162,7 @@ class TerminalPool:
         while len(self._terminals) >= self._max_terminals:
             idle = [session for session, pooled in self._terminals.items() if not pooled.users]
             if not idle:
-                message = f"all {self._max_terminals} terminals that may run are in use"
+                message = f"all {self._max_terminals} terminals are in use"
                 raise RookeryError("limit-reached", message, "try again, or raise sessions.terminals")
             await self._remove(min(idle, key=lambda session: self._terminals[session].last_used))
 

@@ -117,9 +117,9 @@ def render_conversation(messages: Sequence[SessionMessage], info: SessionInfo, c
         if len(lines) > available:
             break
     if not messages:
-        lines = [make_cells("Nothing was said yet.", _FAINT_STYLE)]
+        lines = [make_cells("There are no messages yet.", _FAINT_STYLE)]
     if len(lines) > available:
-        lines = [make_cells("… what was before is not shown", _FAINT_STYLE), *lines[len(lines) - available + 1 :]]
+        lines = [make_cells("… earlier messages are not shown", _FAINT_STYLE), *lines[len(lines) - available + 1 :]]
     return make_screen([*header, *lines], columns, rows, title)
 
 

@@ -56,7 +56,7 @@ _START_SECONDS, _SETTLE_SECONDS = 60.0, 60.0
 # A screen is settled if nothing was drawn for the first time. If it shows only a part of the expected text, the second
 # time applies. If the session works and its screen never settles, it is accepted the third time after it shows all.
 _QUIET_SECONDS, _STUCK_SECONDS, _WORKING_SECONDS = 0.5, 5.0, 1.0
-_INCOMPLETE = "the screen may be incomplete: the end of the conversation was not seen on it in time"
+_INCOMPLETE = "the screen may be incomplete: it did not show the end of the conversation in time"
 # The time limit until pressed keys, or another size, show on the screen.
 _DRAW_SECONDS = 1.0
 _MAX_MESSAGES = 50
@@ -84,7 +84,7 @@ def capture_terminal(ref: SessionRef, screen: Screen, note: str | None, scope: P
 
     Raise an error if the caller may not see that other session.
     """
-    message = "its terminal was led to something else with keys"
+    message = "its terminal shows something else after key presses"
     if not may_see_terminal(ref, screen.title, scope):
         raise RookeryError("agent-unavailable", message)
     is_other = shows_other_session(screen.title, ref.session.title)
@@ -333,7 +333,7 @@ class Screens:
                 await self._terminals.end(ref.id)
                 raise session_not_found(ref.id)
             if progress is not None and not pooled.is_ready:
-                await progress("OpenCode's interface starts")
+                await progress("starting OpenCode's interface")
             note = await self._wait_until_ready(ref, pooled, conversation=conversation)
             if size is None:
                 yield pooled, note
@@ -363,7 +363,7 @@ class Screens:
             is None
         ):
             text = _drop_blank_lines(terminal.text) if terminal.is_alive else "it has ended"
-            raise RookeryError("agent-unavailable", f"OpenCode's interface does not show: {text or 'it is blank'}")
+            raise RookeryError("agent-unavailable", f"OpenCode's interface did not appear: {text or 'it is blank'}")
         if not conversation:
             return None
         transcript, running = await ref.workspace_sessions.transcripts.transcript(ref.session), ref.is_running

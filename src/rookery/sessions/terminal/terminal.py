@@ -239,7 +239,7 @@ class Terminal:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise RookeryError("agent-unavailable", "the terminal has ended", "ask again: another one is started")
+            raise RookeryError("agent-unavailable", "the terminal has ended", "try again: a new terminal is started")
 
     # Callbacks of the pseudo-terminal
 
