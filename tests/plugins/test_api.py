@@ -43,7 +43,7 @@ def test_a_plugin_holds_what_was_given_to_it_and_leaves_the_functions_as_they_ar
 
 @pytest.mark.parametrize("name", ["", "Notify", "9lives", "a b", "state_files", "a/b", "-a", "a" * 65])
 def test_a_name_that_could_not_be_typed_or_kept_in_a_file_is_refused(name: str) -> None:
-    with pytest.raises(RookeryError, match="is no name for"):
+    with pytest.raises(RookeryError, match="is not a valid name for"):
         Plugin(name)
 
 
@@ -55,7 +55,7 @@ class Untold(msgspec.Struct):
 
 def test_what_could_not_be_shown_to_anybody_is_refused_when_it_is_written() -> None:
     wrong: Any = 1.0
-    with pytest.raises(RookeryError, match="version and description are texts"):
+    with pytest.raises(RookeryError, match="version and description must be strings"):
         Plugin("notify", version=wrong)
     with pytest.raises(TypeError, match="Generating JSON schema"):
         Plugin("notify").action("reset", takes=Untold)

@@ -46,7 +46,7 @@ async def test_a_plugin_is_made_of_the_text_alone() -> None:
         ("plugin = 'text'", "it has no `plugin`"),
         ("", "it has no `plugin`"),
         ("from rookery.plugins import Plugin\nPlugin('a').on('session.idel')", "did you mean 'session.idle'?"),
-        ("from rookery.plugins import Plugin\nPlugin('A')", "is no name for a plugin"),
+        ("from rookery.plugins import Plugin\nPlugin('A')", "is not a valid name for a plugin"),
     ],
 )
 async def test_one_that_cannot_be_loaded_tells_why(text: str, said: str) -> None:

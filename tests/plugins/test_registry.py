@@ -136,12 +136,12 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
 async def test_a_name_is_had_once_by_everybodys_and_once_by_each_project(tmp_path: Path) -> None:
     async with a_registry(tmp_path, a_plugin()) as registry:
         for origin in (BUILT_IN, PluginOrigin("a file", "app-1")):
-            with pytest.raises(RookeryError, match="another plugin is called notify"):
+            with pytest.raises(RookeryError, match="another plugin has the name notify"):
                 await registry.add(a_plugin(), origin)
         for project in ("app-1", "app-2"):
             await registry.add(a_plugin("own"), PluginOrigin("a file", project))
         asked = service(registry)
-        with pytest.raises(RookeryError, match="which own is meant") as caught:
+        with pytest.raises(RookeryError, match="own is ambiguous") as caught:
             await asked.state("own", None, None)
         assert caught.value.remedy == "there are: app-1/own; app-2/own"
         assert (await asked.state("app-2/own", "scope", None)) == "None"

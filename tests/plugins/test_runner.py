@@ -134,7 +134,7 @@ async def test_what_a_hook_gives_that_is_no_object_is_its_failure_and_the_call_g
     async with a_registry(tmp_path, plugin) as registry:
         assert (await registry.apply_call_hooks(a_call())).arguments == {"path": "a"}
         found = await shown(registry, "wrong")
-        assert found.hooks[0].failures == 1 and "what tool.execute.before answers" in (found.error or "")
+        assert found.hooks[0].failures == 1 and "the result of tool.execute.before" in (found.error or "")
 
 
 @requirement("plugin.hook.registry")
@@ -166,9 +166,9 @@ async def test_a_hook_whose_condition_fails_is_switched_off_and_says_so(tmp_path
         registry.publish(idle())
         (hook,) = (await shown(registry, "undecided")).hooks
     assert hook.calls == 0
-    assert hook.off == "whether it is wanted could not be told: ZeroDivisionError: integer division or modulo by zero"
+    assert hook.off == "its `when` failed: ZeroDivisionError: integer division or modulo by zero"
 
 
 def test_what_changes_calls_is_there_or_not() -> None:
-    with pytest.raises(RookeryError, match="has no `when`"):
+    with pytest.raises(RookeryError, match="does not accept `when`"):
         Plugin("late").on("tool.execute.before", when=lambda: True)

@@ -153,7 +153,9 @@ class Plugin:
         _require_name(name, "a plugin")
         texts: list[Any] = [version, description]
         if not all(isinstance(text, str) for text in texts):
-            raise RookeryError("invalid-input", f"plugin {name}: its version and description are texts", "quote them")
+            raise RookeryError(
+                "invalid-input", f"plugin {name}: its version and description must be strings", "quote them"
+            )
         self.name, self.version, self.description = name, version, description
         self.hooks: list[Hook] = []
         self.actions: dict[str, Action] = {}
@@ -178,8 +180,10 @@ class Plugin:
             )
 
         if when is not None and hook in (BEFORE, AFTER):
-            message = f"plugin {self.name}: {hook} has no `when`: calls take another way only while nobody has it"
-            raise RookeryError("invalid-input", message, "leave `when` out, and answer nothing")
+            message = (
+                f"plugin {self.name}: {hook} does not accept `when`: calls use the fast path only without this hook"
+            )
+            raise RookeryError("invalid-input", message, "omit `when`, and return nothing")
 
         def register(run: F) -> F:
             self.hooks.append(Hook(hook, run, when))
@@ -196,7 +200,7 @@ class Plugin:
         """
         _require_name(name, f"an action of {self.name}")
         if name in self.actions:
-            raise RookeryError("invalid-input", f"plugin {self.name} has two actions {name!r}", "name one otherwise")
+            raise RookeryError("invalid-input", f"plugin {self.name} has two actions {name!r}", "rename one of them")
 
         # Created now, so that a type without a schema is reported to the author of the plugin.
         schema = msgspec.json.schema(takes) if takes is not None else None
@@ -232,8 +236,8 @@ def _require_name(name: str, of: str) -> None:
     if not _NAME.fullmatch(name):
         raise RookeryError(
             "invalid-input",
-            f"{name!r} is no name for {of}",
-            "use small letters, digits and hyphens, with a letter first",
+            f"{name!r} is not a valid name for {of}",
+            "use lowercase letters, digits and hyphens, with a letter first",
         )
 
 

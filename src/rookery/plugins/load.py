@@ -100,6 +100,4 @@ def _run(text: str, origin: PluginOrigin) -> ModuleType:
 
 
 def _load_error(candidate: PluginCandidate, why: str) -> RookeryError:
-    return RookeryError(
-        "plugin-failed", f"plugin {candidate.name} could not be loaded: {why}", "mend it, or take it away"
-    )
+    return RookeryError("plugin-failed", f"plugin {candidate.name} could not be loaded: {why}", "fix it, or remove it")

@@ -50,8 +50,8 @@ class PluginContext:
         try:
             above.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            message = f"{above} cannot be made: {error.strerror}"
-            raise RookeryError("state-unusable", message, "see that there is room, and that it is yours") from error
+            message = f"{above} cannot be created: {error.strerror}"
+            raise RookeryError("state-unusable", message, "check the free space and the owner of the folder") from error
         folder = ensure_private_folder(ensure_private_folder(above / "plugins") / key.name)
         return House(
             plugin=key.name,
@@ -82,7 +82,7 @@ class PluginRegistry:
         key = PluginKey(origin.project, plugin.name)
         async with self._lock:
             if key in self._running or PluginKey(None, plugin.name) in self._running:
-                raise RookeryError("invalid-input", f"another plugin is called {plugin.name}", "rename one of them")
+                raise RookeryError("invalid-input", f"another plugin has the name {plugin.name}", "rename one of them")
             contained = PluginCalls(plugin.name, self._context.clock)
             house = self._context.create_house(key, contained)
             running = RunningPlugin(plugin, house, contained, self._context.limits, self._changed)

@@ -91,7 +91,7 @@ class PluginCalls:
         try:
             return _to_plain_data(value, result_type) if result_type is not None else value
         except (TypeError, ValueError, OverflowError, RecursionError) as conversion_error:
-            raise self._failed(conversion_error, f"what {where} answers") from None
+            raise self._failed(conversion_error, f"the result of {where}") from None
 
     async def close(self) -> None:
         """Cancel everything that runs; tasks that do not end in time are left behind."""
@@ -101,7 +101,7 @@ class PluginCalls:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await tasks.close()
             except TimeoutError:
-                self._record(RookeryError("timeout", "its tasks do not end"), "stop")
+                self._record(RookeryError("timeout", "its tasks did not end in time"), "stop")
 
     async def _outcome(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, BaseException | None]:
         try:
@@ -168,7 +168,7 @@ class HookState:
         try:
             return self.hook.when is None or bool(self.hook.when())
         except Exception as error:
-            self.disabled_reason = f"whether it is wanted could not be told: {type(error).__name__}: {error}"
+            self.disabled_reason = f"its `when` failed: {type(error).__name__}: {error}"
             return False
 
     def describe(self) -> HookShown:
@@ -208,7 +208,7 @@ class RunningPlugin:
             if self.plugin.stop_function is not None:
                 await self._call("stop", self.plugin.stop_function, self._house)
         except RookeryError:
-            self._house.log.warning("%s is stopped all the same", self.plugin.name)
+            self._house.log.warning("%s is stopped anyway", self.plugin.name)
         finally:
             await self.caller.close()
 
@@ -263,7 +263,7 @@ class RunningPlugin:
             if hook_state.consecutive_failures >= self._limits.failures:
                 failures = hook_state.consecutive_failures
                 hook_state.disabled_reason = (
-                    f"it failed {failures} times in a row, and is called no longer; last: {error.message}"
+                    f"it failed {failures} times in a row and is no longer called; last error: {error.message}"
                 )
                 self._house.log.error(
                     "%s: %s is switched off: %s", self.plugin.name, event.hook, hook_state.disabled_reason
@@ -291,7 +291,7 @@ class RunningPlugin:
             except msgspec.ValidationError as error:
                 raise RookeryError(
                     "invalid-input",
-                    f"the arguments of {action.name} do not fit: {error}",
+                    f"the arguments of {action.name} are invalid: {error}",
                     f"it takes: {', '.join(action.takes.__struct_encode_fields__) or 'nothing'}",
                 ) from None
         where, house = f"action {action.name}", replace(self._house, scope=scope)

@@ -76,12 +76,12 @@ class Plugins:
         chosen = [state for state in files if workspace in (None, state.workspace)]
         if len(chosen) > 1:
             raise _ambiguous_error(
-                name, [state.workspace or "" for state in chosen], "its state lies in several workspaces"
+                name, [state.workspace or "" for state in chosen], "its state is in several workspaces"
             )
         if not chosen:
             raise await self._no_state_error(name, scope, files)
         if chosen[0].error is not None:
-            raise RookeryError("plugin-failed", f"the state of {name} cannot be told: {chosen[0].error}")
+            raise RookeryError("plugin-failed", f"the state of {name} cannot be read: {chosen[0].error}")
         return _select_key(name, chosen[0].state, key)
 
     async def states(self, key: str | None, scope: Path | None) -> Sequence[PluginState]:
@@ -176,7 +176,7 @@ def _select_key(name: str, state: Any, key: str | None) -> Any:
 
 
 def _ambiguous_error(name: str, which: Sequence[str], why: str = "several projects have one") -> RookeryError:
-    return _invalid_error(f"which {name} is meant? {why}", which)
+    return _invalid_error(f"{name} is ambiguous: {why}", which)
 
 
 def _not_found_error(message: str, available: Iterable[str]) -> RookeryError:

@@ -62,7 +62,7 @@ def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(house: Hous
         assert (done.returncode, told in done.stderr) == (code, True), (words, done)
     for words, told in (
         (("on", "--project", "nothing"), "there is no project"),
-        (("on", "--project", "app", "--check", "everything"), "no check of boulder"),
+        (("on", "--project", "app", "--check", "everything"), "not a check of boulder"),
         (("pause", "ses_none"), "no session"),
     ):
         code, seen = typed(*words, cwd=app)

@@ -112,7 +112,7 @@ async def test_what_was_switched_on_is_not_on_for_another_one_in_its_place() -> 
                     await gateway.events.more.wait()
             gone = {one["why"] for one in gateway.events.of("boulder.off")}
             subjects = f"workspace {made['path']}", f"project {project_id(app)}"
-            assert gone == {f"for the {one}, which is gone" for one in subjects}
+            assert gone == {f"for the {one}, which was deleted" for one in subjects}
             book = gateway.parts.sessions._boulder._store
             assert await book.switches() == []
         finally:

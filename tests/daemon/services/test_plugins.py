@@ -107,7 +107,7 @@ async def test_installed_packages_bring_plugins_for_everybody_and_one_that_fails
             None,
         )
         assert "SystemExit" in found["exits failed"]["error"]
-        assert "another plugin is called installed" in found["own failed"]["error"]
+        assert "another plugin has the name installed" in found["own failed"]["error"]
         assert [one["plugin"] for one in gateway.events.of("plugin.loaded")] == ["boulder", "installed"]
         assert {one["plugin"] for one in gateway.events.of("plugin.failed")} == {"exits", "installed", "own"}
 

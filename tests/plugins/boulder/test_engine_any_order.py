@@ -170,6 +170,6 @@ def test_a_gate_that_closes_before_the_message_is_sent_holds_it_back(
                 await play(it, one)
             assert not it.one.toasts and not it.one.sent
             assert (await it.of())["iteration"] == 0
-            assert it.told[-1].what == "failed" and "called off" in it.told[-1].why
+            assert it.told[-1].what == "failed" and "cancelled" in it.told[-1].why
 
     asyncio.run(work())

@@ -128,7 +128,7 @@ async def test_checks_that_are_wrong_in_the_settings_spend_nothing_and_say_so(tm
         await it.turn("Much is left.")
         await it.pass_(1000)
         state = await it.of()
-        assert not it.one.sent and state["checks"] == "todo" and "no check of boulder" in state["gates"][0]["reason"]
+        assert not it.one.sent and state["checks"] == "todo" and "not a check of boulder" in state["gates"][0]["reason"]
 
 
 @requirement("boulder.complete.checks")

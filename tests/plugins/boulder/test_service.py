@@ -51,23 +51,23 @@ async def test_a_workspace_sees_its_own_sessions_and_gives_no_orders(tmp_path: P
         async with refusal("session-not-found"):
             await it.boulder.session_state(TWO, here)
         for action in ("pause", "resume", "stop", "reset", "budget", "on", "off"):
-            async with refusal("forbidden", "costs money"):
+            async with refusal("forbidden", "cost money"):
                 await it.act(action, here, sessionId=ONE)
 
 
 @requirement("boulder.control.actions")
 async def test_orders_that_make_no_sense_are_refused_with_what_would(tmp_path: Path) -> None:
     async with rolling(tmp_path / "db") as it:
-        async with refusal("invalid-input", "for what"):
+        async with refusal("invalid-input", "the target is not clear"):
             await it.act("on")
-        async with refusal("invalid-input", "for what"):
+        async with refusal("invalid-input", "the target is not clear"):
             await it.act("off", sessionId=ONE, workspace=WORKSPACE)
-        async with refusal("invalid-input", "no check"):
+        async with refusal("invalid-input", "not a check"):
             await it.act("on", sessionId=ONE, checks="everything")
         async with refusal("invalid-input", "one session"):
             await it.act("on", workspace=WORKSPACE, budget=3)
         for budget in (-1, 100_000):
-            async with refusal("invalid-input", "no budget"):
+            async with refusal("invalid-input", "not a valid budget"):
                 await it.act("budget", sessionId=ONE, budget=budget)
         async with refusal("session-not-found"):
             await it.act("pause", sessionId="ses_none")

@@ -91,7 +91,7 @@ async def look_for_work(
     running = info.status == "active"
     used = any(run.status in _RUNNING_STATUSES for run in await sessions.tool_history(session, _TOOLS))
     if running or used or not messages:
-        return WorkReport(running, used, False, WorkLeft(None, "nobody has said anything yet"))
+        return WorkReport(running, used, False, WorkLeft(None, "there are no messages yet"))
     results: list[WorkLeft | None] = []
     if checks.todos:
         async with sessions.use_agent(session) as run:
@@ -242,7 +242,7 @@ class BoulderEngine:
         except RookeryError as error:
             # An enforcement that cannot be stored must not be sent.
             live.undecided = WorkLeft(None, error.message)
-            self._house.log.warning("boulder leaves %s alone: %s", live.id, error.message)
+            self._house.log.warning("boulder skips %s: %s", live.id, error.message)
         finally:
             live.looking = False
         self.consider(live)
@@ -308,12 +308,12 @@ class BoulderEngine:
         try:
             result = await sessions.wait_for_message(session, heading, _READ_SECONDS, role="user", since=since)
             if not result.found:
-                self._house.log.warning("boulder shows no toast in %s: %s", session, result.note)
+                self._house.log.warning("boulder cannot show a toast in %s: %s", session, result.note)
                 return
             toast = messages.toast_text(number, budget, why)
             await sessions.show_toast(session, toast, title=_TITLE, variant="warning", duration=_TOAST_MILLISECONDS)
         except RookeryError as error:
-            self._house.log.warning("boulder shows no toast in %s: %s", session, error.message)
+            self._house.log.warning("boulder cannot show a toast in %s: %s", session, error.message)
 
     async def _call_off_if_closed(self, live: BoulderSession, before: BoulderState) -> bool:
         """Return whether a gate has closed meanwhile; gates that count enforcements are checked without this one."""
@@ -323,7 +323,7 @@ class BoulderEngine:
         if gate is None:
             return False
         live.enforcing = False
-        await self.set_state(live, withdrawn, "failed", f"it was called off: {gate.reason}")
+        await self.set_state(live, withdrawn, "failed", f"it was cancelled: {gate.reason}")
         return True
 
 

@@ -12,7 +12,7 @@ from rookery.plugins.boulder.state import SwitchLevel
 from rookery.system.errors import RookeryError
 
 NAME = "boulder"
-_DESCRIPTION = "Tells a session that has stopped with work left to go on. Off until it is switched on."
+_DESCRIPTION = "Makes a session that stopped with work left continue. Off until it is switched on."
 
 
 class For(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -30,7 +30,7 @@ class For(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         ]
         targets: list[tuple[SwitchLevel, str]] = [(level, value) for level, value in fields if value]
         if len(targets) != 1:
-            raise RookeryError("invalid-input", "it is not clear for what", "give sessionId, workspace or project")
+            raise RookeryError("invalid-input", "the target is not clear", "give sessionId, workspace or project")
         return targets[0]
 
 
@@ -116,19 +116,19 @@ def _register_actions(plugin: Plugin, boulder: Boulder) -> None:
         level, subject = args.subject()
         return await boulder.switch(house.scope, level, subject, on=False, checks=None, budget=None)
 
-    @plugin.action("pause", description="Hold it back in a session until it is resumed.", takes=One)
+    @plugin.action("pause", description="Pause it in a session until it is resumed.", takes=One)
     async def pause(args: One, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "pause")
 
-    @plugin.action("resume", description="Let it go on after a pause, a stop or failures.", takes=One)
+    @plugin.action("resume", description="Resume it after a pause, a stop or failures.", takes=One)
     async def resume(args: One, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "resume")
 
-    @plugin.action("stop", description="End it in a session; `stopRequested` is true from then on.", takes=One)
+    @plugin.action("stop", description="Stop it in a session; `stopRequested` is true from then on.", takes=One)
     async def stop(args: One, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "stop")
 
-    @plugin.action("reset", description="Begin anew in a session, with nothing spent.", takes=One)
+    @plugin.action("reset", description="Reset it in a session, with the whole budget available.", takes=One)
     async def reset(args: One, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "reset")
 
@@ -136,10 +136,10 @@ def _register_actions(plugin: Plugin, boulder: Boulder) -> None:
     async def budget(args: Budget, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "budget", args.budget)
 
-    @plugin.action("status", description="How it stands to one session.", takes=One, scoped=True)
+    @plugin.action("status", description="Show its state for one session.", takes=One, scoped=True)
     async def status(args: One, house: House) -> Any:
         return await boulder.session_state(args.sessionId, house.scope)
 
-    @plugin.action("log", description="What it did, and what was asked of it.", takes=Log, scoped=True)
+    @plugin.action("log", description="Show its actions, and the commands that it received.", takes=Log, scoped=True)
     async def log(args: Log, house: House) -> Any:
         return msgspec.to_builtins(await boulder.log(house.scope, args.limit, args.sessionId))

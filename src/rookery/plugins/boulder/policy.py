@@ -93,9 +93,9 @@ def list_gates(kept: BoulderState, now: float, facts: SessionFacts, limits: Boul
     yield from _session_gates(kept, now, facts, limits)
     yield from _history_gates(kept, now, limits)
     if facts.work is not None and facts.work.left is None:
-        yield Gate("check", f"whether work is left cannot be told: {facts.work.why}")
+        yield Gate("check", f"it cannot determine whether work is left: {facts.work.why}")
     if kept.complete is not None:
-        yield Gate("complete", f"{kept.complete}; somebody has to say something, or reset it")
+        yield Gate("complete", f"{kept.complete}; send a message, or reset it")
     elif facts.work is not None and facts.work.left is False:
         yield Gate("complete", facts.work.why)
 
@@ -108,22 +108,22 @@ def _owner_gates(kept: BoulderState, facts: SessionFacts) -> Iterator[Gate]:
     if kept.paused:
         yield Gate("paused", "it is paused; resume it")
     if kept.stop_requested:
-        yield Gate("stopped", "it was told to stop; resume or reset it")
+        yield Gate("stopped", "it was stopped; resume or reset it")
 
 
 def _session_gates(kept: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Iterator[Gate]:
     if kept.enforced:
         yield Gate("enforced", "it has enforced in this idle period, and the session has done nothing since")
     if facts.running:
-        yield Gate("busy", "a turn runs")
+        yield Gate("busy", "a turn is running")
     elif (until := _pause_end(facts.idle_since, limits.idle, now)) is not None:
         yield Gate("idle", f"the session has not been idle for {limits.idle:g} s", until)
     if facts.tool is not None:
-        yield Gate("tool", f"the tool {facts.tool} runs")
+        yield Gate("tool", f"the tool {facts.tool} is running")
     if facts.asks:
-        yield Gate("asks", f"{facts.asks} asked of you in this session: rookery session asks")
+        yield Gate("asks", f"open asks in this session: {facts.asks}; answer them: rookery session asks")
     if facts.aborted_at is not None and (until := _pause_end(facts.aborted_at, limits.abort, now)) is not None:
-        yield Gate("aborted", "somebody has just ended a turn", until)
+        yield Gate("aborted", "a turn was aborted a moment ago", until)
 
 
 def _history_gates(kept: BoulderState, now: float, limits: BoulderLimits) -> Iterator[Gate]:
@@ -131,12 +131,14 @@ def _history_gates(kept: BoulderState, now: float, limits: BoulderLimits) -> Ite
         pause = limits.cooldown * 2 ** min(kept.failures, _MAX_DOUBLINGS)
         if (until := _pause_end(kept.attempted, pause, now)) is not None:
             suffix = f" after {kept.failures} failures" if kept.failures else ""
-            yield Gate("cooldown", f"{pause:g} s have to pass between two enforcements{suffix}", until)
+            yield Gate("cooldown", f"{pause:g} s must pass between two enforcements{suffix}", until)
     if kept.failures >= limits.failures:
-        yield Gate("failures", f"{kept.failures} in a row have failed; say something, or resume or reset it")
+        yield Gate(
+            "failures", f"{kept.failures} enforcements in a row have failed; send a message, or resume or reset it"
+        )
     budget = effective_budget(kept, limits)
     if kept.iteration >= budget:
-        yield Gate("budget", f"all {budget} enforcements are spent; set a budget, or reset it")
+        yield Gate("budget", f"all {budget} enforcements are used; set a budget, or reset it")
 
 
 def _pause_end(moment: float, pause: float, now: float) -> float | None:
@@ -244,7 +246,7 @@ def read_checks(text: str) -> CompletionChecks:
         elif kind == "just" and target and not target.startswith("-"):
             tasks.append(target)
         else:
-            raise RookeryError("invalid-input", f"{word!r} is no check of boulder", f"give {_CHECK_SYNTAX}")
+            raise RookeryError("invalid-input", f"{word!r} is not a check of boulder", f"give {_CHECK_SYNTAX}")
     return CompletionChecks(todos, tuple(plans), tuple(tasks))
 
 

@@ -69,7 +69,7 @@ class Boulder:
     @property
     def engine(self) -> BoulderEngine:
         if self._engine is None:
-            raise RookeryError("agent-unavailable", "boulder does not run yet", "try again in a moment")
+            raise RookeryError("agent-unavailable", "boulder is not running yet", "try again in a moment")
         return self._engine
 
     # Orders of the owner
@@ -83,7 +83,7 @@ class Boulder:
         live = await self._find_or_add(subject) if level == "session" else None
         subject = live.id if live is not None else await self._host.subject(level, subject)
         if budget is not None and live is None:
-            raise RookeryError("invalid-input", "a budget is that of one session", "name a session")
+            raise RookeryError("invalid-input", "a budget applies to one session", "name a session")
         _require_budget(budget)
         engine = self.engine
         previous = engine.switches.get(level, subject)
@@ -112,13 +112,13 @@ class Boulder:
         if engine.switches.get(level, subject) is None or house is None:
             return
         engine.switches.drop(level, subject)
-        path, text = subject if level == "workspace" else "", f"for the {level} {subject}, which is gone"
+        path, text = subject if level == "workspace" else "", f"for the {level} {subject}, which was deleted"
         line = LogLine(round(engine.now() * 1000, 3), "off", ITSELF, "", path, 0, text)
         try:
             await self._store.delete_switch(level, subject, line)
         except RookeryError as error:
             # The watch for deleted projects and workspaces must go on.
-            house.log.error("that boulder is off %s could not be kept: %s", text, error.message)
+            house.log.error("the switch-off of boulder %s could not be stored: %s", text, error.message)
 
     async def order(self, scope: Path | None, session: str, what: LogKind, budget: int | None = None) -> dict[str, Any]:
         """Execute `pause`, `resume`, `stop`, `reset` or `budget`, which restores the default if no number is given."""
@@ -147,7 +147,7 @@ class Boulder:
         enforced = [session for session in visible if session.state.last_enforcement is not None]
         last = max(enforced, key=lambda session: session.state.last_enforcement or 0, default=None)
         last = last or max(watched, key=lambda session: session.state.last_activity, default=None)
-        off_gate = GateShown(gate="off", reason="it looks after no session")
+        off_gate = GateShown(gate="off", reason="it watches no session")
         top = (
             self._describe(last)
             if last is not None
@@ -186,7 +186,7 @@ class Boulder:
         if info.id in engine.sessions:
             return engine.sessions[info.id]
         if info.parent is not None:
-            raise RookeryError("invalid-input", f"{info.id} works for {info.parent}", "name that session")
+            raise RookeryError("invalid-input", f"{info.id} is a child of {info.parent}", "use the parent session")
         live = BoulderSession(info.id, info.directory, info.project, info.workspace, reported=True)
         live.running, live.idle_since = info.status == "active", engine.now()
         return live
@@ -199,10 +199,10 @@ class Boulder:
 
 def _require_owner(scope: Path | None) -> None:
     if scope is not None:
-        message = "only the owner gives boulder orders: what it sends costs money"
+        message = "only the owner may control boulder: its messages cost money"
         raise RookeryError("forbidden", message, "ask the user: rookery boulder")
 
 
 def _require_budget(budget: int | None) -> None:
     if budget is not None and not 0 <= budget <= MAX_BUDGET:
-        raise RookeryError("invalid-input", f"{budget} is no budget", f"give a number from 0 to {MAX_BUDGET}")
+        raise RookeryError("invalid-input", f"{budget} is not a valid budget", f"give a number from 0 to {MAX_BUDGET}")
