@@ -118,7 +118,7 @@ async def test_tools_are_listed_and_run_again_after_a_restart_of_the_daemon() ->
         os.kill(house.pid, signal.SIGKILL)
         with pytest.raises(rookery.RookeryError) as caught:
             await held
-        assert caught.value.code == "daemon-unreachable" and "broke off" in caught.value.message and caught.value.remedy
+        assert caught.value.code == "daemon-unreachable" and "was lost" in caught.value.message and caught.value.remedy
         await asyncio.to_thread(up)
         assert (await before.execute()).text
         assert (await asyncio.to_thread(run, "down")).returncode == 0

@@ -58,11 +58,11 @@ class Tool:
                 result = parse_result(answer)
         except TimeoutError:
             limit = "in time" if timeout is None else f"within {timeout:g} s"
-            raise RookeryError("timeout", f"{self.name} did not answer {limit}") from None
+            raise RookeryError("timeout", f"{self.name} did not respond {limit}") from None
         except WireError as error:
             raise RookeryError("tool-failed", f"{self.name}: {error.message}") from None
         except msgspec.DecodeError as error:
-            raise RookeryError("tool-failed", f"{self.name}: its answer does not fit: {error}") from None
+            raise RookeryError("tool-failed", f"{self.name}: its result is invalid: {error}") from None
         if check and result.is_error:
             raise result.failure(self.name)
         return result
@@ -97,7 +97,9 @@ def _translate_errors() -> Generator[None]:
     except RookeryError as error:
         if error.code != "upstream-failed":
             raise
-        raise RookeryError("daemon-unreachable", f"the daemon broke off: {error.message}", LOGS_REMEDY) from None
+        raise RookeryError(
+            "daemon-unreachable", f"the connection to the daemon was lost: {error.message}", LOGS_REMEDY
+        ) from None
 
 
 class _ListedTool(msgspec.Struct, rename="camel"):

@@ -37,7 +37,7 @@ class Projects:
             raise RookeryError("project-not-found", f"there is no project {project}", "add it: projects.add(path)")
         if len(matches) > 1:
             ids = ", ".join(match.id for match in matches)
-            raise RookeryError("invalid-input", f"{project} may be several projects", f"say which: {ids}")
+            raise RookeryError("invalid-input", f"several projects have the name {project}", f"use an id: {ids}")
         return matches[0]
 
     async def add(self, path: str | os.PathLike[str]) -> Project:

@@ -51,16 +51,18 @@ class RestClient:
                 ) as response:
                     content = await response.read()
         except TimeoutError:
-            raise RookeryError("timeout", f"the daemon did not answer within {seconds:g} s", LOGS_REMEDY) from None
+            raise RookeryError("timeout", f"the daemon did not respond within {seconds:g} s", LOGS_REMEDY) from None
         except (OSError, ValueError) as error:
-            raise RookeryError("daemon-unreachable", f"the daemon broke off: {error}", LOGS_REMEDY) from None
+            raise RookeryError(
+                "daemon-unreachable", f"the connection to the daemon was lost: {error}", LOGS_REMEDY
+            ) from None
         if response.status >= 400:
             raise parse_error(content, response.status)
         try:
             return msgspec.json.decode(content, type=kind, dec_hook=_decode_path)
         except msgspec.DecodeError as error:
-            message = f"the daemon's answer to {path} is not what was expected: {error}"
-            raise RookeryError("internal-error", message, "the daemon may be of another version: restart it") from None
+            message = f"the daemon returned an unexpected response to {path}: {error}"
+            raise RookeryError("internal-error", message, "the daemon may have another version: restart it") from None
 
 
 def quote_segment(text: str) -> str:
@@ -84,7 +86,7 @@ def parse_error(answer: bytes, status: int) -> RookeryError:
     try:
         body = msgspec.json.decode(answer, type=_ErrorAnswer).error
     except msgspec.DecodeError:
-        return RookeryError("internal-error", f"the daemon answered {status}", LOGS_REMEDY)
+        return RookeryError("internal-error", f"the daemon responded with status {status}", LOGS_REMEDY)
     return RookeryError(body.code, body.message, body.remedy, body.details)
 
 

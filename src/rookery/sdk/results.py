@@ -140,7 +140,7 @@ class Result:
         with contextlib.suppress(msgspec.ValidationError):
             body = msgspec.convert(self.structured, _ErrorResult).error
             return RookeryError(body.code, body.message, body.remedy)
-        return RookeryError("tool-failed", f"{tool}: {self.text or 'it failed without a word'}")
+        return RookeryError("tool-failed", f"{tool}: {self.text or 'it failed without a message'}")
 
 
 def parse_result(answer: bytes | msgspec.Raw) -> Result:

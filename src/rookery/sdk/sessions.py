@@ -99,10 +99,12 @@ class Session:
         body = {"for": what, "timeout": timeout * 1000, **drop_none(since=moment, **more)}
         result = await self._request("POST", "/wait", WaitResult, body, seconds=timeout)
         if check and result.closed:
-            raise RookeryError("session-not-found", f"{self.id} was closed before any {what} came", "begin another one")
+            raise RookeryError(
+                "session-not-found", f"{self.id} was closed during the wait for {what}", "create another session"
+            )
         if check and not result.found:
-            last_seen = f"; seen last: {result.seen}" if result.seen else ""
-            raise RookeryError("timeout", f"no {what} came within {timeout:g} s{last_seen}", result.note or "")
+            last_seen = f"; last seen: {result.seen}" if result.seen else ""
+            raise RookeryError("timeout", f"no {what} within {timeout:g} s{last_seen}", result.note or "")
         return result
 
     async def _request(
@@ -141,7 +143,7 @@ class Session:
             await asyncio.to_thread(write_atomic, Path(path), screenshot.data)
         except OSError as error:
             message = f"{path} cannot be written: {error.strerror}"
-            raise RookeryError("file-unwritable", message, "choose another place") from None
+            raise RookeryError("file-unwritable", message, "choose another path") from None
         return msgspec.structs.replace(screenshot, saved_to=os.fspath(path))
 
     async def screen(
@@ -209,7 +211,9 @@ class Session:
         if check and turn.status == "error":
             raise RookeryError("turn-failed", turn.error or "the turn failed", "see its messages")
         if check and turn.status == "timeout":
-            raise RookeryError("timeout", f"the turn goes on after {timeout:g} s", turn.note or "wait_for_idle()")
+            raise RookeryError(
+                "timeout", f"the turn is still running after {timeout:g} s", turn.note or "wait_for_idle()"
+            )
         return turn
 
     async def messages(

@@ -265,7 +265,9 @@ class Workspaces:
             raise RookeryError("workspace-not-found", f"there is no workspace {name}", "see workspaces.list()")
         if len(matches) > 1:
             projects = ", ".join(match.project for match in matches)
-            raise RookeryError("invalid-input", f"{name} may be several workspaces", f"say which project: {projects}")
+            raise RookeryError(
+                "invalid-input", f"several workspaces have the name {name}", f"give a project: {projects}"
+            )
         return matches[0]
 
     async def at(self, path: str | os.PathLike[str]) -> Workspace:
