@@ -82,7 +82,7 @@ async def test_what_the_script_does_not_foresee_is_a_final_error_that_names_the_
         assert status == 400
         assert answer["error"]["type"] == "invalid_request_error"
         told = answer["error"]["message"]
-        assert told.startswith("the script does not foresee this request: no conversation of the script is for session")
+        assert told.startswith("the script has no reply to this request: no conversation of the script matches session")
         assert 'The nearest step is conversation "tour", turn 1, step 1' in told
         assert "overloaded" not in told
         (record,) = caller.model.requests.unforeseen
@@ -99,7 +99,7 @@ async def test_what_is_no_request_is_a_final_error(sent: bytes) -> None:
     async with calling(HELLO) as caller:
         async with caller.http.post(f"{caller.model.url}/chat/completions", data=sent, headers=kind) as answer:
             assert answer.status == 400
-            assert "no request for a chat completion" in (await answer.json())["error"]["message"]
+            assert "not a chat completion request" in (await answer.json())["error"]["message"]
         assert [record.kind for record in caller.model.requests] == ["malformed"]
 
 

@@ -145,7 +145,7 @@ def test_text_and_arguments_take_up_results_and_the_users_words() -> None:
 
 def test_a_result_that_is_not_there_is_told() -> None:
     error = refusal(parse_script({"step": [{"say": "{{result.2}}"}]}), user("Go"))
-    assert str(error) == "conversation 1, turn 1, step 1 refers to {{result.2}}, and there is no such result"
+    assert str(error) == "conversation 1, turn 1, step 1 refers to {{result.2}}, but there is no such result"
 
 
 # ---- what the script does not foresee
@@ -163,7 +163,7 @@ def test_a_message_too_many_names_the_turn_that_is_most_like_it() -> None:
     talk = [user("login"), said("Mended."), user("go"), said("Tested."), user("I want to thank")]
     assert Player(SCRIPT).reply_to(asked(talk)).text == "You are welcome."
     error = refusal(SCRIPT, *talk[:-1], user("tank"))
-    assert 'conversation "login" has no turn for message 3 of the user, "tank".' in str(error)
+    assert 'conversation "login" has no turn for user message 3, "tank".' in str(error)
     assert 'The nearest step is conversation "login", turn 3, step 1 (say "You are welcome.")' in str(error)
     assert error.nearest is not None
     assert (error.nearest.conversation, error.nearest.turn, error.nearest.step) == (1, 3, 1)
@@ -173,13 +173,13 @@ def test_a_message_too_many_names_the_turn_that_is_most_like_it() -> None:
 def test_a_session_that_no_conversation_is_for_names_the_one_that_is_most_like_it() -> None:
     far = {"session": 9, "turn": [{"step": [{"say": "x"}]}]}
     error = refusal(parse_script({"conversation": [far, LOGIN]}), user("logon"))
-    assert 'is for session 1, which begins with "logon".' in str(error)
+    assert 'matches session 1, which begins with "logon".' in str(error)
     assert 'conversation "login", turn 1, step 1, for sessions that begin with "login"' in str(error)
     assert "for session 9" in str(refusal(parse_script({"conversation": [far]}), user("logon")))
 
 
 def test_a_request_without_a_user_is_told() -> None:
-    assert "no message of a user" in str(refusal(SCRIPT, {"role": "system", "content": "x"}))
+    assert "no user message" in str(refusal(SCRIPT, {"role": "system", "content": "x"}))
 
 
 @requirement("kit.model.face")
@@ -193,12 +193,12 @@ def test_expectations_are_checked_before_a_step() -> None:
     after = [user("Go, please"), called("a"), result("one"), result("and two")]
     assert Player(script).reply_to(asked(after)).text == "ok"
     at = "conversation 1, turn 1, step"
-    assert str(refusal(script, user("Go"))) == f'{at} 1 expects "please" in the user\'s message. What came: "Go"'
-    assert str(refusal(script, *after[:-1])) == f'{at} 2 expects "two" in the results. What came: "one"'
+    assert str(refusal(script, user("Go"))) == f'{at} 1 expects "please" in the user\'s message. Received: "Go"'
+    assert str(refusal(script, *after[:-1])) == f'{at} 2 expects "two" in the results. Received: "one"'
     missing = refusal(script, user("please"), tools=["read"])
-    assert str(missing) == f"{at} 1 expects the tool bash to be offered. What is offered: read"
+    assert str(missing) == f"{at} 1 expects the tool bash to be offered. Offered: read"
     present = refusal(script, user("please"), tools=["bash", "webfetch"])
-    assert str(present) == f"{at} 1 expects the tool webfetch not to be offered, and it is"
+    assert str(present) == f"{at} 1 expects the tool webfetch not to be offered, but it is"
 
 
 def test_another_script_can_be_played_from_now_on() -> None:

@@ -26,14 +26,14 @@ def test_a_step_says_calls_or_does_both() -> None:
     [
         ({}, "needs one of"),
         ({"delay": 1}, "needs one of"),
-        ({"call": "a", "parallel": [{"call": "b"}]}, "do not go together"),
-        ({"say": "x", "with": {"a": 1}}, "`with` goes with `call`"),
-        ({"error": 500, "say": "x"}, "the whole answer"),
-        ({"error": 500, "disconnect": True}, "the whole answer"),
-        ({"say": "x", "message": "y"}, "go with `error`"),
-        ({"say": "x", "retry_after": 1}, "go with `error`"),
+        ({"call": "a", "parallel": [{"call": "b"}]}, "cannot be combined"),
+        ({"say": "x", "with": {"a": 1}}, "`with` requires `call`"),
+        ({"error": 500, "say": "x"}, "`error` cannot be combined"),
+        ({"error": 500, "disconnect": True}, "`error` cannot be combined"),
+        ({"say": "x", "message": "y"}, "require `error`"),
+        ({"say": "x", "retry_after": 1}, "require `error`"),
         ({"disconnect": True, "call": "a"}, "never made"),
-        ({"say": "x", "times": 2}, "`times` goes with"),
+        ({"say": "x", "times": 2}, "`times` requires"),
         ({"error": 200}, ">= 400"),
         ({"error": 503, "times": 0}, ">= 1"),
         ({"say": "x", "delay": -1}, ">= 0"),
@@ -50,8 +50,8 @@ def test_a_step_that_makes_no_sense_is_refused(step: dict[str, Any], told: str) 
     ("steps", "told"),
     [
         ([Step(say="a"), Step(say="b")], "step 2 can never be played: step 1 calls no tool"),
-        ([Step(call="a"), Step(error=500), Step(say="b")], "step 3 can never be played: step 2 fails for ever"),
-        ([Step(error=500, times=2)], "after step 1 has failed 2 times, another step has to follow"),
+        ([Step(call="a"), Step(error=500), Step(say="b")], "step 3 can never be played: step 2 always fails"),
+        ([Step(error=500, times=2)], "after step 1 has failed 2 times, another step must follow"),
     ],
 )
 def test_a_step_that_can_never_be_played_is_refused(steps: list[Step], told: str) -> None:
@@ -68,7 +68,7 @@ def test_only_one_conversation_is_for_every_session() -> None:
     turns = (Turn((Step(say="x"),)),)
     with pytest.raises(ValueError, match="conversation 3 can never be played: conversation 1"):
         Script((Conversation(turns), Conversation(turns, when="x"), Conversation(turns)))
-    with pytest.raises(ValueError, match="not by both"):
+    with pytest.raises(ValueError, match="not both"):
         Conversation(turns, when="x", session=1)
 
 

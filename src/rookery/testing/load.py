@@ -14,7 +14,7 @@ from rookery.system.fs.atomic import read_plain
 from rookery.testing.script import Script
 
 _LARGEST = 16 * 2**20
-_REMEDY = "see docs/guide/scripted-model.md for what a script may hold"
+_REMEDY = "see docs/guide/scripted-model.md for the format of a script"
 
 
 def load_script(path: Path) -> Script:
@@ -26,7 +26,7 @@ def load_script(path: Path) -> Script:
     except OSError as error:
         raise _invalid_script(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise _invalid_script(f"{path} is not UTF-8: byte {error.start} is none") from None
+        raise _invalid_script(f"{path} is not UTF-8: byte {error.start} is invalid") from None
     try:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:

@@ -135,7 +135,7 @@ class Player:
         if kind := request.housekeeping:
             return housekeeping_reply(kind, request)
         if not request.user_messages:
-            raise NoMatchingStep("the request has no message of a user")
+            raise NoMatchingStep("the request has no user message")
         conversation, position = self._conversation(request, number)
         self._chosen[request.session] = conversation
         turn, position = _turn(request, conversation, position)
@@ -145,7 +145,7 @@ class Player:
             text, calls = fill_references(step, request)
         except LookupError as error:
             raise NoMatchingStep(
-                f"{position} refers to {error.args[0]}, and there is no such result", position
+                f"{position} refers to {error.args[0]}, but there is no such result", position
             ) from None
         if step.is_failure:
             self._failures[request.session, len(request.user_messages), position] += 1
@@ -172,7 +172,7 @@ class Player:
         description = f"sessions that begin with {shorten(describe_condition(nearest.when))}"
         position = ScriptPosition(index + 1, nearest.name).at_turn(1).at_step(1)
         raise NoMatchingStep(
-            f"no conversation of the script is for session {number}, which begins with {shorten(first)}. "
+            f"no conversation of the script matches session {number}, which begins with {shorten(first)}. "
             f"The nearest step is {position}, for {f'session {nearest.session}' if nearest.session else description}",
             position,
         )
@@ -190,9 +190,9 @@ class Player:
                 return step, position
         last = turn_position.at_step(len(turn.step))
         raise NoMatchingStep(
-            f"{turn_position} is over: the model has replied {request.replies} times to "
-            f"{shorten(request.user_messages[-1])}, and was asked "
-            f"for more. The nearest step is {last} ({turn.step[-1]})",
+            f"{turn_position} has no more steps: the model has replied {request.replies} times to "
+            f"{shorten(request.user_messages[-1])}, and "
+            f"received another request. The nearest step is {last} ({turn.step[-1]})",
             last,
         )
 
@@ -224,7 +224,7 @@ def _turn(
     index = find_closest(last, [turn.when for turn in conversation.turn])
     position = conversation_position.at_turn(index + 1).at_step(1)
     raise NoMatchingStep(
-        f"{conversation_position} has no turn for message {len(request.user_messages)} of the user, {shorten(last)}. "
+        f"{conversation_position} has no turn for user message {len(request.user_messages)}, {shorten(last)}. "
         f"The nearest step is {position} ({conversation.turn[index].step[0]})",
         position,
     )
@@ -238,14 +238,12 @@ def _check(request: ModelRequest, step: Step, position: ScriptPosition) -> None:
     for text in step.expected:
         if not any(text in sent_text for sent_text in texts):
             received = ", ".join(shorten(sent_text, _RESULT_LETTERS) for sent_text in texts) or "none"
-            raise NoMatchingStep(f"{position} expects {shorten(text)} in {location}. What came: {received}", position)
+            raise NoMatchingStep(f"{position} expects {shorten(text)} in {location}. Received: {received}", position)
     if missing := [name for name in step.expect_tools if name not in request.tools]:
         offered = ", ".join(request.tools) or "none"
-        raise NoMatchingStep(
-            f"{position} expects the tool {missing[0]} to be offered. What is offered: {offered}", position
-        )
+        raise NoMatchingStep(f"{position} expects the tool {missing[0]} to be offered. Offered: {offered}", position)
     if present := [name for name in step.expect_no_tools if name in request.tools]:
-        raise NoMatchingStep(f"{position} expects the tool {present[0]} not to be offered, and it is", position)
+        raise NoMatchingStep(f"{position} expects the tool {present[0]} not to be offered, but it is", position)
 
 
 def housekeeping_reply(kind: Literal["title", "summary"], request: ModelRequest) -> Reply:

@@ -159,5 +159,5 @@ def _unwritable(path: Path, error: OSError) -> RookeryError:
     if cause is not None:
         return RookeryError("invalid-input", f"the log cannot be written: {cause.message}", cause.remedy)
     return RookeryError(
-        "invalid-input", f"the log {path} cannot be written: {error.strerror}", "name a file in a folder of yours"
+        "invalid-input", f"the log {path} cannot be written: {error.strerror}", "use a file in a writable folder"
     )

@@ -149,13 +149,13 @@ def model_routes(player: ReplySource, log: RequestLog, holds: HeldReplies | None
         try:
             model_request = ModelRequest.parse(await request.body(), request.headers)
         except msgspec.MsgspecError as error:
-            problem = f"this is no request for a chat completion: {error}"
+            problem = f"this is not a chat completion request: {error}"
             log.end(log.add("malformed", None, problem=problem), "answered")
             return _error_response(400, remove_retry_words(problem))
         try:
             reply = player.reply_to(model_request)
         except NoMatchingStep as error:
-            problem = f"the script does not foresee this request: {error}"
+            problem = f"the script has no reply to this request: {error}"
             log.end(log.add("unforeseen", model_request, error.nearest, problem), "answered")
             return _error_response(400, remove_retry_words(problem))
         framed = FramedReply(reply, model_request, int(SYSTEM_CLOCK.wall()))
@@ -285,8 +285,8 @@ async def serve_model(app: ASGIApp, *, port: int = 0, accepts_key: TokenCheck | 
     if sock is None:
         raise RookeryError(
             "port-taken",
-            f"port {port} of {LOOPBACK_ADDRESS} is held by another program",
-            "leave the port out to take any",
+            f"port {port} of {LOOPBACK_ADDRESS} is in use by another program",
+            "omit the port to use any free one",
         )
     bound_port: int = sock.getsockname()[1]
     authenticator = make_tcp_authenticator(bound_port, _AnyToken(), tokenless=OWNER)
@@ -306,7 +306,7 @@ def _require_key(app: ASGIApp, accepts_key: TokenCheck) -> ASGIApp:
         if scheme == b"Bearer" and accepts_key(key):
             await app(scope, receive, send)
             return
-        body = error_body(401, "this model wants its key: send `Authorization: Bearer <key>`")
+        body = error_body(401, "this model requires a key: send `Authorization: Bearer <key>`")
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": body})

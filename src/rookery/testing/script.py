@@ -100,17 +100,17 @@ def _problems(step: Step) -> Iterator[str]:
     if not has_reply and not step.is_failure:
         yield "a step needs one of `say`, `call`, `parallel`, `error` and `disconnect`"
     if step.call and step.parallel:
-        yield "`call` and `parallel` do not go together; put all calls into `parallel`"
+        yield "`call` and `parallel` cannot be combined; put all calls into `parallel`"
     if step.arguments is not None and not step.call:
-        yield "`with` goes with `call`"
+        yield "`with` requires `call`"
     if step.error is not None and (has_reply or step.disconnect):
-        yield "`error` is the whole answer; nothing can be said, called or cut off with it"
+        yield "`error` cannot be combined with `say`, `call`, `parallel` or `disconnect`"
     if step.error is None and (step.message is not None or step.retry_after is not None):
-        yield "`message` and `retry_after` go with `error`"
+        yield "`message` and `retry_after` require `error`"
     if step.disconnect and step.calls:
-        yield "`disconnect` goes with `say` only: a call that is cut off was never made"
+        yield "`disconnect` can be combined with `say` only: a call that is cut off is never made"
     if step.times is not None and not step.is_failure:
-        yield "`times` goes with `error` or `disconnect`"
+        yield "`times` requires `error` or `disconnect`"
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,11 +123,11 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         last_number = len(self.step)
         for number, step in enumerate(self.step, 1):
             if number < last_number and step.is_failure and step.times is None:
-                reason = f"step {number} fails for ever; give it `times`"
+                reason = f"step {number} always fails; give it `times`"
             elif number < last_number and not step.is_failure and not step.calls:
-                reason = f"step {number} calls no tool, so that the turn ends with it; text and calls can be one step"
+                reason = f"step {number} calls no tool, so the turn ends with it; text and calls can be one step"
             elif number == last_number and step.times is not None:
-                raise ValueError(f"after step {number} has failed {step.times} times, another step has to follow")
+                raise ValueError(f"after step {number} has failed {step.times} times, another step must follow")
             else:
                 continue
             raise ValueError(f"step {number + 1} can never be played: {reason}")
@@ -143,7 +143,7 @@ class Conversation(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.when is not None and self.session is not None:
-            raise ValueError("a conversation is found by `when` or by `session`, not by both")
+            raise ValueError("a conversation has either `when` or `session`, not both")
 
     @property
     def is_default(self) -> bool:
@@ -159,8 +159,8 @@ class Script(Struct, frozen=True, forbid_unknown_fields=True):
         defaults = [number for number, conversation in enumerate(self.conversation, 1) if conversation.is_default]
         if len(defaults) > 1:
             raise ValueError(
-                f"conversation {defaults[1]} can never be played: conversation {defaults[0]} is for every session "
-                "already; give one of them `when` or `session`"
+                f"conversation {defaults[1]} can never be played: conversation {defaults[0]} already matches "
+                "every session; give one of them `when` or `session`"
             )
 
     def count(self) -> dict[str, int]:

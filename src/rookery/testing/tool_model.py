@@ -12,8 +12,8 @@ from rookery.testing.script import Call, Step, Usage
 # With no usage, no session ever becomes too long for the model.
 _STEP = Step(say="", usage=Usage(0))
 _NO_CALL = (
-    "this model only plays tools that Rookery was asked to run; choose another model for this session, or sign in to a "
-    "provider: opencode auth login"
+    "this model only runs tools that are called through Rookery; choose another model for this session, or sign in to "
+    "a provider: opencode auth login"
 )
 
 

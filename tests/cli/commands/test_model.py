@@ -91,7 +91,7 @@ def test_an_unforeseen_request_is_told_on_stderr(script: Path) -> None:
         assert status == 400
         assert "conversation 1, turn 1, step 1" in answer["error"]["message"]
         told = err(process, b'begin with "tour"\n')
-        assert "the script does not foresee this request" in told
+        assert "the script has no reply to this request" in told
         assert "\x1b" not in told
 
 
@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_is_told(script: Path) -> None:
         port = json.loads(out(process, b"\n"))["url"].split(":")[2].removesuffix("/v1")
         done = rookery("model", "serve", str(script), "--port", port)
         assert done.returncode == 1
-        assert f"port {port} of 127.0.0.1 is held by another program" in done.stderr
+        assert f"port {port} of 127.0.0.1 is in use by another program" in done.stderr
 
 
 def test_the_example_of_the_guide_can_be_played() -> None:
@@ -192,7 +192,7 @@ def test_a_model_that_cannot_play_is_told_and_not_started(script: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         done = rookery("model", "env", str(script), "--port", str(taken.getsockname()[1]))
-    assert done.returncode == 1 and done.stdout == "" and "held by another program" in done.stderr
+    assert done.returncode == 1 and done.stdout == "" and "in use by another program" in done.stderr
 
 
 def test_whoever_has_a_daemon_already_is_told_that_it_keeps_its_model(house: House, script: Path) -> None:
