@@ -46,7 +46,7 @@ async def test_a_step_that_fails_is_marked_and_remembered() -> None:
     with pytest.raises(RuntimeError):
         async with telling.step("This one"):
             raise RuntimeError
-    assert stream.getvalue() == "This one ...\n  ✗ not done\n"
+    assert stream.getvalue() == "This one ...\n  ✗ failed\n"
     assert telling.step_name == "This one"
 
 

@@ -107,7 +107,9 @@ def make_folder() -> DemoFolder:
             ):
                 folder.mkdir(mode=0o700)
             return demo_folder
-    raise RookeryError("state-unusable", f"no folder could be made in {tempfile.gettempdir()}", "set TMPDIR to another")
+    raise RookeryError(
+        "state-unusable", f"a folder cannot be created in {tempfile.gettempdir()}", "set TMPDIR to another folder"
+    )
 
 
 def lock_leftovers() -> Iterator[DemoFolder]:

@@ -41,7 +41,7 @@ class StepProgress:
         try:
             yield
         except BaseException:
-            self._write(output.paint("  ✗ not done", "red", self._stream))
+            self._write(output.paint("  ✗ failed", "red", self._stream))
             raise
         finally:
             await tasks.close()

@@ -63,23 +63,23 @@ def format_hints(report: Report, program: str) -> Iterator[str]:
     """Yield the lines that show which commands to try while the demo runs, and afterwards."""
     first = report.agents[0]
     yield ""
-    yield output.paint("It all runs until you press Ctrl-C. In a second terminal:", "bold")
+    yield output.paint("The demo runs until you press Ctrl-C. In a second terminal:", "bold")
     yield f"  export ROOKERY_HOME={shlex.quote(str(report.home))}"
     for words, what in (
-        ("status", "who is there"),
-        (f"session messages {first.workspace}", "what was said and done"),
-        (f"session send {first.workspace} 'Thank you.'", "say something"),
+        ("status", "an overview"),
+        (f"session messages {first.workspace}", "the conversation"),
+        (f"session send {first.workspace} 'Thank you.'", "send a message"),
         (f"agent attach {first.workspace}", "OpenCode itself; Ctrl-C leaves it"),
-        (f"ws diff {first.workspace}", "the change once more"),
-        ("mcp call tickets read_ticket number=2", "the same tool, by hand"),
-        ("client print claude-code", "how another program connects"),
+        (f"ws diff {first.workspace}", "the diff again"),
+        ("mcp call tickets read_ticket number=2", "call the same tool yourself"),
+        ("client print claude-code", "the config for another client"),
     ):
         yield f"  {program} {words:<45} {output.paint('# ' + what, 'dim')}"
     yield ""
-    yield "The same on a repository of yours, in a new terminal, in its folder:"
+    yield "On your own repository, in a new terminal, in its folder:"
     for words, what in (
         ("agent login", "sign in to a model provider"),
-        ("ws create my-task --prompt '...'", "an agent on a task, in a worktree of its own"),
+        ("ws create my-task --prompt '...'", "start an agent on a task, in its own worktree"),
     ):
         yield f"  {program} {words:<45} {output.paint('# ' + what, 'dim')}"
 

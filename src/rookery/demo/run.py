@@ -103,8 +103,8 @@ class Demo:
             )
         demo_folder = self._folder = make_folder()
         async with scripted_model(scenario.build_script()) as model:
-            async with self._progress.step("A project, a home and a daemon of their own"):
-                self._progress.line(f"all of it in {demo_folder.folder}")
+            async with self._progress.step("A separate project, home folder and daemon"):
+                self._progress.line(f"all files are in {demo_folder.folder}")
                 demo_folder.link_opencode(installed, self._options.version)
                 environment = demo_folder.environment(os.environ, self._options.version)
                 os.environ.clear()
@@ -149,7 +149,9 @@ class Demo:
         """Stop all that was started and remove all that was made. Return where the logs are, if they are kept."""
         if self._folder is None:
             return None
-        async with self._progress.step("Ending it all" if not self._options.keep else "Ending what runs"):
+        async with self._progress.step(
+            "Stopping and removing everything" if not self._options.keep else "Stopping everything"
+        ):
             if self._daemon is not None:
                 await self._daemon.stop()
             if not self._options.keep:

@@ -40,13 +40,13 @@ class Tour:
             self._progress.line(f"{SERVER} is {server['status']}, speaks {server['era']}, offers {', '.join(tools)}")
         async with self._progress.step("Two workspaces, with an agent in each"):
             workspaces = await run_together([self._create_workspace(task, project.id) for task in TASKS])
-        async with self._progress.step("A session with each of them, in a terminal"):
+        async with self._progress.step("A session with each agent, in a terminal"):
             sessions = await run_together([self._start_session(*pair) for pair in zip(TASKS, workspaces, strict=True)])
         async with self._progress.step("Both agents work side by side"):
             finished = await run_together(
                 [self._run_task(*pair, pictures) for pair in zip(TASKS, sessions, strict=True)]
             )
-        async with self._progress.step("What they changed"):
+        async with self._progress.step("The changes"):
             agents = await run_together(
                 [self._collect_changes(*pair) for pair in zip(workspaces, finished, strict=True)]
             )
@@ -79,7 +79,7 @@ class Tour:
         """Send the prompt, wait for the toast after it, take a picture of both, and report each step."""
         name = task.workspace
         started_at = SYSTEM_CLOCK.wall()
-        self._progress.line(f"{name}: asked to “{task.prompt}”")
+        self._progress.line(f"{name}: prompt “{task.prompt}”")
         tasks = TaskSet("demo")
         try:
             follower = tasks.start(self._follow(task, session, started_at), name)
@@ -96,7 +96,7 @@ class Tour:
             await session.wait_for_screen("ready for review", _DRAWN_SECONDS)
         picture = await session.screenshot(pictures / f"{name}.png")
         subject = "its terminal" if picture.source == "terminal" else f"its conversation ({picture.note})"
-        self._progress.line(f"{name}: a picture of {subject} is {picture.saved_to}")
+        self._progress.line(f"{name}: a picture of {subject} is in {picture.saved_to}")
         return _FinishedTask(task, session, turn, result.toast.message, picture)
 
     async def _follow(self, task: Task, session: Session, since: float) -> None:
@@ -111,7 +111,7 @@ class Tour:
         diff = await workspace.diff()
         files = [file["path"] for file in diff["files"]]
         if not files:
-            raise RookeryError("internal-error", f"the agent of {workspace.name} has changed nothing")
+            raise RookeryError("internal-error", f"the agent of {workspace.name} changed no files")
         self._progress.line(f"{workspace.name}: {', '.join(files)}")
         return AgentReport(
             workspace=workspace.name,

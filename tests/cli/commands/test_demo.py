@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_forces_the_end(temporary: Path) -> None:
     with under_way(temporary) as process:
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
-        wait_for_line(process.stderr.fileno(), b"Ending it all")
+        wait_for_line(process.stderr.fileno(), b"Stopping and removing everything")
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 130
     assert list(temporary.iterdir()) == []
