@@ -106,12 +106,12 @@ def test_vs_code_asks_for_the_token_once() -> None:
     ("id_", "text", "told"),
     [
         ("cursor", '{\n  "mcpServers": {\n', 'line 3: "{" in line 2 is never closed'),
-        ("cursor", '{\n"mcpServers": []}', 'line 2: "mcpServers" is to be an object'),
+        ("cursor", '{\n"mcpServers": []}', 'line 2: "mcpServers" must be an object'),
         ("cursor", "[]", "expected an object"),
-        ("vscode", '{"inputs": 1}', '"inputs" is to be a list'),
+        ("vscode", '{"inputs": 1}', '"inputs" must be a list'),
         ("codex", "a = \n", "at line 1"),
-        ("codex", "mcp_servers = 1\n", "mcp_servers is to be a table"),
-        ("codex", 'mcp_servers.a.url = "x"\nb = 1\n', "without a risk to the rest"),
+        ("codex", "mcp_servers = 1\n", "mcp_servers must be a table"),
+        ("codex", 'mcp_servers.a.url = "x"\nb = 1\n', "cannot be edited safely"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_told(id_: str, text: str, told: str) -> None:

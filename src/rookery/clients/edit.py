@@ -27,7 +27,7 @@ from rookery.upstreams.config.jsonc import (
     to_python,
 )
 
-_REMEDY = "mend the file, which was not touched, or add by hand what `rookery client print` shows"
+_REMEDY = "fix the file, which was not changed, or add the output of `rookery client print` by hand"
 
 
 def add_entry_toml(text: str, key: str, name: str, entry: Entry) -> str:
@@ -40,7 +40,7 @@ def add_entry_toml(text: str, key: str, name: str, entry: Entry) -> str:
     wanted: dict[str, Any] = document.unwrap()
     servers: Any = wanted.setdefault(key, {})
     if not isinstance(servers, dict):
-        raise RookeryError("invalid-input", f"{key} is to be a table", "mend the file first; it was not touched")
+        raise RookeryError("invalid-input", f"{key} must be a table", "fix the file first; it was not changed")
     entries = cast("dict[str, Any]", servers)
     old = entries.get(name)
     entries[name] = merged = _merge_entry(cast("dict[str, Any]", old) if isinstance(old, dict) else {}, entry)
@@ -56,7 +56,7 @@ def add_entry_toml(text: str, key: str, name: str, entry: Entry) -> str:
     except (ValueError, TypeError, KeyError):
         changed, is_correct = "", False
     if not is_correct:
-        message = f"{key} is written in a way that cannot be changed without a risk to the rest"
+        message = f"{key} is written in a form that cannot be edited safely"
         raise RookeryError("invalid-input", message, "add it by hand: rookery client print codex")
     return changed.removesuffix("\n") if changed.endswith("\n\n") and not text.endswith("\n\n") else changed
 
@@ -164,7 +164,7 @@ def _find_object(text: str, path: tuple[str, ...]) -> Object:
     node, message = parse_jsonc(text), "expected an object"
     for name in path:
         member = node.get(name) if isinstance(node, Object) else None
-        node, message = (member.value if member is not None else node), f'"{name}" is to be an object'
+        node, message = (member.value if member is not None else node), f'"{name}" must be an object'
     if not isinstance(node, Object):
         raise JsoncError(message, find_line(text, node.start))
     return node
@@ -177,7 +177,7 @@ def _add_input(text: str, input_: Mapping[str, Any]) -> str:
     if member is None:
         return insert_member(text, root, root, "inputs", [dict(input_)])
     if not isinstance(member.value, Array):
-        raise JsoncError('"inputs" is to be a list', find_line(text, member.start))
+        raise JsoncError('"inputs" must be a list', find_line(text, member.start))
     inputs = to_python(member.value)
     if any(item.get("id") == input_["id"] for item in _objects(inputs)):
         return text

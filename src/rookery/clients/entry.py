@@ -47,7 +47,7 @@ def make_entry(client: Client, transport: Transport, target: EntryTarget) -> Ent
     if transport == "bridge":
         return Entry(_make_bridge_entry(client, target))
     if client.placeholder is None:
-        text = f"{client.title} expands no variable in a header, so the token would have to stand in its file"
+        text = f"{client.title} does not expand variables in headers, so its file would have to contain the token"
         if client.id == "claude-desktop":
             text = f"{client.title} starts servers over stdio only"
         raise RookeryError("invalid-input", text, "use --transport bridge")

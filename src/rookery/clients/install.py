@@ -54,4 +54,4 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise RookeryError("invalid-input", f"{path} cannot be read: {error}", "look at it first") from error
+        raise RookeryError("invalid-input", f"{path} cannot be read: {error}", "check the file") from error

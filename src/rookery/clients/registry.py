@@ -40,7 +40,7 @@ _ALL = (
         ("{claude}/.claude.json",),
         (".mcp.json",),
         placeholder="${V}",
-        next_step="see it there: claude mcp list",
+        next_step="check it: claude mcp list",
     ),
     Client(
         "claude-desktop",
@@ -66,7 +66,7 @@ _ALL = (
         (".codex/config.toml",),
         key="mcp_servers",
         placeholder="V",
-        next_step="see it there: codex mcp list",
+        next_step="check it: codex mcp list",
     ),
     Client(
         "gemini",
@@ -74,7 +74,7 @@ _ALL = (
         ("~/.gemini/settings.json",),
         (".gemini/settings.json",),
         placeholder="${V}",
-        next_step="see it there, in a folder that Gemini CLI trusts: gemini mcp list",
+        next_step="check it, in a folder that Gemini CLI trusts: gemini mcp list",
     ),
     Client(
         "zed",
@@ -83,7 +83,7 @@ _ALL = (
         (".zed/settings.json",),
         key="context_servers",
         default="bridge",
-        next_step="Zed takes it over at once",
+        next_step="Zed applies the change at once",
     ),
     Client("windsurf", "Windsurf", ("~/.codeium/windsurf/mcp_config.json",), placeholder="${env:V}"),
     Client(
@@ -93,7 +93,7 @@ _ALL = (
         ("opencode.jsonc", "opencode.json"),
         key="mcp",
         placeholder="{env:V}",
-        next_step="see it there: opencode mcp list",
+        next_step="check it: opencode mcp list",
     ),
 )
 CLIENTS: Mapping[str, Client] = {client.id: client for client in _ALL}
