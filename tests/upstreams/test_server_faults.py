@@ -223,7 +223,7 @@ async def test_c14_more_tools_than_anybody_could_use_are_an_error() -> None:
     many = [tool(f"t{number}") for number in range(10_001)]
     async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(tools=many))}) as gateway:
         error = await error_of(gateway, "one")
-        assert error == "Failed to get tools: it lists 10001 tools; 10000 are the most"
+        assert error == "Failed to get tools: it lists 10001 tools; the limit is 10000"
 
 
 async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(caplog: pytest.LogCaptureFixture) -> None:

@@ -243,7 +243,7 @@ class ParkedCalls:
             for candidate in self._parked.values()
             if candidate.expires_at is not None and candidate.expires_at <= now
         ]:
-            logger.info("%s was not answered within %g s and is given up", parked.call.method, self.seconds)
+            logger.info("%s was not answered within %g s and was cancelled", parked.call.method, self.seconds)
             self._cancel(parked)
         self._set_timer()
 
@@ -273,8 +273,8 @@ class ParkedCalls:
         many = f"{own} calls of yours" if own >= self._max_per_owner else f"{len(self._parked)} calls"
         raise RookeryError(
             "too-many-questions",
-            f"the server asked something, but {many} wait for their client's answer already, and this one was given up",
-            f"answer those first; each is given up after {self.seconds:g} s",
+            f"the server asked a question, but {many} already wait for an answer; this call was cancelled",
+            f"answer those first; each is cancelled after {self.seconds:g} s",
         )
 
     def _find(self, origin: object, call: Call) -> _ParkedCall:
@@ -282,9 +282,11 @@ class ParkedCalls:
         state = self._seal.unseal(sealed, compute_call_digest(call))
         parked = self._parked.get(msgspec.json.decode(state["call"], type=str))
         if parked is None or parked.origin is not origin:
-            raise WireError(INVALID_PARAMS, "the call of this requestState is over; call again without it")
+            raise WireError(INVALID_PARAMS, "the call of this requestState has ended; call again without it")
         if parked.expires_at is None or parked.round != msgspec.json.decode(state["round"], type=int):
-            raise WireError(INVALID_PARAMS, "this requestState was used already; only the newest of a call counts")
+            raise WireError(
+                INVALID_PARAMS, "this requestState was already used; only the newest one of a call is valid"
+            )
         return parked
 
     def _cancel(self, parked: _ParkedCall) -> None:

@@ -19,7 +19,7 @@ from rookery.wire.protocol.provider import Call
 # Starts a call whose result is that of the given work.
 BeginCall = Callable[[Call, CallWork], Coroutine[Any, Any, CallResult]]
 
-CALLS = metrics.counter("rookery_tool_calls_total", "Calls of tools through the gateway.", "server", "outcome")
+CALLS = metrics.counter("rookery_tool_calls_total", "Tool calls through the gateway.", "server", "outcome")
 
 
 def provider_params(call: Call, name: str | None, **more: Any) -> dict[str, Any]:

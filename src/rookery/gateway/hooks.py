@@ -42,7 +42,7 @@ class Hooks:
             try:
                 call = replace(call, arguments=_check_replacement(call.arguments, await hook(call)))
             except Exception:
-                logger.exception("a hook failed before %s, and is ignored", call.public)
+                logger.exception("a hook failed before %s and was ignored", call.public)
         return call
 
     async def run_after(self, call: ToolCall, result: Raw) -> Raw:
@@ -51,13 +51,13 @@ class Hooks:
             try:
                 result = _check_replacement(result, await hook(call, result))
             except Exception:
-                logger.exception("a hook failed after %s, and is ignored", call.public)
+                logger.exception("a hook failed after %s and was ignored", call.public)
         return result
 
 
 def _check_replacement(old: Raw, replacement: Raw | None) -> Raw:
-    """Return what a hook gives as replacement, which must be an object, or else `old`."""
+    """Return the result of a hook as replacement, which must be an object, or else `old`."""
     if replacement is None:
         return old
-    decode_object(replacement, "what a hook gives")
+    decode_object(replacement, "the result of a hook")
     return replacement

@@ -75,12 +75,12 @@ def read_entries(kind: Kind, listed: Sequence[Raw]) -> tuple[list[CatalogEntry],
         try:
             name = _text.decode(_object.decode(raw)[key])
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
-            problems.append(f"one of {kind} has no {key}")
+            problems.append(f"an entry of {kind} has no {key}")
             continue
         if not name or len(name) > _MAX_NAME_LENGTH:
-            problems.append(f"one of {kind} has a {key} of {len(name)} characters")
+            problems.append(f"an entry of {kind} has a {key} of {len(name)} characters")
         elif name in entries:
-            problems.append(f"{kind} has {name!r} twice; the first counts")
+            problems.append(f"{kind} contains {name!r} twice; the first one is used")
         else:
             entries[name] = CatalogEntry(name, Raw(bytes(raw)))
     return list(entries.values()), problems

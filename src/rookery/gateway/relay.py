@@ -42,7 +42,7 @@ _HANDSHAKE_ONLY_NOTIFICATIONS = frozenset({"notifications/elicitation/complete"}
 # The error code of handshake revisions for a resource that does not exist.
 _NO_RESOURCE = -32002
 T = TypeVar("T")
-DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications that a slow client did not take in time.")
+DROPPED = metrics.counter("rookery_relayed_dropped_total", "Notifications dropped because a client read too slowly.")
 _QUESTION = "question"
 _MAX_WAITING = 1000
 _MAX_BYTES = 4 * 1024 * 1024
@@ -80,7 +80,7 @@ def add_caller_meta(call: Call, params: Mapping[str, Any], server: Server) -> Ma
 def drop_round_trip_params(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters for a server without round trips. Raise if they contain a state: it is not the server's."""
     if "requestState" in params:
-        raise WireError(INVALID_PARAMS, "requestState is not one of ours, or was changed")
+        raise WireError(INVALID_PARAMS, "requestState was not issued by Rookery, or was changed")
     if "inputResponses" not in params:
         return params
     return {key: value for key, value in params.items() if key != "inputResponses"}
@@ -170,7 +170,7 @@ class Relay:
         """Return the client's answer to a question of the server. If the client cannot be asked, answer for it."""
         call = self._call
         if method not in revisions.REQUIRED_CAPABILITIES:
-            raise WireError(METHOD_NOT_FOUND, f"there is nobody here to answer {method}")
+            raise WireError(METHOD_NOT_FOUND, f"no client can answer {method}")
         if not call.can_ask or not can_ask_client(call, method, params):
             return self._answer_for(method)
         task = asyncio.current_task()
@@ -189,7 +189,7 @@ class Relay:
         if method == "elicitation/create":
             return {"action": "cancel"}
         self._missing_capability = revisions.REQUIRED_CAPABILITIES[method]
-        raise WireError(METHOD_NOT_FOUND, "the client of this call cannot sample")
+        raise WireError(METHOD_NOT_FOUND, "the client of this call does not support sampling")
 
     async def call(self, server: Server, params: Mapping[str, Any], sent: PostedRequest | None = None) -> Raw:
         """Make the call, or wait for its result if it was sent already."""

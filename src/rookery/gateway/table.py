@@ -153,5 +153,5 @@ def _target(member: CatalogProvider, entry: CatalogEntry, public: str, kind: Kin
     except Exception:
         # The policy fails closed.
         logger.exception("the policy failed on %s", public)
-        verdict = Verdict("deny", "the policy could not be evaluated; the daemon's log tells why")
+        verdict = Verdict("deny", "the policy could not be evaluated; see the daemon's log")
     return Target(member, entry, public, verdict)

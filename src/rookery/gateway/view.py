@@ -43,7 +43,7 @@ _CONSENT_KEY = "consent"
 _MAX_SHOWN_LENGTH = 2000
 _FORM: dict[str, Any] = {
     "type": "object",
-    "properties": {"allow": {"type": "boolean", "title": "Run it", "description": "Run this tool this one time"}},
+    "properties": {"allow": {"type": "boolean", "title": "Run it", "description": "Run this tool once"}},
     "required": ["allow"],
 }
 _NO_RETRY = "Do not work around it, and do not try again unless the user wants that."
@@ -143,15 +143,15 @@ async def ask_consent(call: Call, target: Target, seconds: float, get_current: C
                 _CONSENT_KEY
             ]
     except TimeoutError:
-        return f"The tool {target.public} was not run: its user was asked, and did not answer within {seconds:g} s."
+        return f"The tool {target.public} was not run: the user did not answer within {seconds:g} s."
     except WireError as error:
         reason = escape_invisible(error.message)[:_MAX_SHOWN_LENGTH]
-        return f"The tool {target.public} was not run: its user was to be asked, and the client refused: {reason}"
+        return f"The tool {target.public} was not run: the client refused to ask the user: {reason}"
     if not _is_yes(answer):
-        return f"The tool {target.public} was not run: its user did not allow it. {_NO_RETRY}"
+        return f"The tool {target.public} was not run: the user did not allow it. {_NO_RETRY}"
     current = get_current()
     if current is None:
-        return f"The tool {target.public} was not run: it is no longer there."
+        return f"The tool {target.public} was not run: it no longer exists."
     return current.verdict.why if current.verdict.action == "deny" else ""
 
 
@@ -245,7 +245,7 @@ class View:
 
     async def _list(self, call: Call) -> Raw:
         if "cursor" in call.params:
-            raise WireError(INVALID_PARAMS, "there is no such cursor: lists come in one piece")
+            raise WireError(INVALID_PARAMS, "there is no such cursor: lists have a single page")
         await self._wait_for_members(call.session)
         return self._table(call.session).lists[call.method]
 
@@ -322,7 +322,7 @@ class View:
             template = self._table(call.session).templates.get(public)
             owner = (template.member, template.name) if template else await self._resource(call, public)
         if owner is None:
-            raise WireError(INVALID_PARAMS, f"there is nothing to complete at {public}")
+            raise WireError(INVALID_PARAMS, f"nothing can be completed for {public}")
         member, own = owner
         return await self._relayed(call, member, None, ref={**ref, key: own})
 

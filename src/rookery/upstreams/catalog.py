@@ -67,7 +67,7 @@ async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[Ca
     try:
         items = await client.list_all(method, key)
         if len(items) > _MAX_ENTRIES:
-            raise RookeryError("upstream-failed", f"it lists {len(items)} {kind}; {_MAX_ENTRIES} are the most")
+            raise RookeryError("upstream-failed", f"it lists {len(items)} {kind}; the limit is {_MAX_ENTRIES}")
     except (RookeryError, WireError) as error:
         if kind == "tools":
             raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None

@@ -111,8 +111,8 @@ async def _check_server(
 
 def _report_blocked(result: CheckedServer) -> Finding:
     messages = {
-        "disabled": "it is disabled, and was not started",
-        "needs_approval": f"it waits for approval, and was not started: rookery guard approve {result.name}",
+        "disabled": "it is disabled and was not started",
+        "needs_approval": f"it needs approval and was not started: rookery guard approve {result.name}",
     }
     return Finding(
         _SEVERITIES.get(result.status, "warning"), result.status.replace("_", "-"), messages[result.status], result.name

@@ -144,10 +144,10 @@ class ConnectionOpener:
         try:
             await client.request("logging/setLevel", {"level": "debug"}, seconds=_LOG_SECONDS, timeout_name="start-up")
         except (WireError, RookeryError) as error:
-            logger.debug("%s: no level of log can be set: %s", self.definition.name, error.code)
+            logger.debug("%s: the log level cannot be set: %s", self.definition.name, error.code)
 
     async def _answer(self, method: str, params: Any) -> Mapping[str, Any]:
         """Answer a question of the server that belongs to no call."""
         if method == "roots/list":
             return answer_roots(self.root)
-        raise WireError(METHOD_NOT_FOUND, f"no call is under way that could answer {method}")
+        raise WireError(METHOD_NOT_FOUND, f"no call is running that could answer {method}")

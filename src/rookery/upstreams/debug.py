@@ -85,7 +85,7 @@ class StepRecorder:
             self.note(what, str(error) or type(error).__name__, ok=False, since=since)
             raise
         except BaseException:
-            self.note(what, "given up", ok=False, since=since)
+            self.note(what, "cancelled", ok=False, since=since)
             raise
         self.note(what, _describe_response(result) if isinstance(result, Response) else text, since=since)
         return result

@@ -23,14 +23,14 @@ def approval_required(name: str) -> UserActionRequired:
     return UserActionRequired(
         "needs_approval",
         "needs-approval",
-        f'MCP server "{name}" is defined inside a repository and waits for approval',
-        f"look at it and approve it: rookery guard approve {name}",
+        f'MCP server "{name}" is defined inside a repository and needs approval',
+        f"review and approve it: rookery guard approve {name}",
     )
 
 
 def token_required(message: str) -> UserActionRequired:
     """Return the error for a server without sign-in: it has its own Authorization header, or sign-in is disabled."""
-    remedy = "give it an Authorization header in its definition, with a token that it accepts"
+    remedy = "add an Authorization header with a valid token to its definition"
     return UserActionRequired("needs_auth", "needs-auth", message, remedy)
 
 
@@ -38,7 +38,7 @@ def sign_in_required(
     name: str, message: str, *, more_rights: bool = False, blocks_server: bool = True
 ) -> UserActionRequired:
     """Return the error for a server that requires a sign-in, or with `more_rights` a sign-in that grants more."""
-    what = "sign in again, and allow what it asks for" if more_rights else "sign in"
+    what = "sign in again and grant the requested access" if more_rights else "sign in"
     remedy = f"{what}: rookery mcp login {name}"
     return UserActionRequired(
         "needs_auth", "needs-auth", f"{message} ({remedy})", remedy, blocks_server=blocks_server and not more_rights

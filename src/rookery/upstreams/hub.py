@@ -99,8 +99,8 @@ class Hub:
     async def server_set(self, directory: Path | None, session: str | None = None) -> ServerSet:
         """Return the server set of a directory. Raise `session-not-found` if `session` is not open."""
         if session is not None and not self.is_session_open(session):
-            remedy = "name an open one: rookery status --json has them under daemon.clients"
-            raise RookeryError("session-not-found", f"there is no session {session!r} of a client", remedy)
+            remedy = "use an open session: rookery status --json lists them under daemon.clients"
+            raise RookeryError("session-not-found", f"there is no client session {session!r}", remedy)
         return await self._server_sets.get(directory)
 
     async def release(self, directory: Path) -> bool:

@@ -77,7 +77,9 @@ def find_name_clashes(offered: Iterable[OwnedName]) -> Iterator[Finding]:
         if len(tools) > 1:
             names = make_public_names(tools, NamingStyle(separator="_"))
             listing = ", ".join(sorted(f"{tool.owner}/{tool.name} as {public}" for public, tool in names.items()))
-            yield Finding("warning", "name-clash", f"{plain!r} would be the name of several; they are shown: {listing}")
+            yield Finding(
+                "warning", "name-clash", f"{plain!r} would be the name of several tools; they are shown as: {listing}"
+            )
 
 
 def _lint_tool(server: str, entry: CatalogEntry) -> Iterator[tuple[Severity, str, str]]:
@@ -86,10 +88,10 @@ def _lint_tool(server: str, entry: CatalogEntry) -> Iterator[tuple[Severity, str
         yield (
             "warning",
             "name-too-long",
-            f"with its server's it has more than {MAX_LENGTH} characters: shown as {public}",
+            f"its name with the server's is longer than {MAX_LENGTH} characters: shown as {public}",
         )
     elif not _PORTABLE_NAME.fullmatch(entry.name):
-        yield "warning", "name-characters", f"it has characters that clients do not take: shown as {public}"
+        yield "warning", "name-characters", f"its name contains characters that clients reject: shown as {public}"
     try:
         definition = msgspec.json.decode(entry.raw, type=_ToolSchemas)
     except (msgspec.DecodeError, RecursionError):
@@ -104,14 +106,14 @@ def _lint_tool(server: str, entry: CatalogEntry) -> Iterator[tuple[Severity, str
 
 def _lint_input_schema(schema: Any) -> Iterator[tuple[Severity, str, str]]:
     if not isinstance(schema, dict):
-        yield "error", "no-schema", "it has no inputSchema that is an object: clients refuse such a list"
+        yield "error", "no-schema", "its inputSchema is not an object: clients refuse such a list"
         return
     members = cast(dict[str, Any], schema)
     if members.get("type") != "object":
-        yield "error", "schema-type", 'its inputSchema has not the type "object": clients refuse such a list'
+        yield "error", "schema-type", 'its inputSchema does not have the type "object": clients refuse such a list'
     properties: Any = members.get("properties", {})
     if not isinstance(properties, dict):
-        yield "error", "schema-properties", "the properties of its inputSchema are no object"
+        yield "error", "schema-properties", "the properties of its inputSchema are not an object"
         return
     arguments = cast(dict[str, Any], properties)
     required: Any = members.get("required", [])
@@ -148,14 +150,14 @@ def _lint_references(what: str, schema: Any) -> Iterator[tuple[Severity, str, st
             yield "error", "ref-elsewhere", f"its {what} refers to {shortened!r}, which is never fetched"
         elif reference.startswith("#/") or reference == "#":
             if not _resolves(schema, reference):
-                yield "error", "ref-unresolvable", f"its {what} refers to {shortened!r}, which is not there"
+                yield "error", "ref-unresolvable", f"its {what} refers to {shortened!r}, which does not exist"
         elif reference[1:] not in anchors:
-            yield "error", "ref-unresolvable", f"its {what} refers to {shortened!r}, which is not there"
+            yield "error", "ref-unresolvable", f"its {what} refers to {shortened!r}, which does not exist"
     if not complete:
         yield (
             "error",
             "schema-too-large",
-            f"its {what} has more than {_MAX_NODES} parts, or more than {_MAX_DEPTH} deep",
+            f"its {what} has more than {_MAX_NODES} parts, or is nested deeper than {_MAX_DEPTH}",
         )
 
 
@@ -254,9 +256,9 @@ def find_toxic_flow(tools: Iterable[tuple[str, CatalogEntry]]) -> Finding | None
         return None
     untrusted, private, sink = (_join_names(names_by_role[role]) for role in ("untrusted", "private", "sink"))
     text = (
-        f"what strangers wrote comes in ({untrusted}), what is private can be read ({private}), and things can be sent "
-        f"out ({sink}): text that a model reads could have it carry the one to the other. This is a guess, made from "
-        "names, first sentences and annotations; deny or ask for what need not be there together"
+        f"these tools together can read untrusted text ({untrusted}), read private data ({private}) and send data out "
+        f"({sink}): untrusted text could make a model send private data out. This is a guess from names, first "
+        "sentences and annotations; set tools that need not be available together to deny or ask"
     )
     return Finding("warning", "toxic-flow", text)
 

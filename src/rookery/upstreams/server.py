@@ -141,7 +141,7 @@ class ConcurrencyLimiter:
         if len(self._waiting) >= self._queue:
             raise RookeryError(
                 "server-busy",
-                f'MCP server "{self.name}" works on {self.running} calls and {len(self._waiting)} are waiting',
+                f'MCP server "{self.name}" is running {self.running} calls and {len(self._waiting)} are waiting',
                 "try again later, or raise `calls` or `queue` in its definition",
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -232,7 +232,7 @@ class ResourceSubscriptions:
         try:
             await client.watch(frozenset[str]().union(*self._by_watcher.values()))
         except (WireError, RookeryError) as error:
-            self._warn(f"changes are not heard of: {error}")
+            self._warn(f"changes are not reported: {error}")
 
 
 def _ignore_change(server: "Server") -> None:
@@ -430,5 +430,5 @@ class Server:
 
     def _on_idle(self) -> None:
         if self._connection.connected is not None:
-            logger.info("%s was idle for %g s and is stopped", self.name, self.definition.idle_seconds)
+            logger.info("%s was idle for %g s and was stopped", self.name, self.definition.idle_seconds)
             self._tasks.start(self._connection.stop(), "stop")

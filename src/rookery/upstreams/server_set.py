@@ -24,7 +24,7 @@ from rookery.upstreams.server import Server
 _STDERR_LINES = 20
 
 # Clients of the newest revision have no session: each of their requests is independent.
-SESSION_REQUIRED = 'it has the scope "session", and only clients that open a session can use it'
+SESSION_REQUIRED = 'it has the scope "session"; only clients that open a session can use it'
 
 
 class ServerRecord(msgspec.Struct):

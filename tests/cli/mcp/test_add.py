@@ -119,7 +119,7 @@ def test_an_entry_of_that_name_is_replaced_only_by_force_and_comments_are_kept(h
     user_file().write_text(before)
     refused = user("mcp", "add", "showy", "--", *SHOWY)
     assert refused.returncode == 2
-    assert "there is a server 'showy' in" in refused.stderr and "(replace it with --force)" in refused.stderr
+    assert "server 'showy' already exists in" in refused.stderr and "(replace it with --force)" in refused.stderr
     assert user_file().read_text() == before
     assert user("mcp", "add", "showy", "--force", "--", *SHOWY).returncode == 0
     assert "// mine" in user_file().read_text() and "// old" in user_file().read_text()
@@ -143,7 +143,7 @@ def test_in_a_projects_file_it_waits_for_approval_and_that_is_said(
     done = user("mcp", "add", "showy", "--scope", "project", "--client", client, "--", *SHOWY, cwd=app / "sub")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"added showy to {app / file}\n"
-    assert "waits for approval (look at it and approve it: rookery guard approve showy)" in done.stderr
+    assert "waits for approval (review and approve it: rookery guard approve showy)" in done.stderr
     assert json.loads((app / file).read_text())[path[0]] == {"showy": entry}
     listed = json.loads(user("mcp", "list", "--json", cwd=app).stdout)
     assert listed["showy"]["status"] == "needs_approval"

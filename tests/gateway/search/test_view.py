@@ -141,7 +141,7 @@ async def test_progress_and_cancellation_pass_through_a_call_of_a_call(era: str)
         ({"name": 7}, "name must be a string"),
         ({"name": "files__read_file", "arguments": [1]}, "must be an object"),
         ({"name": "files__read_file", "arguments": "no json"}, "must be an object"),
-        ({"name": "files__read_file", "path": "a"}, "'path' belongs inside of `arguments`"),
+        ({"name": "files__read_file", "path": "a"}, "'path' belongs inside `arguments`"),
         ({"name": "files__nothing"}, FIND),
         ({"name": CALL}, "by itself"),
         ({"name": FIND, "arguments": {"query": "x"}}, "by itself"),

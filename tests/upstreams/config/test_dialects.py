@@ -157,7 +157,7 @@ def test_the_time_limit_of_an_entry_bounds_the_listing_and_is_five_seconds_witho
     # Claude's is for every request.
     assert one({"command": "x", "timeout": 9000}, "claude").timeouts == Timeouts(30, 9, 9)
     for wrong in (0, -1, True, "5", 86_400_001, {"start": 1}, {"catalog": "1"}, [5]):
-        assert '"timeout" is to be milliseconds' in refused({"command": ["x"], "timeout": wrong}).message
+        assert '"timeout" must be milliseconds' in refused({"command": ["x"], "timeout": wrong}).message
 
 
 @requirement("hub.config.enabled")
@@ -183,35 +183,35 @@ def test_an_entry_that_only_turns_off_is_kept_for_whoever_defines_the_server() -
     ("entry", "told"),
     [
         (5, "expected an object"),
-        ({"command": []}, '"command" is to be a program'),
-        ({"command": [" "]}, '"command" is to be a program'),
-        ({"command": ["x", 5]}, '"command" is to be a list of texts'),
-        ({"command": "x", "args": "-y"}, '"args" is to be a list of texts'),
-        ({"command": "x\0y"}, '"command" is to be text'),
-        ({"command": "x", "env": {"A": 5}}, 'that of "A" is not, put it in quotes'),
-        ({"command": "x", "env": {"A=B": "c"}}, '"env" is to be an object of variables'),
+        ({"command": []}, '"command" must be a program'),
+        ({"command": [" "]}, '"command" must be a program'),
+        ({"command": ["x", 5]}, '"command" must be a list of strings'),
+        ({"command": "x", "args": "-y"}, '"args" must be a list of strings'),
+        ({"command": "x\0y"}, '"command" must be text'),
+        ({"command": "x", "env": {"A": 5}}, 'put the value of "A" in quotes'),
+        ({"command": "x", "env": {"A=B": "c"}}, '"env" must be an object of variables'),
         ({"command": "x", "env": {"A": "b"}, "environment": {}}, 'both "env" and "environment"'),
         ({"command": "x", "type": "remote"}, 'a remote server has no "command"'),
         ({"url": "http://a", "type": "local"}, 'a local server has no "url"'),
-        ({"command": "x", "type": "docker"}, '"type" is to be one of local, stdio, remote'),
+        ({"command": "x", "type": "docker"}, '"type" must be one of local, stdio, remote'),
         ({"url": "file:///etc/passwd"}, "begins with http:// or https://"),
         ({"url": "http://"}, "begins with http:// or https://"),
         ({"url": "http://a:99999/"}, "begins with http:// or https://"),
         ({"url": "http://a/\nb"}, "begins with http:// or https://"),
         ({"url": "http://a", "headers": {"A B": "c"}}, "'A B' has a character in it"),
         ({"url": "http://a", "headers": {"A": "b\r\nC: d"}}, "'A' has a character in it"),
-        ({"url": "http://a", "oauth": "yes"}, '"oauth" is to be an object, or false'),
-        ({"command": "x", "enabled": "yes"}, '"enabled" is to be true or false'),
-        ({"command": "x", "scope": "galaxy"}, '"scope" is to be one of app, project, workspace, session'),
-        ({"command": "x", "framing": 5}, '"framing" is to be one of lines, content-length'),
-        ({"command": "x", "scope": ["app"]}, '"scope" is to be one of'),
-        ({"command": "x", "calls": 0}, '"calls" is to be a number from 1 to 1000'),
-        ({"command": "x", "calls": 1.5}, '"calls" is to be a whole number'),
-        ({"command": "x", "idle": -1}, '"idle" is to be a number from 0'),
-        ({"command": "x", "timeouts": 5}, '"timeouts" is to be an object with seconds'),
-        ({"command": "x", "timeouts": {"execution": 0}}, '"timeouts" is to be an object with seconds'),
-        ({"command": "x", "tools": {"*": "no"}}, '"tools" is to be an object of wildcards'),
-        ({"command": "x", "tools": "*"}, '"tools" is to be a list of texts'),
+        ({"url": "http://a", "oauth": "yes"}, '"oauth" must be an object, or false'),
+        ({"command": "x", "enabled": "yes"}, '"enabled" must be true or false'),
+        ({"command": "x", "scope": "galaxy"}, '"scope" must be one of app, project, workspace, session'),
+        ({"command": "x", "framing": 5}, '"framing" must be one of lines, content-length'),
+        ({"command": "x", "scope": ["app"]}, '"scope" must be one of'),
+        ({"command": "x", "calls": 0}, '"calls" must be a number from 1 to 1000'),
+        ({"command": "x", "calls": 1.5}, '"calls" must be a whole number'),
+        ({"command": "x", "idle": -1}, '"idle" must be a number from 0'),
+        ({"command": "x", "timeouts": 5}, '"timeouts" must be an object with seconds'),
+        ({"command": "x", "timeouts": {"execution": 0}}, '"timeouts" must be an object with seconds'),
+        ({"command": "x", "tools": {"*": "no"}}, '"tools" must be an object of wildcards'),
+        ({"command": "x", "tools": "*"}, '"tools" must be a list of strings'),
     ],
 )
 def test_an_entry_that_does_not_fit_is_told_and_left_out_while_the_others_work(entry: Any, told: str) -> None:
@@ -284,7 +284,7 @@ def test_a_server_that_is_defined_twice_is_told_and_the_last_one_counts() -> Non
 def test_c12_a_name_that_could_pass_for_something_else_is_refused(name: str) -> None:
     found = all_of({name: {"command": ["x"]}, "ok": {"command": ["x"]}})
     assert list(found.definitions) == ["ok"]
-    assert "give it another name" in found.problems[0].remedy
+    assert "choose another name" in found.problems[0].remedy
     assert str(found.problems[0]).isprintable()
 
 

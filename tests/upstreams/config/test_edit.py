@@ -175,7 +175,7 @@ def test_a_server_that_stands_twice_is_taken_out_twice() -> None:
 
 
 def test_what_cannot_be_done_is_told() -> None:
-    with pytest.raises(RookeryError, match='"a" is there already, in line 6'):
+    with pytest.raises(RookeryError, match='"a" already exists in line 6'):
         add_entry_to_text(COMMENTED, "opencode", "a", ENTRY)
     with pytest.raises(RookeryError, match='no server "z"'):
         remove_entry_from_text(COMMENTED, "opencode", "z")

@@ -23,7 +23,7 @@ def test_an_entry_that_leads_back_to_rookery_is_left_out_with_a_note(house: Hous
     file.write_text(json.dumps({"mcp": entries}))
     assert house.http("GET", "/api/mcp").json().keys() == {"other", "away"}
     told = [one["message"] for one in house.http("GET", "/api/problems").json() if one["note"]]
-    assert told == [f'the server "{name}" is Rookery itself, and left out' for name in ("rookery", "one")]
+    assert told == [f'the server "{name}" is Rookery itself and is left out' for name in ("rookery", "one")]
 
 
 def test_the_bridge_is_rookery_itself_too(house: House) -> None:

@@ -135,5 +135,5 @@ async def test_a_host_that_nobody_knows_is_told_of() -> None:
     async def unknown(host: str, port: int) -> list[str]:
         raise socket.gaierror(-2, "Name or service not known")
 
-    with pytest.raises(RookeryError, match=r"no address of mcp\.example is known"):
+    with pytest.raises(RookeryError, match=r"mcp\.example cannot be resolved"):
         await AddressRules.for_server("https://mcp.example/mcp", unknown)

@@ -85,7 +85,7 @@ async def test_s10_a_call_that_wants_more_than_was_granted_fails_alone_until_its
         await login(gateway)
         found = await caller.call("far__hold")
         assert failure(found) == "needs-auth"
-        assert "sign in again, and allow what it asks for: rookery mcp login far" in words(found)
+        assert "sign in again and grant the requested access: rookery mcp login far" in words(found)
         assert await gateway.status("far") == "connected"
         assert words(await caller.call("far__echo")) == "done"
         await login(gateway)

@@ -89,7 +89,7 @@ async def test_an_answer_without_measure_or_in_a_foreign_encoding_is_none(monkey
         for path, why in (
             ("/encoded", "encoding"),
             ("/large", "1,000,000 bytes"),
-            ("/slow?secret=1", "no answer within"),
+            ("/slow?secret=1", "no response within"),
         ):
             with pytest.raises(RookeryError, match=why):
                 await soon(client.get(server.url.replace("/mcp", path)))

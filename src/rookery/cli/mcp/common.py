@@ -102,8 +102,8 @@ def find_server_failure(record: dict[str, Any]) -> Failure | None:
     name, status, error = record["name"], record["status"], record["error"] or record["status"]
     quoted = shlex.quote(name)
     if status == "needs_approval":
-        message = f'MCP server "{name}" is defined inside a repository and waits for approval'
-        return Failure("needs-approval", message, f"look at it and approve it: rookery guard approve {quoted}")
+        message = f'MCP server "{name}" is defined inside a repository and needs approval'
+        return Failure("needs-approval", message, f"review and approve it: rookery guard approve {quoted}")
     if status == "disabled":
         return Failure("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {quoted}")
     if status not in ("failed", "backoff", "needs_auth", "needs_client_registration"):

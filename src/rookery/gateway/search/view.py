@@ -23,19 +23,17 @@ CALL = "hub_call_tool"
 
 _CALL: Mapping[str, Any] = {
     "name": CALL,
-    "description": f"Call a tool that {FIND} has found, by its name, with the arguments that its inputSchema asks for.",
+    "description": f"Call a tool found by {FIND}, by its name, with the arguments that its inputSchema requires.",
     "inputSchema": {
         "type": "object",
         "properties": {
-            "name": {"type": "string", "description": f"The name of the tool, as {FIND} tells it."},
-            "arguments": {"type": "object", "description": "What the tool takes."},
+            "name": {"type": "string", "description": f"The name of the tool, as {FIND} returns it."},
+            "arguments": {"type": "object", "description": "The arguments of the tool."},
         },
         "required": ["name"],
     },
 }
-_INSTRUCTIONS = (
-    f"Tools are not listed here. Look for one with {FIND}, in plain words, and call what it finds with {CALL}."
-)
+_INSTRUCTIONS = f"Tools are not listed here. Search for a tool with {FIND}, in plain words, and call it with {CALL}."
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class ViewSearch:
 
     async def find(self, session: str | None, question: str, limit: int) -> ToolMatches:
         if self.view is None:
-            raise RookeryError("internal-error", "this view shows no tools to look for")
+            raise RookeryError("internal-error", "this view has no tools to search")
         return await self.view.find(session, question, limit)
 
 
@@ -110,12 +108,12 @@ class SearchView(SearchableView):
         try:
             name, arguments = _inner_call(call.params)
         except WireError as error:
-            return results.tool_failure("invalid-input", f"the arguments of {CALL} do not fit: {error.message}")
+            return results.tool_failure("invalid-input", f"the arguments of {CALL} are invalid: {error.message}")
         if name in (FIND, CALL):
-            return results.tool_failure("invalid-input", f"{name} is called by itself, not through {CALL}")
+            return results.tool_failure("invalid-input", f"call {name} directly, not through {CALL}")
         if name not in self._table(call.session).tools and await self._find_after_start(call, "tools", name) is None:
             message = self._not_found(call, f"there is no tool {name!r}").message
-            return results.tool_error(RookeryError("invalid-input", message, f"{FIND} tells the names there are"))
+            return results.tool_error(RookeryError("invalid-input", message, f"{FIND} returns the available names"))
         params = {**call.params, "name": Raw(msgspec.json.encode(name)), "arguments": arguments}
         return await super()._call_tool(cast(Call, _InnerCall(call, params)))
 
@@ -131,7 +129,7 @@ def _inner_call(params: Params) -> tuple[str, Raw]:
     """Return the name and the arguments of the tool to call."""
     members = decode_object(params.get("arguments", EMPTY_OBJECT), "arguments")
     if unexpected := [key for key in members if key not in ("name", "arguments")]:
-        raise WireError(INVALID_PARAMS, f"{unexpected[0]!r} belongs inside of `arguments`")
+        raise WireError(INVALID_PARAMS, f"{unexpected[0]!r} belongs inside `arguments`")
     arguments = members.get("arguments", EMPTY_OBJECT)
     if bytes(arguments).startswith(b'"'):
         # Some models write an object as text.

@@ -101,11 +101,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 def find_name_problem(name: str) -> str | None:
     """Return why a server cannot have this name, or None. A name becomes part of addresses and log lines."""
     if not name or name != name.strip() or name in (".", ".."):
-        return "is empty, is only dots, or has space around it"
+        return "is empty, consists of dots only, or starts or ends with a space"
     if len(name) > MAX_NAME_LENGTH:
         return f"is longer than {MAX_NAME_LENGTH} characters"
     if "/" in name or any(_is_invisible(character) for character in name):
-        return 'has a "/" or a control character in it'
+        return 'contains a "/" or a control character'
     return None
 
 

@@ -101,7 +101,7 @@ class EntryFields:
 
     def invalid_field(self, key: str, expected: str) -> EntryError:
         """Return the error for a field that is not as expected."""
-        return EntryError(f'"{key}" is to be {expected}', self.at(key))
+        return EntryError(f'"{key}" must be {expected}', self.at(key))
 
     def text(self, key: str) -> str:
         value = self.get(key)
@@ -112,21 +112,21 @@ class EntryFields:
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.get(key)
         if not isinstance(value, list | None):
-            raise self.invalid_field(key, "a list of texts")
+            raise self.invalid_field(key, "a list of strings")
         items = cast("list[Any]", value or [])
         if not all(isinstance(item, str) and "\0" not in item for item in items):
-            raise self.invalid_field(key, "a list of texts")
+            raise self.invalid_field(key, "a list of strings")
         return tuple(items)
 
     def text_map(self, key: str) -> dict[str, str]:
         value = self.get(key)
         if not isinstance(value, dict | None):
-            raise self.invalid_field(key, "an object whose values are texts")
+            raise self.invalid_field(key, "an object whose values are strings")
         values = cast("dict[str, Any]", value or {})
         for name, text in values.items():
             if not isinstance(text, str) or "\0" in text:
                 raise self.invalid_field(
-                    key, f'an object whose values are texts; that of "{name}" is not, put it in quotes'
+                    key, f'an object whose values are strings; put the value of "{name}" in quotes'
                 )
         return values
 
@@ -156,16 +156,14 @@ class EntryFields:
     def environment(self, key: str) -> dict[str, str]:
         variables = self.text_map(key)
         if any(not name or "=" in name or "\0" in name for name in variables):
-            raise self.invalid_field(key, 'an object of variables; a name is empty or has a "=" in it')
+            raise self.invalid_field(key, 'an object of variables; a name is empty or contains "="')
         return variables
 
     def headers(self, key: str) -> dict[str, str]:
         headers = self.text_map(key)
         for name, value in headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-                raise self.invalid_field(
-                    key, f"an object of HTTP headers; {name!r} has a character in it that none may have"
-                )
+                raise self.invalid_field(key, f"an object of HTTP headers; {name!r} contains an invalid character")
         return headers
 
     def url(self, key: str) -> str:
@@ -258,7 +256,9 @@ def _parse_timeouts(values: Mapping[str, Any], base: Timeouts, per_second: float
 
 def _read_timeouts(fields: EntryFields, base: Timeouts, *, everything: bool) -> Timeouts:
     names = "{startup, catalog, execution}"
-    unfit = fields.invalid_field("timeout", f"milliseconds, more than none and at most a day, or of each of {names}")
+    unfit = fields.invalid_field(
+        "timeout", f"milliseconds, more than 0 and at most a day, or an object with any of {names}"
+    )
     from_milliseconds = parse_timeouts_ms(fields.get("timeout"), base, unfit, everything=everything)
     unfit = fields.invalid_field("timeouts", f"an object with seconds for any of {names}, at most a day")
     from_seconds = fields.get("timeouts")
@@ -275,9 +275,7 @@ def _kind(fields: EntryFields) -> tuple[str, Transport]:
     kind, transport = _TYPES[word] if word else _TYPES["remote" if "url" in fields else "local"]
     wrong_key = "url" if kind == "local" else "command"
     if wrong_key in fields:
-        raise EntryError(
-            f'a {kind} server has no "{wrong_key}"', fields.at(wrong_key), "take it out, or change the type"
-        )
+        raise EntryError(f'a {kind} server has no "{wrong_key}"', fields.at(wrong_key), "remove it, or change the type")
     return kind, transport
 
 
@@ -291,7 +289,7 @@ def _command(fields: EntryFields) -> tuple[str, ...]:
 
 def _environment(fields: EntryFields) -> dict[str, str]:
     if "env" in fields and "environment" in fields:
-        raise EntryError('it has both "env" and "environment"', fields.at("env"), "put them together")
+        raise EntryError('it has both "env" and "environment"', fields.at("env"), "merge them")
     return fields.environment("env" if "env" in fields else "environment")
 
 
@@ -302,9 +300,7 @@ def _enabled_agrees(values: Any) -> bool:
 def _enabled(fields: EntryFields) -> bool:
     enabled, disabled = fields.boolean("enabled"), fields.boolean("disabled")
     if not _enabled_agrees(fields):
-        raise EntryError(
-            '"enabled" and "disabled" contradict each other', fields.at("disabled"), "take one of them out"
-        )
+        raise EntryError('"enabled" and "disabled" contradict each other', fields.at("disabled"), "remove one of them")
     return not disabled if enabled is None else enabled
 
 
@@ -342,7 +338,7 @@ def _notes(node: Object, fields: EntryFields, *, remote: bool) -> EntryNotes:
     """Return notes on keys that are unknown, belong to servers of the other kind, or are repeated."""
     kind, unused_keys = ("remote", _LOCAL_KEYS) if remote else ("local", _REMOTE_KEYS)
     notes: EntryNotes = [
-        (f'"{member.name[:40]}" stands twice; the last one counts', "", member.start) for member in node.repeated()
+        (f'"{member.name[:40]}" is repeated; the last one is used', "", member.start) for member in node.repeated()
     ]
     notes += [(f'"{key}" is not used for a {kind} server', "", fields.at(key)) for key in unused_keys if key in fields]
     # Limited, because the search for similar keys takes time, and a file can have any number of keys.
@@ -393,7 +389,7 @@ def define_server(name: str, entry: Mapping[str, Any], origin: str) -> Definitio
     try:
         parsed = parse_file(json.dumps({"servers": {name: entry}}), origin, "rookery", "user", literal)
     except (JsoncError, TypeError) as error:
-        raise RookeryError("invalid-input", f'the server "{name}": {error}', "give an entry of plain JSON") from None
+        raise RookeryError("invalid-input", f'the server "{name}": {error}', "use an entry of plain JSON") from None
     if name not in parsed.definitions:
         problem = (
             parsed.problems[0] if parsed.problems else ConfigProblem(origin, 0, "it has neither a command nor a url")
@@ -418,7 +414,7 @@ def find_containers(text: str, root: Object, dialect: Dialect) -> Iterator[Serve
         yield ServerContainer(outer, outer.members, Timeouts())
         return
     limit = outer.get("timeout")
-    unfit = EntryError('"timeout" is to be milliseconds, or an object of them', limit.start if limit else 0)
+    unfit = EntryError('"timeout" must be milliseconds, or an object of them', limit.start if limit else 0)
     try:
         timeouts = parse_timeouts_ms(to_python(limit.value) if limit else None, Timeouts(), unfit)
     except EntryError as error:
@@ -431,7 +427,7 @@ def find_containers(text: str, root: Object, dialect: Dialect) -> Iterator[Serve
 
 def _require_object(text: str, name: str, member: Member) -> Object:
     if not isinstance(member.value, Object):
-        raise JsoncError(f'"{name}" is to be an object', find_line(text, member.start))
+        raise JsoncError(f'"{name}" must be an object', find_line(text, member.start))
     return member.value
 
 
@@ -454,7 +450,9 @@ class _FileParser:
             self._parsed.permissions = read_permissions(root, self._text, self._file.path, self._file.place)
         if dialect != "opencode" and root.get(CONTAINER_KEYS[dialect]) is None:
             for other in sorted(set(CONTAINER_KEYS.values()) & {member.name for member in root.members}):
-                self._report(root.start, f'"{other}" is not read in this file', f'call it "{CONTAINER_KEYS[dialect]}"')
+                self._report(
+                    root.start, f'"{other}" is not read in this file', f'rename it to "{CONTAINER_KEYS[dialect]}"'
+                )
         remaining = _MAX_SERVERS
         for container in find_containers(self._text, root, dialect):
             for member in container.members:
@@ -465,7 +463,7 @@ class _FileParser:
                 if member.name in seen:
                     first = self._line(seen[member.name].start)
                     message = f'the server "{member.name[:40]}" is defined twice in this file, first in line {first}'
-                    self._report(member.start, message, "the last one counts; take one out", member.name)
+                    self._report(member.start, message, "the last one is used; remove the other", member.name)
                     self._forget(member.name)
                 seen[member.name] = member
                 self._parse_entry(member, container.timeouts)
@@ -477,7 +475,7 @@ class _FileParser:
     def _parse_entry(self, member: Member, base: Timeouts) -> None:
         name, parsed = member.name, self._parsed
         if problem := find_name_problem(name):
-            self._report(member.start, f"the name {name[:40]!r} of a server {problem}", "give it another name")
+            self._report(member.start, f"the name {name[:40]!r} of a server {problem}", "choose another name")
             return
         source = msgspec.structs.replace(self._file, line=self._line(member.start))
         self._substitution.missing.clear()
@@ -496,7 +494,7 @@ class _FileParser:
         for message, remedy, at in notes:
             self._report(at, f'the server "{name}": {message}', remedy, name, note=True)
         for variable, at in self._substitution.missing.items():
-            problem = f'the server "{name}": the variable {variable} is not set, and empty text is used for it'
+            problem = f'the server "{name}": the variable {variable} is not set; an empty string is used instead'
             self._report(at, problem, f"set {variable} where Rookery is started", name, note=True)
 
     def _forget(self, name: str) -> None:
@@ -511,4 +509,4 @@ class _FileParser:
         if len(problems) < _MAX_PROBLEMS:
             problems.append(ConfigProblem(path, line, message, remedy, server, note))
         elif len(problems) == _MAX_PROBLEMS:
-            problems.append(ConfigProblem(path, line, "there are more problems from here on", "mend these first"))
+            problems.append(ConfigProblem(path, line, "more problems follow from here", "fix these first"))

@@ -87,7 +87,7 @@ def add_entry_to_text(
                 continue
             if not replace:
                 line = find_line(text, member.start)
-                raise RookeryError("invalid-input", f'"{name}" is there already, in line {line}', "remove it first")
+                raise RookeryError("invalid-input", f'"{name}" already exists in line {line}', "remove it first")
             return replace_value(text, root, member, dict(entry))
     if containers:
         return insert_member(text, root, containers[0].node, name, dict(entry))
@@ -126,12 +126,12 @@ def _edit_file(file: ConfigFile, edit: Callable[[str], str]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         new, text = True, ""
     except (OSError, UnicodeDecodeError) as error:
-        raise RookeryError("invalid-input", f"{file.path} cannot be read: {error}", "look at it first") from error
+        raise RookeryError("invalid-input", f"{file.path} cannot be read: {error}", "check the file first") from error
     try:
         new_text = edit(text)
     except JsoncError as error:
         message = f"{file.path}:{error.line}: {error.message}"
-        raise RookeryError("invalid-input", message, "mend the file first; it was not touched") from None
+        raise RookeryError("invalid-input", message, "fix the file first; it was not changed") from None
     mode = _USER_FILE_MODE if file.root is None else _PROJECT_FILE_MODE
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def choose_file(directory: Path | None, place: ConfigLevel, dialect: Dialect) ->
     """Return the file of a program at a level: the one that exists, or else the first one that is read."""
     candidates = [file for file in list_config_files(directory) if file.place == place and file.dialect == dialect]
     if not candidates:
-        message = f"Rookery reads no file of {dialect} for all projects" if place == "user" else "no project is named"
+        message = f"Rookery reads no file of {dialect} for all projects" if place == "user" else "no project is given"
         raise RookeryError("invalid-input", message, "choose the file of a project, or name the file itself")
     return next((file for file in candidates if file.path.exists()), candidates[0])
 
@@ -166,9 +166,7 @@ def write_server(file: ConfigFile, name: str, config: Mapping[str, Any], *, forc
     definition = define_server(name, config, str(file.path))
     existing = load_file(file, {}).parsed
     if not force and name in existing.definitions.keys() | existing.switched_off.keys() | existing.failed:
-        raise RookeryError(
-            "server-exists", f"there is a server {name!r} in {file.path} already", "replace it with --force"
-        )
+        raise RookeryError("server-exists", f"server {name!r} already exists in {file.path}", "replace it with --force")
     add_entry(file, name, convert_entry(config, definition, file.dialect), replace=force)
 
 

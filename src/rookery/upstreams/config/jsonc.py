@@ -184,12 +184,12 @@ class _Parser:
     def _string(self) -> str:
         match = _STRING.match(self._text, self._at)
         if match is None:
-            raise self._error("text in quotes does not end in its line, or has a control character in it")
+            raise self._error("a string does not end in its line, or contains a control character")
         try:
             value = json.loads(match[0])
             value.encode()
         except ValueError:
-            raise self._error("text in quotes has a wrong escape in it") from None
+            raise self._error("a string contains an invalid escape") from None
         self._at = match.end()
         return value
 

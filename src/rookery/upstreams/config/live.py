@@ -108,7 +108,7 @@ def keep_last_good(old: LoadedFile, new: LoadedFile) -> LoadedFile:
             new.parsed.switched_off[name] = old.parsed.switched_off[name]
             continue
         previous = new.parsed.definitions[name] = old.parsed.definitions[name]
-        message = f'the server "{name}" goes on as it was defined before'
+        message = f'the server "{name}" keeps its previous definition'
         new.parsed.problems.append(
             ConfigProblem(previous.source.path, previous.source.line, message, "", name, note=True)
         )

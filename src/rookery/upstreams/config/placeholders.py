@@ -73,7 +73,7 @@ class Substitution:
         value = self._file(name, at) if kind == "file" else self._variable(kind, name, at)
         self._expanded_length += len(value)
         if self._expanded_length > _MAX_EXPANSION:
-            raise EntryError(f"what is put in for placeholders is longer than {_MAX_EXPANSION} characters", at)
+            raise EntryError(f"the values of the placeholders are longer than {_MAX_EXPANSION} characters", at)
         return value
 
     def _variable(self, kind: str, name: str, at: int) -> str:

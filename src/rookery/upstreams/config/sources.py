@@ -72,7 +72,7 @@ def load_file(file: ConfigFile, environment: Mapping[str, str]) -> LoadedFile:
         return loaded
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        remedy = "make it a plain file that you may read, or remove it"
+        remedy = "make it a regular file that you can read, or remove it"
         loaded.failure = ConfigProblem(str(file.path), 1, f"cannot be read: {reason}", remedy)
         return loaded
 
@@ -86,7 +86,7 @@ def load_file(file: ConfigFile, environment: Mapping[str, str]) -> LoadedFile:
         loaded.parsed = parse_file(text, str(file.path), file.dialect, file.place, substitution)
     except JsoncError as error:
         loaded.failure = ConfigProblem(
-            str(file.path), error.line, error.message, "mend it; until then nothing new is taken"
+            str(file.path), error.line, error.message, "fix it; its changes are ignored until then"
         )
     return loaded
 
@@ -108,7 +108,7 @@ def _resolve_named_file(file: ConfigFile, name: str) -> Path:
         return Path.home() / name[2:] if name.startswith("~/") else file.path.parent / name
     path = Path(os.path.normpath(file.path.parent / name))
     if name.startswith("~") or not path.is_relative_to(file.root) or _is_in_git_folder(path.relative_to(file.root)):
-        raise OSError("a repository's file can only name files of that repository")
+        raise OSError("a file of a repository can refer only to files of that repository")
     return path
 
 
@@ -181,7 +181,7 @@ def exclude_self(config: ServerConfig, ports: Collection[int], *, with_notes: bo
         ConfigProblem(
             server.source.path,
             server.source.line,
-            f'the server "{server.name}" is Rookery itself, and left out',
+            f'the server "{server.name}" is Rookery itself and is left out',
             note=True,
         )
         for server in own

@@ -47,7 +47,7 @@ async def main() -> None:
             send_message(await work)
     except TimeoutError:
         send_message(
-            FailureResult("timeout", "the servers that are asked for a sign-in take too long", "try again later")
+            FailureResult("timeout", "the servers of this sign-in take too long to respond", "try again later")
         )
     except asyncio.CancelledError:
         if not work.cancelled():
@@ -77,7 +77,7 @@ async def _run_request(request: HelperRequest, reader: asyncio.StreamReader, tas
         return FailureResult(error.code, error.message, error.remedy)
     except Exception as error:
         # The text of this error may contain anything, secrets included.
-        return FailureResult("sign-in-failed", f"something went wrong that should not: {type(error).__name__}")
+        return FailureResult("sign-in-failed", f"unexpected error: {type(error).__name__}")
     finally:
         if callback is not None:
             await callback.close()

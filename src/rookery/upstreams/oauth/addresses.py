@@ -27,8 +27,8 @@ class AddressRefused(RookeryError):
     """An address that a sign-in must not use."""
 
     def __init__(self, url: str, why: str) -> None:
-        message = f"the sign-in names an address that is not used: {url[:200]} {why}"
-        super().__init__("address-refused", message, "if you trust this server, ask whoever runs it to correct that")
+        message = f"the sign-in refers to an address that is not allowed: {url[:200]} {why}"
+        super().__init__("address-refused", message, "if you trust this server, ask its operator to correct this")
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -91,18 +91,18 @@ class AddressRules:
     def check(self, url: str) -> SplitResult:
         """Return the parts of an address whose form is allowed. `addresses` checks where it leads."""
         if _FORBIDDEN.search(url):
-            raise AddressRefused(repr(url)[1:-1], "has a character in it that none may have")
+            raise AddressRefused(repr(url)[1:-1], "contains an invalid character")
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise AddressRefused(url, "is no address") from None
+            raise AddressRefused(url, "is not an address") from None
         if parts.scheme not in _PORTS or not parts.hostname or port == 0:
             raise AddressRefused(url, "is neither http nor https")
         if parts.scheme == "http" and not self.allow_http:
-            raise AddressRefused(url, "is not encrypted, and its server's own address is")
+            raise AddressRefused(url, "is not encrypted, but the server's own address is")
         if "@" in parts.netloc:
-            raise AddressRefused(url, "has a name or a password in it")
+            raise AddressRefused(url, "contains a user name or a password")
         return parts
 
     async def addresses(self, url: str) -> list[str]:
@@ -111,7 +111,7 @@ class AddressRules:
         addresses = await _resolve_checked(self.resolve, parts.hostname or "", parts)
         for address in addresses:
             if (kind := classify_address(address)) not in self.kinds:
-                raise AddressRefused(url, f"leads to {address}, which is {kind}")
+                raise AddressRefused(url, f"resolves to {address}, which is {kind}")
         return addresses
 
 
@@ -119,9 +119,9 @@ async def _resolve_checked(resolve: Resolver, host: str, parts: SplitResult) -> 
     try:
         addresses = await resolve(host, parts.port or _PORTS.get(parts.scheme, 443))
     except (OSError, UnicodeError) as error:
-        raise RookeryError("sign-in-failed", f"no address of {host[:200]} is known: {error}") from None
+        raise RookeryError("sign-in-failed", f"{host[:200]} cannot be resolved: {error}") from None
     if not addresses:
-        raise RookeryError("sign-in-failed", f"no address of {host[:200]} is known")
+        raise RookeryError("sign-in-failed", f"{host[:200]} cannot be resolved")
     return addresses
 
 

@@ -35,8 +35,8 @@ class RedirectAddress:
         if parts.scheme != "http" or parts.hostname not in _HOSTS or parts.query or parts.fragment:
             raise RookeryError(
                 "invalid-input",
-                "the redirect address of a sign-in is one of this machine, such as http://127.0.0.1:19876/callback",
-                "correct redirectUri, or leave it out",
+                "the redirect address of a sign-in must be on this machine, such as http://127.0.0.1:19876/callback",
+                "correct redirectUri, or remove it",
             )
         return cls(parts.hostname, parts.port or 80, parts.path or "/")
 
@@ -71,8 +71,8 @@ class CallbackServer:
         except OSError as error:
             raise RookeryError(
                 "sign-in-failed",
-                f"the browser cannot come back: port {self.address.port} of this machine is taken ({error.strerror})",
-                "end what uses it, or choose another callbackPort",
+                f"the sign-in cannot receive the redirect: port {self.address.port} is in use ({error.strerror})",
+                "stop the program that uses it, or choose another callbackPort",
             ) from None
         port = self._server.sockets[0].getsockname()[1]
         self.address = RedirectAddress(self.address.host, port, self.address.path)
@@ -91,23 +91,23 @@ class CallbackServer:
             parts = urlsplit(url.strip())
             query = parse_qs(parts.query, max_num_fields=20)
         except ValueError:
-            return "it is no address"
+            return "it is not an address"
         if parts.path != self.address.path:
             return f"it does not begin with {self.address.url}"
         if any(len(values) != 1 for values in query.values()):
-            return "something stands twice in it"
+            return "it contains a parameter twice"
         fields = {name: values[0] for name, values in query.items()}
         if self._state is None or fields.get("state") != self._state:
             return "it does not belong to this sign-in, or was used before"
         if "error" not in fields and not fields.get("code"):
-            return "it has neither a code nor an error in it"
+            return "it contains neither a code nor an error"
         self._state = None
         if self._response.done():
             return "it was used before"
         if "error" in fields:
             reason = f"{fields['error'][:100]} {fields.get('error_description', '')[:200]}".strip()
             message = f"the sign-in was refused: {reason}"
-            self._response.set_exception(RookeryError("sign-in-failed", message, "try again, or ask who runs it"))
+            self._response.set_exception(RookeryError("sign-in-failed", message, "try again, or ask its operator"))
         else:
             self._response.set_result(AuthorizationResponse(fields["code"], fields["state"], fields.get("iss")))
         return None
@@ -137,11 +137,11 @@ class CallbackServer:
         target = rest.partition(" ")[0]
         hosts = [line.partition(":")[2].strip() for line in lines if line.lower().startswith("host:")]
         if hosts != [urlsplit(self.address.url).netloc]:
-            return "400 Bad Request", "This is not the address that was asked for."
+            return "400 Bad Request", "This is not the expected address."
         if target.partition("?")[0] != self.address.path:
             return "404 Not Found", "There is nothing here."
         if method != "GET":
-            return "405 Method Not Allowed", "There is nothing to send here."
+            return "405 Method Not Allowed", "Only GET is supported here."
         if why := self.accept(target):
-            return "400 Bad Request", f"Rookery does not take this answer: {why}."
-        return "200 OK", "Rookery has the answer. You can close this window; the terminal tells how it went."
+            return "400 Bad Request", f"Rookery rejected this response: {why}."
+        return "200 OK", "Rookery received the response. You can close this window; the terminal shows the result."

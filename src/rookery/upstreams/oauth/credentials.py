@@ -61,14 +61,14 @@ class GrantStore:
     def put(self, target: SignInTarget, grant: Grant) -> None:
         """Store a grant. Raise if it is for another server than `target`."""
         if grant.server != target.url:
-            raise RookeryError("sign-in-failed", "the sign-in is for another address than that of the server")
+            raise RookeryError("sign-in-failed", "the sign-in is for a different address than the server's")
         for secret in grant.secrets():
             REDACTOR.add(secret)
         ensure_private_folder(self._folder, allow_link=False)
         try:
             write_secret(self._file(target), msgspec.json.encode(_StoredGrant(target.name, grant)))
         except OSError as error:
-            raise self._storage_error("kept", target, error) from error
+            raise self._storage_error("stored", target, error) from error
         before, self._grants[target] = self._grants.get(target), grant
         self._forget_secrets(before, grant)
 

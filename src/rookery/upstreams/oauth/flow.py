@@ -166,7 +166,7 @@ class SignInFlow:
         self._restore_grant()
         issuer_metadata = self._context.oauth_metadata
         if issuer_metadata is None or issuer_metadata.revocation_endpoint is None or self._storage.tokens is None:
-            self._on_message(SignInStep("revoke", "the issuer offers no way to give tokens back", ok=False))
+            self._on_message(SignInStep("revoke", "the issuer does not support revoking tokens", ok=False))
             return False
         tokens = self._storage.tokens
         candidates = [("refresh_token", tokens.refresh_token), ("access_token", tokens.access_token)]
@@ -198,10 +198,10 @@ class SignInFlow:
                 ) from None
             except (OAuthFlowError, OAuthTokenError) as error:
                 raise RookeryError(
-                    "sign-in-failed", summarize_error(error), "rookery mcp debug tells each step"
+                    "sign-in-failed", summarize_error(error), "rookery mcp debug shows each step"
                 ) from None
             except ValidationError:
-                raise RookeryError("sign-in-failed", "the authorization server answered what does not fit") from None
+                raise RookeryError("sign-in-failed", "the authorization server sent an invalid response") from None
 
     def _client(self) -> httpx2.AsyncClient:
         def on_request(what: str, result: str, ok: bool) -> None:
@@ -222,7 +222,7 @@ class SignInFlow:
         if issuer_metadata is not None and issuer_metadata.registration_endpoint is None:
             raise RookeryError(
                 "needs-client-registration",
-                f"{issuer_metadata.issuer} registers no clients",
+                f"{issuer_metadata.issuer} does not register clients",
                 metadata.CLIENT_REGISTRATION_HELP,
             )
         if self._request.mode == "look":
@@ -248,8 +248,8 @@ class SignInFlow:
         if self._request.terms.client_id is not None and self._client_id() != self._request.terms.client_id:
             raise RookeryError(
                 "sign-in-failed",
-                f"the server now names the authorization server {self._issuer()}, and its client is of another one",
-                "correct oauth.clientId and oauth.issuer of its definition",
+                f"the server now uses the authorization server {self._issuer()}, but its client belongs to another",
+                "correct oauth.clientId and oauth.issuer in its definition",
             )
         if client is not None and client.client_secret and client.token_endpoint_auth_method is None:
             supported = (
@@ -272,7 +272,7 @@ class SignInFlow:
                 response = await self._callback.wait_for_response()
         except TimeoutError:
             message = f"nobody signed in within {seconds:g} s"
-            raise RookeryError("timeout", message, "begin again: rookery mcp login") from None
+            raise RookeryError("timeout", message, "start again: rookery mcp login") from None
         return AuthorizationCodeResult(code=response.code, state=response.state, iss=response.iss)
 
     def _restore_grant(self) -> None:

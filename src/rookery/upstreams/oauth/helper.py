@@ -59,7 +59,7 @@ class HelperProcess:
             async with asyncio.timeout(request.seconds + NETWORK_SECONDS + _START_SECONDS):
                 outcome = await self._receive(child, on_message)
         except TimeoutError:
-            raise RookeryError("timeout", "the sign-in takes too long, and was ended") from None
+            raise RookeryError("timeout", "the sign-in took too long and was stopped") from None
         finally:
             await _stop(child)
         if outcome is None:
@@ -67,7 +67,7 @@ class HelperProcess:
             cause = find_cause(child.returncode or 0, printed, (self._folder,))
             why = cause.message if cause is not None else printed.rpartition("\n")[2][:200]
             remedy = cause.remedy if cause is not None else "try again"
-            raise RookeryError("sign-in-failed", f"the process that signs in has ended early: {why}", remedy)
+            raise RookeryError("sign-in-failed", f"the sign-in process ended early: {why}", remedy)
         if isinstance(outcome, FailureResult):
             raise RookeryError(outcome.code, outcome.message, outcome.remedy)
         return outcome

@@ -54,7 +54,7 @@ class LoginAttempt:
         await asyncio.wait([self._prompt, self._work], return_when=asyncio.FIRST_COMPLETED)
         if self._prompt.done():
             return self._prompt.result()
-        raise self._failure() or RookeryError("sign-in-failed", "the sign-in ended before anybody was asked")
+        raise self._failure() or RookeryError("sign-in-failed", "the sign-in ended before the user was asked")
 
     async def wait(self) -> None:
         """Wait until the login is done. Raise the error if it failed."""
@@ -69,7 +69,7 @@ class LoginAttempt:
             self.helper.send_redirect(url)
             await asyncio.wait([self._redirect_reply, self._work], return_when=asyncio.FIRST_COMPLETED)
             if self._redirect_reply.done() and (why := self._redirect_reply.result()) is not None:
-                raise RookeryError("invalid-input", f"this address is of no use: {why}", "copy the whole address")
+                raise RookeryError("invalid-input", f"this address cannot be used: {why}", "copy the whole address")
 
     async def cancel(self, why: str) -> None:
         self._cancel_reason = why
@@ -77,7 +77,7 @@ class LoginAttempt:
 
     def _failure(self) -> RookeryError | None:
         if self._work.cancelled():
-            return RookeryError("sign-in-failed", self._cancel_reason or "the sign-in was given up", "begin again")
+            return RookeryError("sign-in-failed", self._cancel_reason or "the sign-in was cancelled", "start again")
         return self._work.result()
 
     async def _run(self) -> RookeryError | None:
@@ -152,7 +152,7 @@ class SignInManager:
     async def close(self) -> None:
         await self._tasks.close()
         for attempt in self._attempts.values():
-            await attempt.cancel("the daemon stops")
+            await attempt.cancel("the daemon is stopping")
         for credentials in self._credentials.values():
             await credentials.close()
 
@@ -163,7 +163,7 @@ class SignInManager:
         credentials = self._require_credentials(definition)
         # In a loop, because another login may start meanwhile.
         while (previous := self._attempts.pop(credentials.target, None)) is not None:
-            await previous.cancel("another sign-in to the same server was begun")
+            await previous.cancel("another sign-in to the same server was started")
 
         def on_granted(outcome: GrantResult) -> None:
             credentials.set_grant(outcome.grant)
@@ -179,14 +179,14 @@ class SignInManager:
         """Return the login that is running, or the last one."""
         attempt = self._attempts.get(SignInTarget(definition.name, definition.url))
         if attempt is None:
-            message = f'nobody signs in to MCP server "{definition.name}" just now'
-            raise RookeryError("invalid-input", message, f"begin it: rookery mcp login {definition.name}")
+            message = f'no sign-in to MCP server "{definition.name}" is running'
+            raise RookeryError("invalid-input", message, f"start one: rookery mcp login {definition.name}")
         return attempt
 
     async def cancel_login(self, definition: Definition) -> None:
         """Cancel the login that is running, if any."""
         if (attempt := self._attempts.pop(SignInTarget(definition.name, definition.url), None)) is not None:
-            await attempt.cancel("the sign-in was given up")
+            await attempt.cancel("the sign-in was cancelled")
 
     async def logout(self, definition: Definition) -> tuple[bool, bool]:
         """Remove a sign-in. Return whether there was one, and whether its issuer revoked the tokens."""
@@ -230,8 +230,8 @@ class SignInManager:
         credentials = self.credentials(definition)
         if credentials is None:
             why = "is a local program" if definition.kind == "local" else "has its own credentials, or oauth is false"
-            message = f'MCP server "{definition.name}" is not signed in to: it {why}'
-            raise RookeryError("invalid-input", message, "nothing has to be done")
+            message = f'MCP server "{definition.name}" needs no sign-in: it {why}'
+            raise RookeryError("invalid-input", message, "no action is needed")
         return credentials
 
     def _build_request(self, credentials: Credentials, mode: HelperMode, seconds: float = 0.0) -> HelperRequest:

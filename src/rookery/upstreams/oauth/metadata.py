@@ -12,7 +12,7 @@ from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.addresses import AddressRules
 
 CLIENT_REGISTRATION_HELP = (
-    "register a client with whoever runs it, and put its id into the server's definition: "
+    "register a client with its operator, and add the client's id to the server's definition: "
     '"oauth": {"clientId": "...", "clientSecret": "{env:NAME}"}'
 )
 
@@ -50,8 +50,8 @@ def check_metadata(body: bytes, rules: AddressRules) -> None:
     if "authorization_endpoint" in document and not (isinstance(methods, list) and "S256" in methods):
         raise RookeryError(
             "sign-in-failed",
-            "the authorization server does not say that it can do PKCE with S256, without which codes can be stolen",
-            "ask whoever runs it to name S256 in code_challenge_methods_supported of its metadata",
+            "the authorization server does not declare PKCE with S256; without it, codes can be stolen",
+            "ask its operator to list S256 in code_challenge_methods_supported of its metadata",
         )
 
 

@@ -37,7 +37,7 @@ def parse_terms(settings: Mapping[str, Any]) -> Terms:
     for field, names in FIELD_NAMES.items():
         values = [settings[name] for name in names if settings.get(name) is not None]
         if len(values) > 1:
-            raise _invalid_field(names[0], "said once only")
+            raise _invalid_field(names[0], "given only once")
         if values:
             fields[field] = values[0]
     for field, value in fields.items():
@@ -47,11 +47,11 @@ def parse_terms(settings: Mapping[str, Any]) -> Terms:
     if terms.port is not None and not 0 < terms.port < 65_536:
         raise _invalid_field("callbackPort", "a port, from 1 to 65535")
     if terms.scope is not None and not _SCOPES.fullmatch(terms.scope):
-        raise _invalid_field("scope", "names with one space between them")
+        raise _invalid_field("scope", "names separated by single spaces")
     if terms.client_secret is not None and terms.client_id is None:
-        raise _invalid_field("clientSecret", "with a clientId")
+        raise _invalid_field("clientSecret", "used with a clientId")
     if terms.issuer is not None and terms.client_id is None:
-        raise _invalid_field("issuer", "with the clientId that is known there, or left out")
+        raise _invalid_field("issuer", "used with a clientId of that issuer, or removed")
     if terms.redirect is not None:
         RedirectAddress.parse(terms.redirect)
     if terms.document is not None and not _is_document(terms.document):
@@ -66,4 +66,4 @@ def _is_document(url: str) -> bool:
 
 
 def _invalid_field(name: str, expected: str) -> RookeryError:
-    return RookeryError("invalid-input", f'"{name}" of "oauth" is to be {expected}', "correct the server's definition")
+    return RookeryError("invalid-input", f'"{name}" of "oauth" must be {expected}', "correct the server's definition")

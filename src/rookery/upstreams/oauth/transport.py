@@ -58,7 +58,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self._on_request(what, error.message, False)
             raise
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            why = f"no answer within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+            why = f"no response within {_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
             self._on_request(what, why, False)
             raise RookeryError("sign-in-failed", f"{what}: {why}", "try again later") from None
         self._on_request(what, f"HTTP {status}", status < 400)
@@ -105,13 +105,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise RookeryError(
-                    "sign-in-failed", f"{_without_query(request.url)} answered in an encoding nobody asked for"
+                    "sign-in-failed", f"{_without_query(request.url)} responded with an encoding that was not requested"
                 )
             body = b""
             async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > _MAX_BODY_BYTES:
-                    message = f"{_without_query(request.url)} answered more than {_MAX_BODY_BYTES:,} bytes"
+                    message = f"{_without_query(request.url)} sent more than {_MAX_BODY_BYTES:,} bytes"
                     raise RookeryError("sign-in-failed", message)
         finally:
             await response.aclose()
