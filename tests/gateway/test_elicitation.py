@@ -134,11 +134,11 @@ async def test_s4_a_state_is_for_one_token_one_call_and_one_use() -> None:
         coming = go_on(owner, first)
         assert (await one.hears(None))["result"] == ADA
         used = await owner.ask("tools/call", params)
-        assert "used already" in used["error"]["message"]
+        assert "already used" in used["error"]["message"]
         one.answer(request, text("done"))
         assert words(await coming) == "done"
         over = await owner.ask("tools/call", params)
-        assert "over" in over["error"]["message"]
+        assert "has ended" in over["error"]["message"]
         assert len(one.calls("hold")) == 1
 
 

@@ -102,10 +102,10 @@ async def test_s4_a_state_is_used_once_and_by_its_own_caller() -> None:
         first = await parked(parking, work)
         with pytest.raises(WireError, match="belongs to another call"):
             await parking.resume(HERE, next_call(first, "somebody else"))
-        with pytest.raises(WireError, match="is over"):
+        with pytest.raises(WireError, match="has ended"):
             await parking.resume(object(), next_call(first))
         second: Any = await parking.resume(HERE, next_call(first))
-        with pytest.raises(WireError, match="used already"):
+        with pytest.raises(WireError, match="already used"):
             await parking.resume(HERE, next_call(first))
         assert await parking.resume(HERE, next_call(second, answer={"x": 1})) == {"done": 2}
         assert work.got == [{"roots": []}, {"x": 1}]
@@ -116,13 +116,13 @@ async def test_so_many_wait_at_a_time_for_one_caller_and_in_all_and_one_more_is_
     async with a_parking(max_calls=3, max_per_owner=2) as (parking, _):
         asked = [await parked(parking, Work()) for _ in range(2)]
         refused = Work()
-        with pytest.raises(RookeryError, match="2 calls of yours wait") as error:
+        with pytest.raises(RookeryError, match="2 calls of yours already wait") as error:
             await parking.start(HERE, a_call(), refused)
         assert error.value.code == "too-many-questions" and "600 s" in error.value.remedy
         await asyncio.sleep(0)
         assert refused.cancelled
         other = await parked(parking, Work(), a_call("other"))
-        with pytest.raises(RookeryError, match="3 calls wait"):
+        with pytest.raises(RookeryError, match="3 calls already wait"):
             await parking.start(HERE, a_call("third"), Work())
         # One that has its place keeps it, and who needs none is not counted.
         assert await parking.start(HERE, a_call("third"), Work(times=0)) == {"done": 0}

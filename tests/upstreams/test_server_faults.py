@@ -231,7 +231,7 @@ async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(cap
     async with a_gateway(lambda theatre: {"one": theatre.server("one", twice)}) as gateway:
         listed = await (await gateway.caller()).listed("tools")
         assert [one.get("description") for one in listed if one["name"] == "one__a"] == ["first"]
-        assert "tools has 'a' twice" in caplog.text
+        assert "tools contains 'a' twice" in caplog.text
 
 
 @requirement("hub.status.failed")

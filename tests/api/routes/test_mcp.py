@@ -333,7 +333,7 @@ def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without
     [
         ({"command": ["/nowhere/at-all"]}, "open process", "was not found"),
         ({"command": [*ODD, "--exit", "3", f"no luck with {SECRET}"]}, "initialize", "it exited with code 3"),
-        ({"command": [*ODD, "--list", "silent"], "timeouts": {"catalog": 0.2}}, "tools/list", "given up"),
+        ({"command": [*ODD, "--list", "silent"], "timeouts": {"catalog": 0.2}}, "tools/list", "cancelled"),
         ({"url": "http://127.0.0.1:9/mcp"}, "server/discover", "ConnectionRefusedError"),
     ],
     ids=["no program", "ends", "no list", "no host"],

@@ -91,7 +91,7 @@ def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_
         (["x", "--url", "example.com/mcp"], "begins with http:// or https://"),
         (["a/b", "--", "true"], 'has no "/"'),
         (["", "--", "true"], "give a NAME"),
-        ([" x ", "--", "true"], "has space around it"),
+        ([" x ", "--", "true"], "starts or ends with a space"),
         (["a\x1b[2Jb", "--", "true"], "no control character"),
         (["x" * 201, "--", "true"], "longer than 200"),
         (["x", "--url", "http://a/", "--", "true"], "either local"),
@@ -143,7 +143,7 @@ def test_in_a_projects_file_it_waits_for_approval_and_that_is_said(
     done = user("mcp", "add", "showy", "--scope", "project", "--client", client, "--", *SHOWY, cwd=app / "sub")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"added showy to {app / file}\n"
-    assert "waits for approval (review and approve it: rookery guard approve showy)" in done.stderr
+    assert "needs approval (review and approve it: rookery guard approve showy)" in done.stderr
     assert json.loads((app / file).read_text())[path[0]] == {"showy": entry}
     listed = json.loads(user("mcp", "list", "--json", cwd=app).stdout)
     assert listed["showy"]["status"] == "needs_approval"

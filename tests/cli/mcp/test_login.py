@@ -76,7 +76,7 @@ async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_th
             asked = await asyncio.to_thread(person.reads, "paste the address that it ends at:")
             back = await browse(http, next(line.strip() for line in asked.splitlines() if "/authorize?" in line))
             person.types("http://127.0.0.1:1/callback?code=x&state=y\n")
-            await asyncio.to_thread(person.reads, "of no use")
+            await asyncio.to_thread(person.reads, "cannot be used")
             person.types(f"{back}\n")
             assert await asyncio.to_thread(person.ends) == 0
             assert "signed in to far" in person.text
@@ -99,7 +99,7 @@ async def test_what_a_script_reads_is_not_taken_for_an_address_that_was_pasted(h
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[1:] == ["the script's own"]
-        assert "of no use" not in done.stderr and "paste" not in done.stderr
+        assert "cannot be used" not in done.stderr and "paste" not in done.stderr
 
 
 def test_s7_only_addresses_of_the_web_are_opened_and_no_shell_reads_them(

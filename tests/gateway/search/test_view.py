@@ -143,8 +143,8 @@ async def test_progress_and_cancellation_pass_through_a_call_of_a_call(era: str)
         ({"name": "files__read_file", "arguments": "no json"}, "must be an object"),
         ({"name": "files__read_file", "path": "a"}, "'path' belongs inside `arguments`"),
         ({"name": "files__nothing"}, FIND),
-        ({"name": CALL}, "by itself"),
-        ({"name": FIND, "arguments": {"query": "x"}}, "by itself"),
+        ({"name": CALL}, "directly"),
+        ({"name": FIND, "arguments": {"query": "x"}}, "directly"),
     ],
 )
 async def test_a_call_that_does_not_fit_tells_the_model_what_to_do(given: Message, says: str) -> None:

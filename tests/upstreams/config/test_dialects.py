@@ -88,8 +88,8 @@ def test_a_remote_server_of_opencode() -> None:
 def test_what_must_be_there_is_asked_for() -> None:
     assert "neither a command nor a url" in refused({}).message
     assert "both a command and a url" in refused({"command": ["x"], "url": "http://a"}).message
-    assert '"command" is to be' in refused({"type": "local"}).message
-    assert '"url" is to be' in refused({"type": "remote"}).message
+    assert '"command" must be' in refused({"type": "local"}).message
+    assert '"url" must be' in refused({"type": "remote"}).message
 
 
 @requirement("hub.config.dispatch")
@@ -198,8 +198,8 @@ def test_an_entry_that_only_turns_off_is_kept_for_whoever_defines_the_server() -
         ({"url": "http://"}, "begins with http:// or https://"),
         ({"url": "http://a:99999/"}, "begins with http:// or https://"),
         ({"url": "http://a/\nb"}, "begins with http:// or https://"),
-        ({"url": "http://a", "headers": {"A B": "c"}}, "'A B' has a character in it"),
-        ({"url": "http://a", "headers": {"A": "b\r\nC: d"}}, "'A' has a character in it"),
+        ({"url": "http://a", "headers": {"A B": "c"}}, "'A B' contains an invalid character"),
+        ({"url": "http://a", "headers": {"A": "b\r\nC: d"}}, "'A' contains an invalid character"),
         ({"url": "http://a", "oauth": "yes"}, '"oauth" must be an object, or false'),
         ({"command": "x", "enabled": "yes"}, '"enabled" must be true or false'),
         ({"command": "x", "scope": "galaxy"}, '"scope" must be one of app, project, workspace, session'),
@@ -223,7 +223,7 @@ def test_what_is_wrong_is_told_with_its_line() -> None:
     text = '{\n"mcp": {\n"a": {"command": ["x"]},\n"b": {\n"command": ["y"],\n"timeout": -1\n},\n"c": 1\n}\n}'
     found = parsed(text, "opencode")
     assert [(problem.server, problem.line) for problem in found.problems] == [("b", 6), ("c", 8)]
-    assert str(found.problems[0]).startswith('file:6: the server "b": "timeout" is to be')
+    assert str(found.problems[0]).startswith('file:6: the server "b": "timeout" must be')
     assert found.definitions["a"].source.line == 3
 
 
@@ -308,7 +308,7 @@ def test_a_file_without_servers_has_none_and_one_with_the_wrong_word_for_them_sa
     assert parsed('{"theme": "dark"}', "opencode") == ParsedFile()
     found = parsed('{"mcpServers": {"a": {"command": "x"}}}', "rookery")
     assert [(one.message, one.remedy) for one in found.problems] == [
-        ('"mcpServers" is not read in this file', 'call it "servers"')
+        ('"mcpServers" is not read in this file', 'rename it to "servers"')
     ]
 
 

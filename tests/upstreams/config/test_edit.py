@@ -209,7 +209,7 @@ def test_a_file_that_does_not_parse_is_not_touched(tmp_path: Path) -> None:
         with pytest.raises(RookeryError) as caught:
             edit()
         assert caught.value.message == f"{file.path}:2: expected a value, found 'oops'"
-        assert "not touched" in caught.value.remedy
+        assert "not changed" in caught.value.remedy
     assert file.path.stat() == before
 
 

@@ -76,7 +76,7 @@ FORBIDDEN = [
 @pytest.mark.parametrize("url", FORBIDDEN)
 async def test_s3_c16_a_public_server_leads_to_nothing_that_is_not_public(url: str) -> None:
     rules = await AddressRules.for_server("https://mcp.example/mcp", PUBLIC)
-    with pytest.raises(AddressRefused, match="leads to"):
+    with pytest.raises(AddressRefused, match="resolves to"):
         await rules.addresses(url)
 
 

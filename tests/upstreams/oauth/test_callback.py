@@ -75,7 +75,7 @@ async def test_a_refusal_ends_the_sign_in_with_what_was_said_and_nothing_of_it_i
 async def test_a_configured_place_is_used_and_one_that_is_taken_is_told_of() -> None:
     async with a_callback() as callback:
         taken = CallbackServer(RedirectAddress(port=callback.address.port))
-        with pytest.raises(RookeryError, match="is taken"):
+        with pytest.raises(RookeryError, match="is in use"):
             await taken.open()
         await taken.close()
     place = RedirectAddress.parse("http://localhost:8123/mcp/oauth/callback")

@@ -32,7 +32,7 @@ def test_s9_a_grant_is_for_one_server_at_one_address_and_found_again_by_nobody_e
     assert fresh.get(FAR) == GRANT
     assert fresh.get(SignInTarget("near", FAR.url)) is None
     assert fresh.get(SignInTarget("far", "https://b.example/mcp")) is None
-    with pytest.raises(RookeryError, match="another address"):
+    with pytest.raises(RookeryError, match="a different address"):
         fresh.put(SignInTarget("far", "https://b.example/mcp"), GRANT)
     # A file that was put in another one's place is not believed.
     other = GrantStore(tmp_path / "sign-in")

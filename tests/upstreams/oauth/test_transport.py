@@ -48,7 +48,7 @@ async def test_s3_a_name_is_resolved_once_and_connected_to_where_it_was_found() 
                 assert found == {"host": f"name.example:{server.port}", "path": "/a"}
         assert resolved == ["name.example"]
         async with guarded(AddressRules(LOCAL, True, rebinding)) as client:
-            with pytest.raises(RookeryError, match="leads to 169"):
+            with pytest.raises(RookeryError, match="resolves to 169"):
                 await soon(client.get(url))
         assert len(server.asked) == 3
 
