@@ -93,13 +93,13 @@ async def _is_rendered(stage: Driving, session: str) -> None:
     rendered = await stage.sessions.screen(session, terminal=False)
     assert (rendered.source, rendered.note, rendered.columns, rendered.rows) == ("rendering", None, 120, 40)
     assert "Good morning." in rendered.text and "rendering" in rendered.lines[0]
-    with_terminals = stage.sessions.terminals
+    with_terminals = stage.sessions._screens._terminals
     launcher = stage.agency.agents.launcher
-    stage.sessions.terminals = TerminalPool(launcher.spawner, launcher.user_environment, max_terminals=0)
+    stage.sessions._screens._terminals = TerminalPool(launcher.spawner, launcher.user_environment, max_terminals=0)
     rendered = await stage.sessions.screen(session, size=(80, 20))
     assert rendered.source == "rendering" and rendered.note is not None and "no terminal" in rendered.note
     assert (rendered.columns, rendered.rows) == (80, 20) and "Good morning." in rendered.text
-    stage.sessions.terminals = with_terminals
+    stage.sessions._screens._terminals = with_terminals
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "InterfaceLaunch", _ends_at_once)
         rendered = await stage.sessions.screen(session)
