@@ -14,7 +14,7 @@ from rookery.cli.failure import Failure
 from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
 
 _EPILOG = """\
-Leave it with Ctrl-C or /exit; the agent goes on.
+Leave with Ctrl-C or /exit. The agent keeps running.
 
 \b
 Examples:
@@ -42,14 +42,14 @@ Examples:
 @click.command(epilog=_EPILOG)
 @WORKSPACE_ARGUMENT
 @click.option("--session", metavar="ID", help="Open this session.")
-@click.option("--new", is_flag=True, help="Open no session: begin with an empty one.")
+@click.option("--new", is_flag=True, help="Start with an empty session.")
 @click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def attach(name: str | None, session: str | None, new: bool, project: str | None, no_start: bool) -> None:
     """Open the agent of a workspace in this terminal.
 
-    This is OpenCode's own interface, connected to the agent that Rookery runs, at the session of the first prompt, or
-    else the one that was used last. An agent that sleeps or is stopped is started.
+    This runs OpenCode's own interface, connected to the agent that Rookery runs. It opens the session of the first
+    prompt, or else the session that was used last. An agent that sleeps or is stopped is started.
     """
     if session and new:
         raise click.UsageError("--new opens no session: leave --session out")
@@ -77,9 +77,9 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
 def password(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Print the password of a workspace's agent.
 
-    Its OpenCode server answers requests with this password and the user name opencode, and no others. It is a new
-    password with every start of the agent. An agent that sleeps or is stopped is started. Processes that Rookery
-    started are refused. --json adds the address and the user name.
+    The agent's OpenCode server accepts only requests with this password and the user name opencode. The password
+    changes each time the agent starts. An agent that sleeps or is stopped is started. Processes that Rookery started
+    cannot use this command. --json adds the address and the user name.
     """
     client = WorkspaceClient(no_start, project, START_SECONDS)
     workspace = client.find(name)
@@ -111,4 +111,4 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
     try:
         return run_in_foreground(command, _START_FOLDER, environment)
     except RookeryError as error:
-        raise Failure(error.code, error.message, "bring it anew: rookery agent install --force") from None
+        raise Failure(error.code, error.message, "reinstall it: rookery agent install --force") from None

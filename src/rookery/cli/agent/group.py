@@ -11,16 +11,16 @@ COMMANDS = {
     "attach": ("rookery.cli.agent.attach", "Open the agent of a workspace in this terminal."),
     "password": ("rookery.cli.agent.attach", "Print the password of a workspace's agent."),
     "start": ("rookery.cli.agent.start", "Start the agent of a workspace, or wake it."),
-    "stop": ("rookery.cli.agent.start", "Stop the agent of a workspace, until you start it."),
-    "restart": ("rookery.cli.agent.start", "Start the agent of a workspace anew, on the same port."),
-    "resume": ("rookery.cli.agent.start", "Take up the turns that were cut off in a workspace."),
-    "logs": ("rookery.cli.agent.logs", "Show what the agent of a workspace printed."),
-    "install": ("rookery.cli.agent.install", "Bring the OpenCode that agents run, if it is not here."),
+    "stop": ("rookery.cli.agent.start", "Stop the agent of a workspace until you start it again."),
+    "restart": ("rookery.cli.agent.start", "Restart the agent of a workspace on the same port."),
+    "resume": ("rookery.cli.agent.start", "Resume the interrupted turns of a workspace."),
+    "logs": ("rookery.cli.agent.logs", "Show the output of a workspace's agent."),
+    "install": ("rookery.cli.agent.install", "Install the OpenCode that agents run, if it is missing."),
     "login": ("rookery.cli.agent.install", "Sign in to a model provider, for all agents."),
 }
 
 EPILOG = """\
-NAME is the current folder's workspace if it is left out. Where projects have workspaces of the same name it is
+NAME defaults to the workspace of the current folder. If several projects have a workspace of that name, write
 project/name. The main checkout is the workspace @main.
 
 \b

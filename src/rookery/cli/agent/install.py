@@ -26,15 +26,15 @@ Examples:
 
 
 @click.command(epilog=_INSTALL)
-@click.option("--force", is_flag=True, help="Bring it anew, even if it is here.")
+@click.option("--force", is_flag=True, help="Reinstall it even if it is present.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def install(force: bool, as_json: bool, no_start: bool) -> None:
-    """Bring the OpenCode that agents run, if it is not here.
+    """Install the OpenCode that agents run, if it is missing.
 
-    It comes from npm with the ripgrep that it needs, into the state folder, at the version that the setting
-    agents.version pins. The first agent does the same by itself. With agents.version = "path" those on PATH are used,
-    and this only checks them.
+    OpenCode and ripgrep are installed from npm into the state folder, at the version that the setting agents.version
+    pins. Starting the first agent does the same. With agents.version = "path", agents use the programs on PATH, and
+    this command only checks them.
     """
     data = _install(WorkspaceClient(no_start, seconds=START_SECONDS), force=force, silent=as_json)
     if as_json:
@@ -52,8 +52,8 @@ def install(force: bool, as_json: bool, no_start: bool) -> None:
 def login(provider: str | None, no_start: bool) -> None:
     """Sign in to a model provider, for all agents.
 
-    This is `opencode auth login`, with the OpenCode that agents run. It asks for what PROVIDER does not tell, and
-    keeps the login where every OpenCode of yours finds it.
+    This runs `opencode auth login` with the OpenCode that agents run. It asks for the remaining details, and stores
+    the login where all your OpenCode installations find it.
     """
     if not sys.stdin.isatty():
         raise click.UsageError("this asks questions: run it in a terminal")
@@ -66,7 +66,7 @@ def login(provider: str | None, no_start: bool) -> None:
     try:
         code = run_in_foreground([opencode, "auth", "login", *words], os.environ["HOME"], os.environ)
     except RookeryError as error:
-        raise Failure(error.code, error.message, "bring it anew: rookery agent install --force") from None
+        raise Failure(error.code, error.message, "reinstall it: rookery agent install --force") from None
     if code == 0:
         output.write_note("agents that run already learn of it when they are restarted: rookery agent restart")
     sys.exit(code)

@@ -17,13 +17,13 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @WORKSPACE_ARGUMENT
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Show new output until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
 @workspace_options
 def logs(name: str | None, follow: bool, lines: int, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Show what the agent of a workspace printed.
+    """Show the output of a workspace's agent.
 
-    Of its present life and of earlier ones, also if it does not run now.
+    This includes the output of earlier runs, also if the agent does not run now.
     """
     if follow and as_json:
         raise click.UsageError("--follow goes on for ever, and --json is one answer: leave one of them out")

@@ -56,7 +56,7 @@ def list_(project: str | None, as_json: bool, no_start: bool) -> None:
 def show(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show the agent of a workspace, and its sessions.
 
-    Its process, what it was started without, what it needs you for, and what each of its sessions does.
+    This shows its process, the parts it was started without, why it needs you, and the activity of each session.
     """
     client = WorkspaceClient(no_start, project)
     workspace = client.find(name)

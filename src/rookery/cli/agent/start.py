@@ -17,7 +17,7 @@ from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace
 def start(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Start the agent of a workspace, or wake it.
 
-    Returns when it listens. The workspace is opened if it is closed, and OpenCode is brought if it is not here.
+    Returns when the agent listens. A closed workspace is opened, and OpenCode is installed if it is missing.
     """
     _run_action("start", name, WorkspaceClient(no_start, project, START_SECONDS), as_json)
 
@@ -26,9 +26,9 @@ def start(name: str | None, project: str | None, as_json: bool, no_start: bool) 
 @WORKSPACE_ARGUMENT
 @workspace_options
 def stop(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Stop the agent of a workspace, until you start it.
+    """Stop the agent of a workspace until you start it again.
 
-    A turn that runs is cut off. The workspace stays open, and so does its MCP endpoint.
+    A running turn is interrupted. The workspace and its MCP endpoint stay open.
     """
     _run_action("stop", name, WorkspaceClient(no_start, project, START_SECONDS), as_json)
 
@@ -37,10 +37,10 @@ def stop(name: str | None, project: str | None, as_json: bool, no_start: bool) -
 @WORKSPACE_ARGUMENT
 @workspace_options
 def restart(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Start the agent of a workspace anew, on the same port.
+    """Restart the agent of a workspace on the same port.
 
-    For after a change of its config, servers or logins. A turn that runs is cut off; `rookery agent resume` takes it
-    up again.
+    Use this after you change its config, servers or logins. A running turn is interrupted; `rookery agent resume`
+    continues it.
     """
     _run_action("restart", name, WorkspaceClient(no_start, project, START_SECONDS), as_json)
 
@@ -49,10 +49,10 @@ def restart(name: str | None, project: str | None, as_json: bool, no_start: bool
 @WORKSPACE_ARGUMENT
 @workspace_options
 def resume(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Take up the turns that were cut off in a workspace.
+    """Resume the interrupted turns of a workspace.
 
-    Each session that is shown as interrupted is told to go on from where it was. A first prompt that could not be sent
-    is sent.
+    Each interrupted session receives a message to continue where it stopped. A first prompt that could not be sent is
+    sent now.
     """
     _run_action("resume", name, WorkspaceClient(no_start, project, START_SECONDS), as_json)
 

@@ -48,8 +48,8 @@ Examples:
   rookery boulder on --project app
 """
 _EPILOG = """\
-SESSION is an id, or the name of a workspace: then its session that was used last is meant. The current folder's
-workspace is a dot.
+SESSION is a session id or a workspace name. A workspace name selects the session that was used last in it. A dot is
+the workspace of the current folder.
 
 \b
 Examples:
@@ -97,9 +97,9 @@ def describe_state(state: JsonObject) -> str:
 @OPTIONAL_SESSION_ARGUMENT
 @session_options
 def status(session: str | None, as_json: bool, no_start: bool) -> None:
-    """Show how boulder stands to a session.
+    """Show the boulder status of a session.
 
-    Or to all that it looks after, if SESSION is left out.
+    Without SESSION, this shows all sessions that boulder manages.
     """
     client = BoulderClient(no_start)
     id_ = client.sessions.resolve_optional_id(session)
@@ -120,12 +120,14 @@ def status(session: str | None, as_json: bool, no_start: bool) -> None:
 
 @click.command(epilog="\b\nExamples:\n  rookery boulder log\n  rookery boulder log fix-login --limit 100 --json\n")
 @OPTIONAL_SESSION_ARGUMENT
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The number of newest entries."
+)
 @session_options
 def log(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
-    """Show what boulder did, and what was asked of it.
+    """Show the actions of boulder, and the requests to it.
 
-    Who did it, when, and why.
+    Each entry has the time, the actor and the reason.
     """
     client = BoulderClient(no_start)
     data = client.run_action("log", sessionId=client.sessions.resolve_optional_id(session), limit=limit)
@@ -165,7 +167,7 @@ def _log_row(record: JsonObject, short: dict[str, str]) -> list[str]:
 
 @click.group(cls=SuggestingGroup, epilog=_EPILOG)
 def boulder() -> None:
-    """Boulder: tells sessions that have stopped with work left to go on."""
+    """Boulder: keeps sessions going that stopped with work left."""
 
 
 boulder.add_command(status)
@@ -178,7 +180,9 @@ boulder.add_command(status)
 @click.option(
     "--check", "checks", multiple=True, metavar="CHECK", help="todos, plan:FILE or just:TASK; may be given again."
 )
-@click.option("--budget", type=click.IntRange(0, 1000), metavar="N", help="How many enforcements a session gets.")
+@click.option(
+    "--budget", type=click.IntRange(0, 1000), metavar="N", help="The maximum number of enforcements for a session."
+)
 @session_options
 def on(
     session: str | None,
@@ -191,7 +195,7 @@ def on(
 ) -> None:
     """Switch boulder on for a session, a workspace or a project.
 
-    What is said of a session counts more than what is said of its workspace, and that more than of its project.
+    Session settings override workspace settings, and workspace settings override project settings.
     """
     client = BoulderClient(no_start)
     args: dict[str, Any] = client.subject(session, workspace, project)
@@ -210,7 +214,7 @@ def on(
 def off(session: str | None, workspace: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Switch boulder off for a session, a workspace or a project.
 
-    What it has counted so far is kept.
+    Its counts are kept.
     """
     client = BoulderClient(no_start)
     _set_switch(client, "off", client.subject(session, workspace, project), as_json)
@@ -220,7 +224,7 @@ def off(session: str | None, workspace: str | None, project: str | None, as_json
 @SESSION_ARGUMENT
 @session_options
 def pause(session: str, as_json: bool, no_start: bool) -> None:
-    """Hold boulder back in a session until it is resumed."""
+    """Pause boulder in a session until you resume it."""
     _send_action("pause", session, as_json, no_start)
 
 
@@ -228,7 +232,7 @@ def pause(session: str, as_json: bool, no_start: bool) -> None:
 @SESSION_ARGUMENT
 @session_options
 def resume(session: str, as_json: bool, no_start: bool) -> None:
-    """Let boulder go on in a session, after a pause, a stop or failures."""
+    """Resume boulder in a session after a pause, a stop or failures."""
     _send_action("resume", session, as_json, no_start)
 
 
@@ -236,9 +240,9 @@ def resume(session: str, as_json: bool, no_start: bool) -> None:
 @SESSION_ARGUMENT
 @session_options
 def stop(session: str, as_json: bool, no_start: bool) -> None:
-    """End boulder in a session.
+    """Stop boulder in a session.
 
-    It stays switched on, and does nothing until it is resumed or reset. A turn that runs is not ended by this.
+    Boulder stays switched on, and does nothing until you resume or reset it. A running turn continues.
     """
     _send_action("stop", session, as_json, no_start)
 
@@ -247,7 +251,7 @@ def stop(session: str, as_json: bool, no_start: bool) -> None:
 @SESSION_ARGUMENT
 @session_options
 def reset(session: str, as_json: bool, no_start: bool) -> None:
-    """Let boulder begin anew in a session, with nothing spent."""
+    """Reset boulder in a session, with none of its budget spent."""
     _send_action("reset", session, as_json, no_start)
 
 
@@ -256,9 +260,9 @@ def reset(session: str, as_json: bool, no_start: bool) -> None:
 @click.argument("number", required=False, type=click.IntRange(0, 1000))
 @session_options
 def budget(session: str, number: int | None, as_json: bool, no_start: bool) -> None:
-    """Set how many enforcements a session gets.
+    """Set the maximum number of enforcements for a session.
 
-    All since the last reset are counted. Without a NUMBER it is the setting boulder.budget again.
+    Enforcements since the last reset count. Without NUMBER, the setting boulder.budget applies again.
     """
     _send_action("budget", session, as_json, no_start, budget=number)
 

@@ -6,8 +6,8 @@ from rookery.cli.launch import exec_daemon_command
 from rookery.cli.ws.common import complete_workspace
 
 _EPILOG = """\
-Nothing but messages goes to stdout. The daemon is started if none runs; if it is restarted, the bridge signs in to it
-again by itself, and what was under way is answered with an error. Config for a client: rookery client print CLIENT
+stdout carries only MCP messages. The bridge starts the daemon if none runs. If the daemon restarts, the bridge
+reconnects, and requests in progress fail with an error. Config for a client: rookery client print CLIENT
 
 \b
 Examples:
@@ -19,13 +19,18 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.option(
-    "--workspace", metavar="NAME", shell_complete=complete_workspace, help="What this workspace sees; else everything."
+    "--workspace",
+    metavar="NAME",
+    shell_complete=complete_workspace,
+    help="Serve the view of this workspace, not everything.",
 )
 @click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
-@click.option("--mode", type=click.Choice(["list", "search"]), help="All tools, or two to search for them and to call.")
+@click.option(
+    "--mode", type=click.Choice(["list", "search"]), help="List all tools, or two that search for and call them."
+)
 @click.option("--no-start", is_flag=True, help="Answer requests with an error instead of starting the daemon.")
 def bridge(workspace: str | None, project: str | None, mode: str | None, no_start: bool) -> None:
-    """MCP over stdin and stdout, for clients that speak only that."""
+    """Serve MCP over stdio, for clients that support only stdio."""
     words = [f"--workspace={workspace}"] if workspace is not None else []
     words += [f"--of={project}"] if project is not None else []
     words += [f"--mode={mode}"] if mode is not None else []

@@ -41,11 +41,16 @@ def _client_options(command: F) -> F:
             "--transport", type=click.Choice(["http", "bridge"]), help="By default what the client is best at."
         ),
         click.option(
-            "--mode", type=click.Choice(["list", "search"]), help="All tools, or two to search for them and to call."
+            "--mode",
+            type=click.Choice(["list", "search"]),
+            help="List all tools, or two that search for and call them.",
         ),
         click.option("--project", metavar="PROJECT", help="Of this project, by id or name."),
         click.option(
-            "--workspace", metavar="NAME", shell_complete=complete_workspace, help="Aim it at this workspace."
+            "--workspace",
+            metavar="NAME",
+            shell_complete=complete_workspace,
+            help="Connect the client to this workspace.",
         ),
         click.argument("client", type=click.Choice(CLIENTS), metavar="CLIENT"),
     ):
@@ -63,9 +68,9 @@ def client() -> None:
 @client.command("print", epilog=_PRINT)
 @_client_options
 def print_(**options: Any) -> None:
-    """Print what CLIENT needs in its file to reach Rookery.
+    """Print the config that CLIENT needs to connect to Rookery.
 
-    No secret is in it: the token is named as a variable, or the bridge is used, which needs none.
+    The config contains no secret: it names the variable of the token, or uses the bridge, which needs no token.
     """
     _run_client_command([], options)
 
@@ -74,9 +79,9 @@ def print_(**options: Any) -> None:
 @_client_options
 @click.option("--print", "only_print", is_flag=True, help="Change nothing; show the file and what would go into it.")
 def install(only_print: bool, **options: Any) -> None:
-    """Write Rookery into the file of CLIENT.
+    """Add Rookery to the config file of CLIENT.
 
-    Comments and everything else in the file stay. Before the first change the file is copied to one beside it.
+    Comments and other entries in the file are kept. Before the first change, a copy of the file is saved next to it.
     """
     _run_client_command(["--show-file"] if only_print else ["--write"], options)
 

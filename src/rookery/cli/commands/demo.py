@@ -18,13 +18,13 @@ Examples:
 @click.option("--once", is_flag=True, help="End when the tour is over, instead of waiting for Ctrl-C.")
 @click.option("--pictures", type=click.Path(file_okay=False), help="Save the screenshots here, where they stay.")
 @click.option("--keep", is_flag=True, help="Leave the folder of the demo behind. What runs is ended all the same.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, and tell nothing meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and no progress.")
 def demo(once: bool, pictures: str | None, keep: bool, as_json: bool) -> None:
     """See it work: two agents on a throw-away project.
 
-    They are real OpenCodes on a scripted model, so that no key is needed. They edit files, call a tool of an MCP server
-    through Rookery and show toasts. All of it lives in a temporary folder with a daemon of its own: your projects,
-    sessions and settings are not touched. OpenCode is fetched from npm if it is not here yet, and stays.
+    The agents are real OpenCode processes on a scripted model, so no key is needed. They edit files, call a tool of an
+    MCP server through Rookery and show toasts. The demo uses a temporary folder and its own daemon, and does not touch
+    your projects, sessions and settings. If OpenCode is missing, it is installed from npm, and stays.
     """
     words = [f"--pictures={os.path.abspath(pictures)}"] if pictures else []  # noqa: PTH100 - pathlib costs as much as click
     chosen = {"--once": once, "--keep": keep, "--json": as_json}

@@ -145,7 +145,7 @@ def _json(value: object) -> str:
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
 def guard() -> None:
-    """What the user has approved of what repositories bring along."""
+    """Manage your approvals of content from repositories."""
 
 
 @guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --json\n")
@@ -182,11 +182,11 @@ def _describe_origin(approval: dict[str, Any]) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
-    """Print the digests of what you approved in a project.
+    """Print the digests of the approved items of a project.
 
-    PATH is any folder of it. Each line approves exactly this content, on any machine whose owner puts it into a file of
-    approvals or into ROOKERY_APPROVE before the daemon starts. So a machine where nobody sits at a terminal, as in CI,
-    can use it.
+    PATH is any folder of the project. Each line approves exactly this content, on any machine whose owner puts it into
+    a file of approvals or into ROOKERY_APPROVE before the daemon starts. Use this for machines without a person at a
+    terminal, such as CI.
     """
     subjects = json.loads(link.call("GET", "/api/guard/digests", start=not no_start))
     nearby = _select_nearby(subjects, os.path.realpath(path))
@@ -213,10 +213,10 @@ def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Show what waits, whole, and ask whether to approve it.
+    """Show each waiting item in full, and ask for approval.
 
-    Asks on the terminal, once for each. Nothing else can answer: there is no option that says yes, and no process
-    that Rookery started may approve.
+    The command asks on the terminal, once for each item. There is no option that answers yes, and no process that
+    Rookery started may approve.
     """
     waiting = json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["waiting"]
     chosen = waiting if everywhere and name is None else _select_by_name(waiting, name, everywhere)
@@ -253,7 +253,7 @@ def ask_approvals(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def revoke(name: str, as_json: bool, no_start: bool) -> None:
-    """Take back the approval of NAME. What runs because of it is stopped."""
+    """Revoke the approval of NAME, and stop what runs because of it."""
     approvals = _select_by_name(
         json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["approved"], name, False
     )

@@ -26,7 +26,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes; needs a running daemon.")
+@click.option("-f", "--follow", is_flag=True, help="Show new records as they arrive; needs a running daemon.")
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Show records of this level and above.")
 @click.option("--logger", metavar="NAME", help="Show records of this logger, such as mcp, and of those below it.")
 @click.option(

@@ -41,7 +41,7 @@ def model() -> None:
 @click.option("--log", type=click.Path(), help="Append every request to this file, as lines of JSON.")
 @click.option("--key", envvar="ROOKERY_MODEL_KEY", help="Answer only requests that carry this API key.")
 @click.option("--check", is_flag=True, help="Only check the script.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, and tell nothing of requests.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and do not report requests.")
 def serve(script: str, port: int, log: str | None, key: str | None, check: bool, as_json: bool) -> None:
     """Play a script as an OpenAI-compatible server on 127.0.0.1.
 

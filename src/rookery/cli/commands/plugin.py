@@ -39,7 +39,7 @@ _ACTION_SECONDS = 600.0
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery plugin list\n  rookery plugin state boulder\n")
 def plugin() -> None:
-    """Plugins: what they do, what they tell, and what they can be told."""
+    """Plugins: list them, show their state, run their actions."""
 
 
 @plugin.command("list", epilog=_LIST)
@@ -66,7 +66,7 @@ def list_(as_json: bool, no_start: bool) -> None:
 @click.option("--workspace", metavar="PATH", help="Of a state that several workspaces have in files: which one.")
 @session_options
 def state(name: str | None, key: str | None, workspace: str | None, as_json: bool, no_start: bool) -> None:
-    """Show what a plugin tells of itself.
+    """Show the state of a plugin.
 
     In JSON: of one plugin or of all, whole or one KEY of it.
     """
@@ -82,7 +82,7 @@ def state(name: str | None, key: str | None, workspace: str | None, as_json: boo
 @click.argument("arguments", nargs=-1)
 @session_options
 def action(name: str, action: str, arguments: tuple[str, ...], as_json: bool, no_start: bool) -> None:
-    """Have a plugin do something, and show what it answers.
+    """Run an action of a plugin, and show the result.
 
     ARGUMENTS are one JSON object, - to read one from stdin, or key=value.
     """

@@ -39,7 +39,7 @@ def list_(as_json: bool, no_start: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def add(path: str, as_json: bool, no_start: bool) -> None:
-    """Register the repository that PATH lies in. Nothing of it is run or opened.
+    """Register the repository that contains PATH. This runs and opens nothing.
 
     The first time, this approves the OpenCode config, the justfile and the plugins of its main checkout, and lists
     each of them. Added again after a removal, all of it waits for `rookery guard approve`.

@@ -25,14 +25,14 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option("--watch", is_flag=True, help="Stay, and show every change; who needs you comes first.")
+@click.option("--watch", is_flag=True, help="Keep running and show every change; those that need you come first.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
 def status(watch: bool, as_json: bool, no_start: bool) -> None:
     """Show the daemon, workspaces, agents and servers.
 
-    With --watch it is drawn again whenever something happens, until q or Ctrl-C. Off a terminal every change is
-    printed below the one before; with --json as a line.
+    With --watch, the view is redrawn on every change until q or Ctrl-C. If the output is not a terminal, each change is
+    printed below the one before; with --json, as one line.
     """
     if watch:
         _watch(as_json, no_start)

@@ -142,7 +142,7 @@ def _target_options(command: F) -> F:
 @click.option("--url", help="The address of a remote server.")
 @click.option("--header", multiple=True, metavar="NAME=VALUE", help="Sent to a remote server; may be repeated.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of a local server; may be repeated.")
-@click.option("--transport", type=click.Choice(["http", "sse"]), help="How to reach it; left out, it is found out.")
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="The transport; detected if omitted.")
 @_target_options
 @server_options
 def add(
@@ -156,9 +156,9 @@ def add(
 ) -> None:
     """Add a server, local or remote.
 
-    That is a COMMAND to run, or the --url of one that runs elsewhere. Asks for what is left out, if it is run on a
-    terminal. The server is written to a file, comments kept, and then connected, to see whether that works. If it does
-    not, the exit code is 1, and the entry stays in the file.
+    Give a COMMAND to run, or the --url of a server that runs elsewhere. On a terminal, the command asks for missing
+    details. It writes the server to a file, keeps the comments in it, and then tests the connection. If that fails,
+    the exit code is 1, and the entry stays in the file.
     """
     if command and url:
         raise click.UsageError("a server is either local, with a command, or remote, with --url")

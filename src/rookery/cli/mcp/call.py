@@ -122,7 +122,7 @@ def as_object(value: Any) -> dict[str, Any]:
 def call(
     name: str, tool: str, arguments: tuple[str, ...], save: str | None, everywhere: bool, as_json: bool, no_start: bool
 ) -> None:
-    """Call TOOL of the server NAME and print what it answers.
+    """Call TOOL of the server NAME, and print the result.
 
     ARGUMENTS are one JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool says that it
     failed. With --json the result is printed as it came.

@@ -32,11 +32,11 @@ _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @server_options
 def check(names: tuple[str, ...], everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Start every server once and judge it.
+    """Start every server once and check it.
 
-    Whether it can be reached, which revision it speaks, what its tools cost a model to read, and what is wrong with
-    their names and schemas. Servers that run already are left alone; those that wait for approval are not started.
-    Exits with 1 if there is a finding of the level error.
+    This reports whether the server can be reached, its protocol revision, the tokens that its tools cost a model, and
+    problems in their names and schemas. Running servers are not affected; servers that wait for approval are not
+    started. Exits with 1 if a finding has the level error.
     """
     client = ServerClient(everywhere, no_start)
     with show_progress("starting each server once", at_once=True):

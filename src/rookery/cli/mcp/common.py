@@ -30,7 +30,9 @@ def server_options(command: F) -> F:
     for option in (
         click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
         click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
-        click.option("--global", "everywhere", is_flag=True, help="The servers of everywhere, not of this checkout."),
+        click.option(
+            "--global", "everywhere", is_flag=True, help="Use the servers for all projects, not of this checkout."
+        ),
     ):
         command = option(command)
     return command

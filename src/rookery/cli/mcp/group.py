@@ -148,7 +148,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
 def mcp() -> None:
-    """The MCP servers behind Rookery, of this checkout or of everywhere."""
+    """The MCP servers behind Rookery, for this checkout or for all."""
 
 
 for command in (add, add_json):
@@ -156,10 +156,10 @@ for command in (add, add_json):
 
 
 @mcp.command("list", epilog="\b\nExamples:\n  rookery mcp list\n  rookery mcp list --all --json\n")
-@click.option("--all", "all_", is_flag=True, help="Also those that another one of the same name stands before.")
+@click.option("--all", "all_", is_flag=True, help="Include servers that another of the same name overrides.")
 @server_options
 def list_(all_: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """List the servers and how they are."""
+    """List the servers and their status."""
     client = ServerClient(everywhere, no_start)
     data = client.request("GET", "/api/mcp")
     if as_json:
@@ -188,7 +188,7 @@ def get(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name")
 @server_options
 def remove(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Take a server out of its file, and stop it.
+    """Remove a server from its file, and stop it.
 
     The comments in the file stay.
     """
@@ -256,7 +256,7 @@ def _switch_options(command: Command) -> Command:
 @_switch_options
 @server_options
 def enable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen: str | None) -> None:
-    """Switch a server, or some of its tools, on."""
+    """Enable a server, or some of its tools."""
     _set_switch("enable", name, ServerClient(everywhere, no_start), as_json, **chosen)
 
 
@@ -264,7 +264,7 @@ def enable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen:
 @_switch_options
 @server_options
 def disable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen: str | None) -> None:
-    """Switch a server, or some of its tools, off."""
+    """Disable a server, or some of its tools."""
     _set_switch("disable", name, ServerClient(everywhere, no_start), as_json, **chosen)
 
 
@@ -272,7 +272,7 @@ def disable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen
 @click.argument("name")
 @server_options
 def connect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Connect a server now, whatever failed before."""
+    """Connect a server now, even after a failure."""
     client = ServerClient(everywhere, no_start)
     with show_progress(f"connecting {name}", at_once=True):
         record = client.request_server(name, "connect")
@@ -298,9 +298,9 @@ def disconnect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> No
 @click.argument("name")
 @server_options
 def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Try a server, and tell each step and how long it took.
+    """Test a server, and show each step and its duration.
 
-    One that runs already is left alone: this is another one beside it. Exits with 1 if it does not connect.
+    This starts the server separately, and does not affect one that already runs. Exits with 1 if it does not connect.
     """
     client = ServerClient(everywhere, no_start)
     with show_progress(f"trying {name}", at_once=True):
@@ -309,7 +309,7 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     if not report["connected"] and (
         failure := find_server_failure({"name": name, "status": "failed", "error": report["error"]})
     ):
-        failure.remedy = report["remedy"] or "the steps above tell where"
+        failure.remedy = report["remedy"] or "see the steps above"
         raise failure
 
 
@@ -317,7 +317,7 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name", required=False)
 @server_options
 def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """List the tools of servers, and what each costs.
+    """List the tools of servers, and their cost in tokens.
 
     Of all servers, or of NAME. Starts the servers that are not running. The number is what a model has to read, and an
     estimate: a token for every four bytes. In search mode clients read two tools instead, which find and call all

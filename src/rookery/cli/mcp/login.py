@@ -26,7 +26,7 @@ The address is opened in $BROWSER, or in what the system uses. Tokens stay in th
 @click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
 @server_options
 def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Sign in to a server that wants to know who you are.
+    """Sign in to a server that requires authentication.
 
     That is done with OAuth. Prints an address, opens it in the browser, and waits until you have signed in there.
     """
@@ -50,9 +50,9 @@ def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json
 @click.argument("name")
 @server_options
 def logout(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Forget the sign-in to a server.
+    """Sign out of a server.
 
-    Its tokens are given back, if it takes them.
+    The tokens are revoked if the server supports it.
     """
     result = ServerClient(everywhere, no_start).request_server(name, "logout")
     words = f"signed out of {visible(name)}"

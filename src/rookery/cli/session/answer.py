@@ -32,7 +32,7 @@ _REPLIES = ("once", "always", "reject")
 @OPTIONAL_SESSION_ARGUMENT
 @session_options
 def asks(session: str | None, as_json: bool, no_start: bool) -> None:
-    """List what sessions wait for you to answer.
+    """List the questions that wait for your answer.
 
     Permissions and questions, of one session or of all. Nothing is ever answered by itself.
     """
@@ -65,7 +65,7 @@ def _short_ids(sessions: SessionClient, open_asks: list[JsonObject]) -> dict[str
 def answer(
     ask: str, words: tuple[str, ...], message: str | None, answers: str | None, as_json: bool, no_start: bool
 ) -> None:
-    """Answer what a session asks.
+    """Answer a question of a session.
 
     A permission is answered with once, always or reject. Questions are answered with a label for each of them, or
     declined with reject. Refused to agents, and to whatever else Rookery has started.

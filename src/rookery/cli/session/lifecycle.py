@@ -30,7 +30,7 @@ Examples:
 def new(
     name: str | None, agent: str | None, model: str | None, title: str | None, as_json: bool, no_start: bool
 ) -> None:
-    """Begin a session in a workspace.
+    """Start a session in a workspace.
 
     NAME is the current folder's workspace if it is left out; a path, such as ./src, is a folder in a workspace. Its
     agent is started if it does not run. Prints the id.
@@ -59,7 +59,7 @@ def _is_path(name: str) -> bool:
 @SESSION_ARGUMENT
 @session_options
 def abort(session: str, as_json: bool, no_start: bool) -> None:
-    """End the turn that runs in a session.
+    """Stop the running turn of a session.
 
     The session stays open, and takes the next message.
     """

@@ -35,7 +35,7 @@ _LIMIT = 50
 @click.option("--before", metavar="ID", help="Those before the message with this id, to page through older ones.")
 @session_options
 def messages(session: str, limit: int, since: float | None, before: str | None, as_json: bool, no_start: bool) -> None:
-    """Show what was said in a session.
+    """Show the messages of a session.
 
     The newest messages, in the order they were made, with the tools that each one ran. Where older messages are left
     out, stderr has the command that shows them.

@@ -36,7 +36,7 @@ Examples:
 @click.option("--text", default="", help="Type this.")
 @click.option("--paste", default="", metavar="TEXT", help="Paste this; it may have several lines.")
 @click.option("--keys", default="", help="Press these keys.")
-@click.option("--wait", "pattern", metavar="PATTERN", help="Until what stands there fits this regular expression.")
+@click.option("--wait", "pattern", metavar="PATTERN", help="Wait until the screen matches this regular expression.")
 @click.option("--size", metavar="CxR", help="Columns and rows of the terminal, such as 160x50.")
 @click.option("--colours", is_flag=True, help="With --json: the rows with their colours too, as runs.")
 @timeout_option(30.0)
@@ -44,10 +44,10 @@ Examples:
 def screen(
     session: str | None, pattern: str | None, timeout: float, as_json: bool, no_start: bool, **options: Any
 ) -> None:
-    """Show what stands on a session's screen.
+    """Show the screen of a session.
 
-    Of the session that was active last, if SESSION is left out. That is OpenCode's own terminal, in a window of
-    Rookery's that nobody else sees; where there is none, the conversation as Rookery draws it.
+    SESSION defaults to the session that was active last. The screen is OpenCode's own terminal, which Rookery runs in
+    the background. If there is no terminal, Rookery renders the conversation instead.
     """
     sessions = SessionClient(no_start, timeout)
     columns, rows = parse_size(options["size"])

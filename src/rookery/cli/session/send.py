@@ -45,7 +45,7 @@ def send(
     as_json: bool,
     no_start: bool,
 ) -> None:
-    """Send a message, and wait for what comes of it.
+    """Send a message, and wait for the reply.
 
     TEXT is the message, or - to read it from stdin. Prints what the assistant said, and the tools that it ran on
     stderr, in their order: on a terminal as it happens, elsewhere at the end. Exits with 1 if the turn failed, and

@@ -50,7 +50,7 @@ _LONGEST_INPUT = 200
 def tool(
     session: str, name: str, arguments: tuple[str, ...], wait: bool, timeout: float, as_json: bool, no_start: bool
 ) -> None:
-    """Run a tool of the agent, beside the conversation.
+    """Run a tool of the agent outside the conversation.
 
     It runs in the session's folder and under its permissions, and the conversation stays as it is. ARGUMENTS are one
     JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool failed.

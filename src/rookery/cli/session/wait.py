@@ -33,16 +33,16 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @SESSION_ARGUMENT
-@click.option("--message", metavar="PATTERN", help="Until a message fits this regular expression.")
+@click.option("--message", metavar="PATTERN", help="Wait until a message matches this regular expression.")
 @click.option(
     "--toast",
     metavar="PATTERN",
-    help="Until a toast fits this regular expression; those of other sessions do not count.",
+    help="Wait until a toast matches this regular expression; toasts of other sessions do not count.",
 )
-@click.option("--idle", is_flag=True, help="Until no turn runs.")
-@click.option("--tool", metavar="TOOL", help="Until a run of this tool has ended; * for any.")
-@click.option("--file", metavar="PATH", help="Until this file of its folder is there.")
-@click.option("--screen", metavar="PATTERN", help="Until what stands on its terminal fits this regular expression.")
+@click.option("--idle", is_flag=True, help="Wait until no turn runs.")
+@click.option("--tool", metavar="TOOL", help="Wait until a run of this tool has ended; * for any.")
+@click.option("--file", metavar="PATH", help="Wait until this file exists in its folder.")
+@click.option("--screen", metavar="PATTERN", help="Wait until its screen matches this regular expression.")
 @click.option("--pattern", metavar="PATTERN", help="With --tool or --file: what has to be in it.")
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="With --message: only messages of this one.")
 @since_option
@@ -51,8 +51,8 @@ Examples:
 def wait(session: str, timeout: float, as_json: bool, no_start: bool, **options: Any) -> None:
     """Wait for a message, a toast, idle, a tool, a file or the screen.
 
-    What is there already counts. Prints what was found; exits with 124 if time runs out, and tells what was seen last,
-    and with 1 if the session is closed meanwhile.
+    Existing matches count. Prints the match. Exits with 124 and shows what was seen last if the time runs out, and with
+    1 if the session is closed.
     """
     sessions = SessionClient(no_start, timeout)
     body = {**_build_condition(options), "timeout": timeout * 1000}

@@ -53,15 +53,14 @@ def create(
     as_json: bool,
     no_start: bool,
 ) -> None:
-    """Make a workspace, and print its path.
+    """Create a workspace, and print its path.
 
-    It is a worktree with a new branch called NAME, from --base, else the remote's default branch, else HEAD; from
-    which commit is said. A branch that exists is used only with --branch. Ignored files that .keepfiles or
-    .worktreeinclude list are brought along, then the project's setup command runs. If that fails, the workspace stays,
-    and the exit code is 1.
+    This creates a worktree with a new branch NAME, from --base, else the remote's default branch, else HEAD, and
+    reports the commit. An existing branch is used only with --branch. Ignored files that .keepfiles or .worktreeinclude
+    list are copied, then the project's setup command runs. If that fails, the workspace stays, and the exit code is 1.
 
-    Then its agent starts. With --prompt this returns when the agent has it; if it cannot be sent, as without a model
-    provider, it is kept, and the exit code is 3.
+    Then the agent starts. With --prompt, the command returns when the agent has the prompt. If the prompt cannot be
+    sent, for example without a model provider, it is kept, and the exit code is 3.
     """
     if prompt is not None and no_agent:
         raise click.UsageError("--no-agent leaves nobody to read the --prompt: leave one of them out")
@@ -98,7 +97,7 @@ def create(
 @_WAIT
 @workspace_options
 def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Prepare a workspace again: bring files along and run the setup command.
+    """Prepare a workspace again: copy files and run the setup command.
 
     For after a failure, once you have mended what made it fail. One that is being prepared already is waited for.
     """

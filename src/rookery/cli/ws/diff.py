@@ -30,7 +30,7 @@ _STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "cyan"), 
 @click.option("--stat", is_flag=True, help="Only the files, and how many lines of each.")
 @workspace_options
 def diff(name: str | None, stat: bool, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Show what a workspace has changed since its base.
+    """Show the changes of a workspace since its base.
 
     Committed or not, new files included, as a patch.
     """

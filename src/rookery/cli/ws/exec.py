@@ -51,7 +51,7 @@ def exec_(context: click.Context, name: str | None, every: bool, project: str | 
     """
     command: list[str] = context.meta[__name__]
     if not command:
-        raise click.UsageError("what to run stands behind --, as in: rookery ws exec NAME -- make test")
+        raise click.UsageError("put the command after --, as in: rookery ws exec NAME -- make test")
     if every and name is not None:
         raise click.UsageError("--all means each of them: leave NAME out")
     client = WorkspaceClient(no_start, project)

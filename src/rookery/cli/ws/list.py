@@ -34,7 +34,7 @@ _STYLES = {"failed": "red", "missing": "red", "preparing": "cyan", "deleting": "
 @click.command("list", epilog=_EPILOG)
 @click.option("--attention", is_flag=True, help="Only those that need you.")
 @click.option("--status/--no-status", default=True, help="Ask for changes, or answer faster without them.")
-@click.option("--watch", is_flag=True, help="Stay, and show every change; who needs you comes first.")
+@click.option("--watch", is_flag=True, help="Keep running and show every change; those that need you come first.")
 @workspace_options
 def list_(attention: bool, status: bool, watch: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """List the workspaces, and who needs you.
@@ -42,8 +42,8 @@ def list_(attention: bool, status: bool, watch: bool, project: str | None, as_js
     CHANGES tells of changes that are not committed, commits that are not merged, and how many commits it is ahead (+)
     and behind (-) of its base.
 
-    With --watch it is drawn again whenever something happens, until q or Ctrl-C. Off a terminal every change is
-    printed below the one before; with --json as a line.
+    With --watch, the view is redrawn on every change until q or Ctrl-C. If the output is not a terminal, each change is
+    printed below the one before; with --json, as one line.
     """
     client = WorkspaceClient(no_start, project)
 

@@ -31,7 +31,7 @@ _WORKSPACE = click.option(
 
 @click.group(cls=ListByDefaultGroup, epilog=_EPILOG)
 def meta() -> None:
-    """The metadata of a workspace: what you or an agent note about it."""
+    """Workspace metadata: notes by you or an agent."""
 
 
 @meta.command("list", epilog="\b\nExamples:\n  rookery ws meta list\n  rookery ws meta list fix-login --json\n")

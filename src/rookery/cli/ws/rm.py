@@ -78,7 +78,7 @@ class Removal:
 @click.command(epilog=_EPILOG)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_workspace)
 @click.option("--force", is_flag=True, help="Also with work that is not committed or merged; the trash keeps it.")
-@click.option("--keep-branch", is_flag=True, help="Leave the branch where it is.")
+@click.option("--keep-branch", is_flag=True, help="Keep the branch.")
 @click.option("--merged", is_flag=True, help="All that are clean, and whose work is in a branch that stays.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--no-wait", is_flag=True, help="Return when it has begun.")
@@ -96,10 +96,10 @@ def rm(
 ) -> None:
     """Delete workspaces; they go to the trash.
 
-    A workspace is refused with 3, unless you say --force, if something in it is not committed, or in no branch that
-    stays: its base, any other local branch that no workspace uses, or a branch of a remote; a pushed copy of its own
-    branch does not count. What stands in the way is listed. The whole folder and the branch are kept in the trash all
-    the same, and `rookery ws restore` brings them back.
+    Without --force, a workspace is refused with 3 if its work is not committed, or in no branch that stays. Branches
+    that stay are its base, any other local branch that no workspace uses, and remote branches; a pushed copy of its
+    own branch does not count. The reasons are listed. The trash keeps the whole folder and the branch in any case, and
+    `rookery ws restore` restores them.
     """
     if merged and (names or force):
         raise click.UsageError("--merged chooses for itself what is safe to delete: leave names and --force out")

@@ -19,7 +19,7 @@ from rookery.cli.ws.list import describe_changes, describe_state
 def show(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show one workspace.
 
-    Its place, branch and state, what has changed in it, its MCP server, its ports and its metadata.
+    Shows its path, branch, state, changes, MCP server, ports and metadata.
     """
     client = WorkspaceClient(no_start, project)
     workspace = client.find(name)
@@ -58,7 +58,7 @@ def open_(name: str | None, project: str | None, as_json: bool, no_start: bool) 
 @WORKSPACE_ARGUMENT
 @workspace_options
 def close(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Close a workspace: what runs in it is stopped, and its files stay."""
+    """Close a workspace: stop what runs in it, and keep its files."""
     _set_open("close", name, WorkspaceClient(no_start, project), as_json)
 
 
@@ -86,7 +86,7 @@ def dismiss(name: str | None, session: str | None, project: str | None, as_json:
 @WORKSPACE_ARGUMENT
 @workspace_options
 def token(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Print the token that opens a workspace and no other.
+    """Print a token that is valid for one workspace only.
 
     A client that has it reaches the MCP server of this workspace, and nothing else of Rookery.
     """

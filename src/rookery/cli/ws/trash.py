@@ -43,9 +43,9 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 @click.option("--to", metavar="PATH", type=click.Path(), help="To another place than it was at.")
 @workspace_options
 def restore(name: str, to: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Bring a deleted workspace back.
+    """Restore a deleted workspace.
 
-    With its branch, what was staged, what was not committed, ignored files and metadata.
+    This restores its branch, staged and uncommitted changes, ignored files and metadata.
     """
     client = WorkspaceClient(no_start, project)
     entry = _find_entry(client, name)
@@ -59,7 +59,7 @@ def restore(name: str, to: str | None, project: str | None, as_json: bool, no_st
 
 @click.group(cls=ListByDefaultGroup, epilog="\b\nExamples:\n  rookery ws trash\n  rookery ws trash purge --all\n")
 def trash() -> None:
-    """What was deleted and can be brought back."""
+    """The trash: deleted workspaces that can be restored."""
 
 
 @trash.command("list", epilog="\b\nExamples:\n  rookery ws trash list\n  rookery ws trash list --json\n")
@@ -98,7 +98,7 @@ def list_(project: str | None, as_json: bool, no_start: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @workspace_options
 def purge(name: str | None, every: bool, yes: bool, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Remove something from the trash for good."""
+    """Delete workspaces in the trash permanently."""
     if every == (name is not None):
         raise click.UsageError("say what to purge: NAME, ID or --all")
     client = WorkspaceClient(no_start, project)
