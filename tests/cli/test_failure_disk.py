@@ -36,7 +36,7 @@ CAUSES = {
     "denied": re.compile(r"Permission denied"),
 }
 # What nobody should have to read.
-RAW = re.compile(r"Traceback|ended with -|exit code -|signal \d|internal error|internal-error|daemon's log tells")
+RAW = re.compile(r"Traceback|ended with -|exit code -|signal \d|internal error|internal-error|see the daemon's log")
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 # A client that runs a just task.
