@@ -20,8 +20,11 @@ def test_by_chance():
 def suite(folder: Path, **files: str) -> tuple[int, str]:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
-    argv = [sys.executable, "-m", "tests", "-n", "2", "-p", "no:cacheprovider"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    # Should it ever hang, the stacks of its threads are in the output.
+    argv = [sys.executable, "-m", "tests", "-n", "2", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=60"]
+    # The run is its own, not a part of the one that this test is in.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False)
     return done.returncode, done.stdout
 

@@ -272,7 +272,7 @@ async def test_calls_that_one_workspace_leaves_parked_are_limited_and_the_owner_
                 refused = await caller.call(tool)
                 assert failure(refused) == "too-many-questions"
                 words = refused["result"]["content"][0]["text"]
-                assert f"{'2 calls of yours' if count == 2 else 'calls'} wait" in words
+                assert f"{'2 calls of yours' if count == 2 else 'calls'} already wait for an answer" in words
 
 
 def test_a_workspace_creates_so_many_workspaces_with_its_token_and_its_own_count_too() -> None:
