@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from rookery.gateway import results
 from rookery.gateway.elicitation import CallResult, CallWork
-from rookery.gateway.provider import FastRoute
+from rookery.gateway.provider import MemberFastPath
 from rookery.gateway.table import Target
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
@@ -62,7 +62,9 @@ class FastToolRoute:
 
     __slots__ = ("_is_valid", "_route", "_server", "_start_call", "_target", "answers_questions", "send")
 
-    def __init__(self, target: Target, route: FastRoute, is_valid: Callable[[], bool], start_call: BeginCall) -> None:
+    def __init__(
+        self, target: Target, route: MemberFastPath, is_valid: Callable[[], bool], start_call: BeginCall
+    ) -> None:
         self.answers_questions = route.answers_questions
         self.send = route.send
         self._target = target

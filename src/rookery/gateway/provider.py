@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 from msgspec import Raw
 
-from rookery.wire.client.inflight import PostedRequest
+from rookery.wire.client.inflight import FastChannel, PostedRequest
 from rookery.wire.protocol.provider import Call, ChangeNotifier
 
 Kind = Literal["tools", "prompts", "resources", "templates"]
@@ -123,32 +123,25 @@ class CatalogProvider(Protocol):
         ...
 
 
-class FastRoute(Protocol):
-    """Sends calls that are alike to a member and back without a task; see `wire/server/fastpath.py`."""
-
-    @property
-    def answers_questions(self) -> bool: ...
-
-    def is_valid(self) -> bool: ...
-
-    def send(self, arguments: Raw, sent: PostedRequest) -> bool: ...
-
-    def on_result(self) -> None: ...
+class MemberFastPath(FastChannel, Protocol):
+    """The fast path to a member."""
 
     def handle(
         self, call: Call, params: Mapping[str, Any], sent: PostedRequest
-    ) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]: ...
+    ) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
+        """Wait for a call that was sent, and return its result. `params` are those that the member receives."""
+        ...
 
 
 @runtime_checkable
 class FastProvider(Protocol):
-    """A member that can be called through a `FastRoute`."""
+    """A member that may have a fast path."""
 
     @property
     def may_ask(self) -> bool:
         """Whether it may ask something during a call, and not only with its result."""
         ...
 
-    def fast_path(self, call: Call, params: Mapping[str, Any]) -> FastRoute | None:
+    def fast_path(self, call: Call, params: Mapping[str, Any]) -> MemberFastPath | None:
         """Return the fast path for calls like this one, or None if one cannot be sent now."""
         ...

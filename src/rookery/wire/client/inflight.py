@@ -253,6 +253,27 @@ class InFlightRequests:
         return f"it sent messages that could belong to calls of several clients: {counts}"
 
 
+class FastChannel(Protocol):
+    """Sends calls that differ only in their id and arguments to a server, and needs no task for it."""
+
+    @property
+    def answers_questions(self) -> bool:
+        """Whether a result that asks for input is answered here, and not by the client."""
+        ...
+
+    def is_valid(self) -> bool:
+        """Return whether calls may still be sent this way."""
+        ...
+
+    def send(self, arguments: Raw, posted: "PostedRequest") -> bool:
+        """Send a call at once. Return False, without any effect, if that is not possible."""
+        ...
+
+    def on_result(self) -> None:
+        """Record that a call that was sent has its result."""
+        ...
+
+
 class PostedRequest(InFlightRequest):
     """A request whose result is passed to a plain call. Anything else starts a task that continues it.
 

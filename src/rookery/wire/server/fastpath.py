@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from starlette.types import ASGIApp
 
-from rookery.wire.client.inflight import PostedRequest
+from rookery.wire.client.inflight import FastChannel, PostedRequest
 from rookery.wire.client.questions import decode_input_required
 from rookery.wire.http.exchange import Exchange
 from rookery.wire.http.head import RequestHead
@@ -43,25 +43,8 @@ _MAX_CALLS_BETWEEN_LOOKUPS = 1024
 _MAX_MATCHES = 256
 
 
-class FastRoute(Protocol):
-    """The route to a server for calls that differ only in their id and arguments."""
-
-    @property
-    def answers_questions(self) -> bool:
-        """Whether a result that asks for input is answered here, and not by the client."""
-        ...
-
-    def is_valid(self) -> bool:
-        """Return whether the route is still valid."""
-        ...
-
-    def send(self, arguments: Raw, posted: PostedRequest) -> bool:
-        """Send a call at once. Return False, without any effect, if that is not possible."""
-        ...
-
-    def on_result(self) -> None:
-        """Record that a call that was sent has its result."""
-        ...
+class FastRoute(FastChannel, Protocol):
+    """The fast path of an endpoint to one tool."""
 
     def handle(self, call: Call, posted: PostedRequest) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         """Wait for a call that was sent, and return its result as a provider does."""
