@@ -77,7 +77,7 @@ async def test_what_is_added_to_the_main_checkout_later_is_asked_about_too() -> 
     app = make_repository(Path.home() / "src" / "app")
     async with an_agency(SCRIPT, app, start="use") as agency:
         project = await agency.tools.resolve_project(None)
-        main = await agency.tools.get(project.id, "@main")
+        main = await agency.tools.workspaces.get(project.id, "@main")
         configs = agency.gateway.parts.configs
         assert await configs.explain_unapproved(main) == ""
         (app / "opencode.json").write_text(config_with(username="heron"))

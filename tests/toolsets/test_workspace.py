@@ -9,7 +9,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
-from rookery.workspaces.operations import WorkspaceOperations
+from rookery.workspaces.overview import Overview
 from tests.support.clients import LIMIT
 from tests.support.faces import WAYS, Face, a_client_at, a_face
 from tests.support.requirements import requirement
@@ -328,12 +328,12 @@ async def test_an_output_schema_has_room_for_an_error_since_clients_check_failur
 async def test_a_failure_of_ours_is_told_and_the_next_call_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def crash(self: WorkspaceOperations, workspace: object) -> object:
+    async def crash(self: Overview, workspace: object) -> object:
         raise RuntimeError("a fault of ours")
 
     async with a_face() as face:
         with monkeypatch.context() as patch:
-            patch.setattr(WorkspaceOperations, "status", crash)
+            patch.setattr(Overview, "status", crash)
             assert await face.fail("workspace_get_status") == "internal-error"
         assert "a fault of ours" in caplog.text
         assert (await face.tell("workspace_get_status"))["isDirty"] is False
@@ -341,11 +341,11 @@ async def test_a_failure_of_ours_is_told_and_the_next_call_works(
 
 @requirement("ws.error.internal")
 async def test_an_error_behind_a_tool_comes_through_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(self: WorkspaceOperations, workspace: object) -> object:
+    async def refuse(self: Overview, workspace: object) -> object:
         raise RookeryError("timeout", "it took too long", "try again")
 
     async with a_face() as face:
-        monkeypatch.setattr(WorkspaceOperations, "status", refuse)
+        monkeypatch.setattr(Overview, "status", refuse)
         assert await face.fail("workspace_get_status") == "timeout"
 
 

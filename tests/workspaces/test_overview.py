@@ -60,8 +60,8 @@ async def test_asking_for_one_neither_looks_at_the_others_nor_forgets_them(state
                 commit(one.path, one.name)
         tools = tools_of(served)
         asked.clear()
-        first = await tools.get("app", "w0")
-        await tools.status(first)
+        first = await tools.workspaces.get("app", "w0")
+        await tools.overview.status(first)
         assert asked.count("status") == 1
         every = await tools.overview.all("app", status=True)
         assert [one["status"]["ahead"] for one in every] == [0, 1, 1, 1, 1]
@@ -69,7 +69,7 @@ async def test_asking_for_one_neither_looks_at_the_others_nor_forgets_them(state
         await tools.overview.all("app", status=True)
         asked.clear()
         # Neither of them makes the other one forget what it knows.
-        await tools.status(first)
+        await tools.overview.status(first)
         again = await tools.overview.all("app", status=True)
         assert again == every
         assert set(asked) <= {"worktree", "for-each-ref", "symbolic-ref"}
@@ -80,7 +80,7 @@ async def test_a_workspace_is_as_its_own_answer_says(state: Path) -> None:
     async with serving(state) as served:
         await made(served, app, 1)
         tools = tools_of(served)
-        one = await tools.get("app", "w0")
+        one = await tools.workspaces.get("app", "w0")
         (_, listed) = await tools.overview.all("app", status=True)
         assert await tools.overview.details(one) == {**listed, "metadata": {"base": "main"}}
         assert await tools.overview.summary(one) == {**listed, "status": None}

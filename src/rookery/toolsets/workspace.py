@@ -192,7 +192,7 @@ def workspace_toolset(operations: WorkspaceOperations, directory: Path | None) -
     tools = _WorkspaceTools(operations, directory)
 
     async def get_status(call: Call, arguments: NoWorkspaceInput) -> JsonObject:
-        return await operations.status(await tools.workspace())
+        return await operations.overview.status(await tools.workspace())
 
     async def get_metadata(call: Call, arguments: NoWorkspaceInput) -> dict[str, str]:
         return await operations.workspaces.metadata(await tools.workspace())
@@ -201,7 +201,7 @@ def workspace_toolset(operations: WorkspaceOperations, directory: Path | None) -
         await operations.workspaces.set_metadata(await tools.workspace(), arguments.key, arguments.value)
 
     async def get_port(call: Call, arguments: NoWorkspaceInput) -> int | None:
-        return await operations.port(await tools.workspace())
+        return await operations.agents.port(await tools.workspace())
 
     async def delete(call: Call, arguments: DeleteWorkspace) -> DeletionStarted:
         workspace = await tools.workspace()
@@ -233,10 +233,10 @@ def workspace_toolset(operations: WorkspaceOperations, directory: Path | None) -
         return await operations.overview.projects(own.id if own is not None else None)
 
     async def get_session(call: Call, arguments: NoWorkspaceInput) -> AgentSession | None:
-        return await operations.session(await tools.workspace())
+        return await operations.agents.session(await tools.workspace())
 
     async def restart_agent(call: Call, arguments: NoWorkspaceInput) -> int:
-        return await operations.restart_agent(await tools.workspace())
+        return await operations.agents.restart(await tools.workspace())
 
     return Toolset(
         "workspace",

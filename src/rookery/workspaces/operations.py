@@ -16,8 +16,8 @@ from rookery.system.ids import match_prefix
 from rookery.workspaces.delete.folders import measure_folder
 from rookery.workspaces.delete.processes import FolderProcess
 from rookery.workspaces.delete.trash import OrphanedEntry, TrashEntry
-from rookery.workspaces.model import AgentProvider, AgentSession, Workspace
-from rookery.workspaces.overview import JsonObject, Overview
+from rookery.workspaces.model import AgentProvider, Workspace
+from rookery.workspaces.overview import Overview
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.service import Workspaces
 from rookery.workspaces.status.diff import WorkspaceDiff, compute_diff
@@ -138,9 +138,6 @@ class WorkspaceOperations:
 
     # Lookup
 
-    async def get(self, project: str, name: str) -> Workspace:
-        return await self.workspaces.get(project, name)
-
     async def at(self, directory: Path) -> Workspace:
         """Return the workspace at a folder. The error says whether the project is not registered."""
         located = await self.workspaces.finder.find_at(str(directory))
@@ -217,22 +214,9 @@ class WorkspaceOperations:
         await self.workspaces.prepare(workspace)
         if wait:
             return await self.workspaces.wait_until_prepared(workspace)
-        return await self.get(workspace.project.id, workspace.name)
+        return await self.workspaces.get(workspace.project.id, workspace.name)
 
     async def diff(self, workspace: Workspace) -> WorkspaceDiff:
         """Return what has changed in a workspace since it started, committed or not."""
         base = (await self.workspaces.metadata(workspace))["base"]
         return await compute_diff(self._git, workspace, base)
-
-    async def status(self, workspace: Workspace) -> JsonObject:
-        return await self.overview.status(workspace)
-
-    async def port(self, workspace: Workspace) -> int | None:
-        """Return the port that the agent of a workspace listens on."""
-        return await self.agents.port(workspace)
-
-    async def session(self, workspace: Workspace) -> AgentSession | None:
-        return await self.agents.session(workspace)
-
-    async def restart_agent(self, workspace: Workspace) -> int:
-        return await self.agents.restart(workspace)

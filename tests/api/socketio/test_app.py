@@ -303,14 +303,14 @@ async def test_clients_and_events_under_way_are_bounded_and_the_limit_says_so(
     monkeypatch.setattr(socketio, "_MAX_CLIENTS", 1)
     monkeypatch.setattr(clients, "_MAX_EVENTS", 2)
     holding, entered = asyncio.Event(), asyncio.Queue[None]()
-    whole = desk.tools.status
+    whole = desk.tools.overview.status
 
     async def status(workspace: Any) -> Any:
         entered.put_nowait(None)
         await holding.wait()
         return await whole(workspace)
 
-    monkeypatch.setattr(desk.tools, "status", status)
+    monkeypatch.setattr(desk.tools.overview, "status", status)
     async with editor(desk.url, "owner", path=str(desk.app)) as ours, asyncio.TaskGroup() as group:
         first = [group.create_task(ours.data("getStatus")) for _ in range(2)]
         for _ in first:

@@ -46,7 +46,7 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
         agent = await agency.until_is(made, "running")
         assert agent.pid is not None and agent.error is None and agent.notes == ()
         assert psutil.Process(agent.pid).cwd() == str(made.path)
-        assert await agency.tools.port(made) == agent.port
+        assert await agency.tools.agents.port(made) == agent.port
 
         given = environment_of(agent.pid)
         assert given["OPENCODE_CONFIG"] == str(config)
@@ -59,7 +59,7 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
         assert given["ROOKERY_PORTS"] == ports and ports.startswith(f"{given['ROOKERY_PORT']}-")
 
         session = await agency.said(made, "it ran")
-        found = await agency.tools.session(made)
+        found = await agency.tools.agents.session(made)
         assert found is not None and (found.port, found.session_id) == (agent.port, session)
         life = await agency.agents.ensure_running(made)
         told = (await life.client.messages(session))[-2].parts
@@ -75,7 +75,7 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
 
         assert (await agency.rest("POST", made, "/stop"))[1]["state"] == "stopped"
         assert not alive(agent.pid)
-        assert await agency.tools.port(made) is None
+        assert await agency.tools.agents.port(made) is None
         again = (await agency.rest("POST", made, "/start"))[1]
         assert (again["state"], again["port"]) == ("running", agent.port)
         await agency.gateway.workspaces.close(made)
@@ -144,10 +144,10 @@ async def test_an_agent_that_idles_sleeps_until_something_needs_it() -> None:
         assert (asleep.port, asleep.pid, asleep.error) == (None, None, None)
         assert agent.pid is not None and not alive(agent.pid)
         assert (await agency.agents.status(made)).counts.total == 1
-        found = await agency.tools.session(made)
+        found = await agency.tools.agents.session(made)
         assert found is not None and found.port == agent.port
         await agency.until_is(made, "asleep")
-        assert await agency.tools.port(made) == agent.port
+        assert await agency.tools.agents.port(made) == agent.port
 
 
 @requirement("ws.create.barrier")
@@ -159,7 +159,7 @@ async def test_agent_and_first_prompt_wait_for_the_setup_and_get_its_log_if_it_f
         held = await agency.agents.process(made)
         assert (held.state, held.pid) == ("starting", None)
         assert held.detail == "the setup command of the workspace waits for approval"
-        assert await agency.tools.session(made) is None
+        assert await agency.tools.agents.session(made) is None
         subject = (await agency.gateway.parts.workspaces.list_subjects())[0]
         await agency.gateway.approvals.approve(subject, subject.digest)
         await agency.gateway.workspaces.on_approved(made.project.path)
@@ -168,7 +168,7 @@ async def test_agent_and_first_prompt_wait_for_the_setup_and_get_its_log_if_it_f
         asked = (await life.client.messages(session))[0].text
         assert "the setup command ended with 3" in asked and "the well is dry" in asked
         assert asked.endswith("\n\nhello")
-        assert (await agency.tools.get(made.project.id, "one")).state == "failed"
+        assert (await agency.tools.workspaces.get(made.project.id, "one")).state == "failed"
 
 
 @requirement("agent.config.no-port", "ws.daily.attention")
@@ -186,7 +186,7 @@ async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not
             "sign in to one: rookery agent login (opencode auth login)",
         )
         assert await soon(asyncio.to_thread(heard.read_text)) == "one prompt-not-sent\n"
-        made = await agency.tools.get((await agency.tools.resolve_project(None)).id, "one")
+        made = await agency.tools.workspaces.get((await agency.tools.resolve_project(None)).id, "one")
         agent = await agency.until_is(made, "running")
         assert [one.reason for one in agent.attention] == ["prompt-not-sent"]
         assert agent.notes == ("there is no gateway port, so the agent starts without Rookery's MCP entry",)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 async def of(served: Served, name: str = "fix") -> WorkspaceDiff:
     tools = WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
-    return await tools.diff(await tools.get("app", name))
+    return await tools.diff(await tools.workspaces.get("app", name))
 
 
 async def workspace(served: Served, app: Path, name: str = "fix") -> Path:

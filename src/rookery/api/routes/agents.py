@@ -129,7 +129,7 @@ class AgentRoutes:
         return current.session_id if current is not None else None
 
     async def _workspace(self, request: Request) -> Workspace:
-        return await self._operations.get(request.path_params["project"], request.path_params["name"])
+        return await self._operations.workspaces.get(request.path_params["project"], request.path_params["name"])
 
     async def _response(self, workspace: Workspace, **more: object) -> Response:
         """Return the response with the agent of a workspace."""

@@ -133,7 +133,7 @@ class WorkspaceRoutes:
 
     async def status(self, request: Request) -> Response:
         """The uncommitted changes, unmerged commits and conflicts of a workspace, and the status of its agent."""
-        return json_response(await self._operations.status(await self._workspace(request)))
+        return json_response(await self._operations.overview.status(await self._workspace(request)))
 
     async def metadata(self, request: Request) -> Response:
         """All metadata of a workspace; `base` is always present."""
@@ -172,7 +172,7 @@ class WorkspaceRoutes:
         return await self._response(await self._operations.prepare(await self._workspace(request), wait=body.wait), 202)
 
     async def _workspace(self, request: Request) -> Workspace:
-        return await self._operations.get(request.path_params["project"], request.path_params["name"])
+        return await self._operations.workspaces.get(request.path_params["project"], request.path_params["name"])
 
     async def _response(self, workspace: Workspace, status: int = 200) -> Response:
         return json_response(self._with_state(await self._operations.overview.summary(workspace)), status)

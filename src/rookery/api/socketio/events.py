@@ -104,7 +104,9 @@ class WorkspaceEvents:
     # Events
 
     async def _status(self, caller: SocketCaller, data: object) -> object:
-        return await self._operations.status(await self._find_workspace(caller, _convert(data, WorkspaceRequest)))
+        return await self._operations.overview.status(
+            await self._find_workspace(caller, _convert(data, WorkspaceRequest))
+        )
 
     async def _metadata(self, caller: SocketCaller, data: object) -> object:
         return await self._operations.workspaces.metadata(
@@ -118,7 +120,9 @@ class WorkspaceEvents:
         )
 
     async def _agent_session(self, caller: SocketCaller, data: object) -> object:
-        return await self._operations.session(await self._find_workspace(caller, _convert(data, WorkspaceRequest)))
+        return await self._operations.agents.session(
+            await self._find_workspace(caller, _convert(data, WorkspaceRequest))
+        )
 
     async def _delete(self, caller: SocketCaller, data: object) -> object:
         request = _convert(data, DeleteRequest)
