@@ -1,8 +1,8 @@
-"""`python -m tests`: run pytest with the arguments, and run up to three failed tests once more, alone.
+"""`python -m tests`: run pytest with the arguments, and if a single test failed, run it once more, alone.
 
 Hundreds of these tests watch several real processes at once, and on a machine that pauses at the wrong moment one of
 them may fail for no reason in the code. A test that passes the second time is named in the output and in
-`flaky-tests.txt`, and has to be mended all the same.
+`flaky-tests.txt`, and has to be mended all the same. Two or more failures end the run.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 # More failures than this do not happen by chance.
-MAX_RETRIES = 3
+MAX_RETRIES = 1
 REPORT = Path("flaky-tests.txt")
 
 

@@ -17,6 +17,9 @@ from tests.support.driven import wait_for_line
 from tests.support.house import SECONDS
 from tests.support.requirements import requirement
 
+# `make up` starts OpenCode.
+pytestmark = pytest.mark.opencode
+
 ROOT = Path(__file__).parents[2]
 NOT_THERE = {"VIRTUAL_ENV", "ROOKERY_HOME", "MAKEFLAGS", "MAKELEVEL"}
 # Programs that Rookery uses where they are installed, and does without where they are not.
