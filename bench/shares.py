@@ -55,30 +55,41 @@ _CROWD = 100
 
 
 def run() -> list[Bar]:
-    with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
-        home = Path(folder) / "home"
-        home.mkdir()
-        config = home / ".config" / "rookery" / "mcp.json"
-        config.parent.mkdir(parents=True)
-        config.write_text(json.dumps({"servers": {}, "permission": {_ASKS: "ask"}}))
-        state = Path(folder) / "state"
-        env = user_environment(home, ROOKERY_HOME=str(state), ROOKERY_AGENTS_START="use")
-        with running(Server(_DAEMON, "/api/health", home, env)) as daemon:
-            token = _workspace(home, env)
-            owner = (state / "token").read_text().strip()
-            targets = {
-                "alone": lambda: _measured(daemon.port, owner),
-                "attacked": lambda: _attacked(daemon.port, owner, token),
-                "one": lambda: _flooded(daemon, owner, token, 1),
-                "crowd": lambda: _flooded(daemon, owner, token, _CROWD),
-            }
-            taken = take_turns(targets, rounds=7, warm_ups=1)
+    with (
+        tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder,
+        _started(Path(folder) / "ours") as (daemon, owner, token),
+        _started(Path(folder) / "other") as (other, _, other_token),
+    ):
+        targets = {
+            "alone": lambda: _measured(daemon.port, owner),
+            "attacked": lambda: _attacked(daemon.port, owner, token),
+            # A flood takes a core for its clients and one for the daemon that it meets: measure both apart.
+            "beside": lambda: _flooded(other, other_token, 1, daemon, owner),
+            "one": lambda: _flooded(daemon, token, 1, daemon, owner),
+            "crowd": lambda: _flooded(daemon, token, _CROWD, daemon, owner),
+        }
+        taken = take_turns(targets, rounds=7, warm_ups=1)
     held, crowd = ratio(taken, "attacked", "alone", "seconds"), ratio(taken, "crowd", "one", "seconds")
+    flooded = ratio(taken, "one", "beside", "seconds")
     ratio(taken, "one", "alone", "seconds")
     return [
         Bar("shares.owner.p50", held, "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.flood", flooded, "<=", _WANTED, requirement=_ROW),
         Bar("shares.owner.crowd", crowd, "<=", _WANTED, requirement=_ROW),
     ]
+
+
+@contextlib.contextmanager
+def _started(folder: Path) -> Generator[tuple[Running, str, str]]:
+    """Start a daemon with one workspace; the daemon, the owner's token and the workspace's."""
+    home, state = folder / "home", folder / "state"
+    config = home / ".config" / "rookery" / "mcp.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"servers": {}, "permission": {_ASKS: "ask"}}))
+    env = user_environment(home, ROOKERY_HOME=str(state), ROOKERY_AGENTS_START="use")
+    with running(Server(_DAEMON, "/api/health", home, env)) as daemon:
+        token = _workspace(home, env)
+        yield daemon, (state / "token").read_text().strip(), token
 
 
 def _workspace(home: Path, env: dict[str, str]) -> str:
@@ -112,9 +123,9 @@ def _attacked(port: int, owner: str, token: str) -> Sample:
         return _measured(port, owner)
 
 
-def _flooded(daemon: Running, owner: str, token: str, clients: int) -> Sample:
-    """Measure while so many clients make handshakes as fast as they are answered."""
-    with loaded(daemon, HANDSHAKE, clients, token, "initialize") as load:
+def _flooded(flooded: Running, token: str, clients: int, daemon: Running, owner: str) -> Sample:
+    """Measure `daemon` while so many clients make handshakes with `flooded` as fast as they are answered."""
+    with loaded(flooded, HANDSHAKE, clients, token, "initialize") as load:
         assert load.process.stdin is not None
         load.process.stdin.write("60s\n")
         load.process.stdin.flush()
