@@ -11,8 +11,8 @@ import pytest
 
 from rookery.system.process.table import MARKER
 from tests.support import leftovers
-from tests.support.house import House, rookery, up
-from tests.support.opencode_shared import SharedOpenCode, a_shared_opencode
+from tests.support.daemon.process import House, rookery, up
+from tests.support.opencode.shared import SharedOpenCode, a_shared_opencode
 from tests.support.selection import needs_opencode
 from tests.support.small_disk import SmallDisk, make_small_disk
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driven import wait_for_line
+from tests.support.daemon.foreground import wait_for_line
 
 ROOT = Path(__file__).parents[1]
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")

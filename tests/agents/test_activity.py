@@ -10,12 +10,12 @@ import rookery
 from rookery.agents.activity import ActivityStore
 from rookery.agents.status import SessionState, TurnFailure
 from tests.support.clock import SetClock
-from tests.support.e2e import Colony, Shown, a_colony, is_ready
-from tests.support.event_reader import Reader
-from tests.support.house import ROOKERY
-from tests.support.pager import Pager
+from tests.support.daemon.events import Reader
+from tests.support.daemon.notify import Pager
+from tests.support.daemon.process import ROOKERY
+from tests.support.daemon.system import Colony, Shown, a_colony, is_ready
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rookery.agents.admission import FirstTurnLimiter
-from tests.support.agents import config_with
-from tests.support.e2e import Colony, a_colony
-from tests.support.event_reader import Reader
-from tests.support.opencode_home import scripted_config
+from tests.support.agents.launch import config_with
+from tests.support.daemon.events import Reader
+from tests.support.daemon.system import Colony, a_colony
+from tests.support.opencode.home import scripted_config
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

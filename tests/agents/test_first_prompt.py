@@ -13,13 +13,13 @@ from rookery.agents.opencode.api import ApiConnection
 from rookery.agents.policy import SupervisionIntervals
 from rookery.agents.status import CONTINUE_PROMPT
 from rookery.workspaces.model import Workspace
-from tests.support.agency import Agency, an_agency
-from tests.support.e2e import LIMIT, Colony, Shown, a_colony, place_of
-from tests.support.event_reader import Reader
-from tests.support.house import wait_dead
+from tests.support.agents.host import Agency, an_agency
+from tests.support.agents.watcher import steps
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import wait_dead
+from tests.support.daemon.system import LIMIT, Colony, Shown, a_colony, place_of
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.agency import an_agency
+from tests.support.agents.host import an_agency
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

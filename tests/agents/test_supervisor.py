@@ -9,8 +9,8 @@ from rookery.agents.policy import SupervisionIntervals
 from rookery.agents.run import StartedAgent
 from rookery.agents.supervisor import AgentSupervisor, DetailCallback
 from rookery.system.errors import RookeryError
+from tests.support.http.listener import soon
 from tests.support.requirements import requirement
-from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
 

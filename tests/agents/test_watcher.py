@@ -12,11 +12,11 @@ from rookery.agents.opencode.events import TurnFailed
 from rookery.system.errors import RookeryError
 from rookery.system.process.spawn import Spawner
 from rookery.testing.model import scripted_model
-from tests.support.opencode_home import OpenCodeHome
-from tests.support.opencode_shared import SharedOpenCode
+from tests.support.agents.watcher import LIMIT, a_client, an_agent, over_a_cable, steps, watching
+from tests.support.http.listener import soon
+from tests.support.opencode.home import OpenCodeHome
+from tests.support.opencode.shared import SharedOpenCode
 from tests.support.requirements import requirement
-from tests.support.watched import LIMIT, a_client, an_agent, over_a_cable, steps, watching
-from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ import pytest
 from rookery.agents.opencode.api import AgentClient
 from rookery.agents.opencode.events import AgentEvent
 from rookery.wire.http_client.client import HttpClient
-from tests.support.clients import Asked, Out, Scripted, soon
+from tests.support.agents.watcher import Watched, watching
+from tests.support.mcp.client import Asked, Out, Scripted, soon
 from tests.support.requirements import requirement
-from tests.support.watched import Watched, watching
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from rookery.api import status
 from rookery.system import log
+from tests.support.http.listener import request, serving
 from tests.support.requirements import requirement
-from tests.support.wire import request, serving
 
 pytestmark = pytest.mark.anyio
 

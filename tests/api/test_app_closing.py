@@ -8,11 +8,11 @@ import pytest
 
 from rookery.system.ids import project_id
 from rookery.workspaces.model import Workspace
-from tests.support.callers import ERAS, failure, told, words
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.http.listener import soon
+from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.requirements import requirement
-from tests.support.wire import soon
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -16,11 +16,11 @@ from yarl import URL
 from rookery.system.ids import project_id
 from rookery.system.log import REDACTOR
 from rookery.workspaces.model import Workspace
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
-from tests.support.gateway import OWNERS, Gateway, a_gateway
+from tests.support.gateway.gateway import OWNERS, Gateway, a_gateway
+from tests.support.http.listener import soon
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.requirements import requirement
-from tests.support.wire import soon
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
 

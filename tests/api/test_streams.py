@@ -15,8 +15,8 @@ from rookery.api import streams
 from rookery.api.app import AppServices, build_app
 from rookery.system.bus import Bus
 from rookery.wire.http.pool import HttpLimits
+from tests.support.http.listener import LIMIT, Client, Site, request, room_for, serving, soon
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, Client, Site, request, room_for, serving, soon
 
 pytestmark = [pytest.mark.anyio, requirement("house.api.events")]
 

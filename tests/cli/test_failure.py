@@ -8,9 +8,9 @@ import pytest
 
 from rookery.cli import failure
 from rookery.cli.failure import EXIT_CODES, Failure, find_exit_code
-from tests.support.house import House, rookery
+from tests.support.cli.workspaces import app, made, run
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.ws import app, made, run
 from tests.test_docs import PUT_TOGETHER, codes, text_of
 
 pytestmark = requirement("house.cli.exit")

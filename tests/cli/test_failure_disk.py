@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rookery.agents.opencode.release import PINNED_VERSION
-from tests.support.commands import commands
-from tests.support.house import ROOKERY
-from tests.support.npm_registry import npm_registry
-from tests.support.opencode import installed
-from tests.support.opencode_home import OFFLINE, no_plugin_package
+from tests.support.cli.commands import commands
+from tests.support.daemon.process import ROOKERY
+from tests.support.npm.registry import npm_registry
+from tests.support.opencode.home import OFFLINE, no_plugin_package
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk, make_small_disk
 from tests.support.user import user_environment

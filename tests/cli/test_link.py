@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import rookery
+from tests.support.daemon.process import rookery
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 SIZED = HEAD + b"content-length: 2\r\n\r\n"

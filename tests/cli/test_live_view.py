@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.house import ROOKERY, SECONDS, House, rookery, up
-from tests.support.person import Person, at_a_terminal
+from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
 from tests.support.relay import Relay
 from tests.support.requirements import requirement
-from tests.support.ws import app, made, ws
 
 pytestmark = [requirement("ws.list.watch"), pytest.mark.timeout(300)]
 

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from rookery.cli.main import COMMANDS, cli
-from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.house import ROOKERY, House, rookery, wait_dead
+from tests.support.cli.workspaces import app, made
+from tests.support.daemon.foreground import on_a_terminal, wait_for_line
+from tests.support.daemon.process import ROOKERY, House, rookery, wait_dead
 from tests.support.requirements import requirement
-from tests.support.ws import app, made
 
 HEAVY = {"pydantic", "starlette", "aiohttp", "mcp", "asyncio", "msgspec", "psutil", "logging", "platformdirs"}
 

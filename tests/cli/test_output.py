@@ -12,8 +12,8 @@ from rookery.cli import output
 from rookery.cli.output import Column
 from rookery.sessions.terminal.emulator import Emulator
 from rookery.system.ids import match_prefix
+from tests.support.cli.tables import WITH_SESSIONS, WITHOUT_SESSIONS
 from tests.support.requirements import requirement
-from tests.support.tables import WITH_SESSIONS, WITHOUT_SESSIONS
 
 pytestmark = requirement("house.table.width")
 

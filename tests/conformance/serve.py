@@ -7,7 +7,7 @@ import sys
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
 from tests.conformance.one_era import service
-from tests.support.wire import serving, without_token
+from tests.support.http.listener import serving, without_token
 
 
 async def serve() -> None:

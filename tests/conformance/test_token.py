@@ -10,7 +10,7 @@ import pytest
 from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
-from tests.support.wire import serving, without_token
+from tests.support.http.listener import serving, without_token
 
 pytestmark = pytest.mark.anyio
 

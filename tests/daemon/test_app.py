@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.driven import foreground, house_of, on_a_terminal, pids_in, wait_for_line, with_children
-from tests.support.house import SECONDS, House, alive, kill, rookery, up, wait_dead
+from tests.support.daemon.foreground import foreground, house_of, on_a_terminal, pids_in, wait_for_line, with_children
+from tests.support.daemon.process import SECONDS, House, alive, kill, rookery, up, wait_dead
 from tests.support.requirements import requirement
 
 # What may stay after an orderly stop; none of it hinders the next start.

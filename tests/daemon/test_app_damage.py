@@ -21,11 +21,11 @@ from rookery.system.fs.lock import FileLock
 from rookery.system.process.table import find_marked
 from rookery.upstreams.oauth.credentials import GrantStore, SignInTarget
 from rookery.upstreams.oauth.messages import Grant
-from tests.support import ws
-from tests.support.event_reader import Reader
-from tests.support.house import ROOKERY, House, alive, kill, rookery, up, wait_dead
-from tests.support.opencode import installed
-from tests.support.opencode_home import OFFLINE, fetch_no_plugin_package
+from tests.support.cli import workspaces as ws
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import ROOKERY, House, alive, kill, rookery, up, wait_dead
+from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driven import wait_for_line
-from tests.support.event_reader import Reader
-from tests.support.house import ROOKERY, SECONDS, House, rookery, up
+from tests.support.daemon.events import Reader
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
 from tests.support.requirements import requirement
 
 

@@ -15,12 +15,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from rookery.system.ids import project_id
-from tests.support.clients import LIMIT
-from tests.support.editor import Editor, editor
-from tests.support.event_reader import Reader
-from tests.support.house import House, rookery
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import House, rookery
+from tests.support.daemon.socketio import Editor, editor
+from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, make_repository
+from tests.support.workspaces.service import branches, make_repository
 
 pytestmark = pytest.mark.anyio
 

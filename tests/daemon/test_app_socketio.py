@@ -12,11 +12,11 @@ import pytest
 
 from rookery.system.ids import project_id
 from tests.conformance.suite import NODE
-from tests.support.editor import editor
-from tests.support.house import SECONDS, House, rookery, up
-from tests.support.npm import fetched
+from tests.support.daemon.process import SECONDS, House, rookery, up
+from tests.support.daemon.socketio import editor
+from tests.support.npm.packages import fetched
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, make_repository
+from tests.support.workspaces.service import branches, make_repository
 
 pytestmark = pytest.mark.anyio
 EXTENSION = Path(__file__).parents[1] / "programs" / "editor.js"

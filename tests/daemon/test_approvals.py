@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.checkouts import SERVER, define, local, was_started
-from tests.support.event_reader import Reader
-from tests.support.gateway import Gateway, a_gateway
-from tests.support.house import House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, run, told as ws_told
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import House, rookery
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.project_servers import SERVER, define, local, was_started
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
-from tests.support.ws import app, run, told as ws_told
+from tests.support.workspaces.service import commit, git, make_repository
 
 SETUP = {
     ".rookery/config.toml": '[workspace]\nsetup = "sh tools/setup.sh; rm -rf cache"\n',

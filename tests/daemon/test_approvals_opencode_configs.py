@@ -6,11 +6,11 @@ import pytest
 
 from rookery.agents.opencode.project_config import APPROVAL_KIND
 from rookery.workspaces.model import Workspace
-from tests.support.agency import Agency, an_agency
-from tests.support.agents import config_with
+from tests.support.agents.host import Agency, an_agency
+from tests.support.agents.launch import config_with
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

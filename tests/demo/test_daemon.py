@@ -11,8 +11,8 @@ from rookery.demo import daemon as house_module
 from rookery.demo.daemon import DemoDaemon
 from rookery.system.fs.lock import is_held
 from rookery.system.fs.paths import lock_file
-from tests.support.driven import house_of
-from tests.support.house import kill
+from tests.support.daemon.foreground import house_of
+from tests.support.daemon.process import kill
 
 pytestmark = pytest.mark.anyio
 

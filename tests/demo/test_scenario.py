@@ -12,7 +12,7 @@ from rookery.demo.scenario import FILES, TASKS, TICKET_TOOL, build_script, build
 from rookery.demo.tickets import handle_request
 from rookery.testing.load import parse_script
 from rookery.testing.player import Player
-from tests.support.completions import asked, user
+from tests.support.agents.completions import asked, user
 
 
 def reply(text: str) -> Any:

@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.callers import Caller, failure
-from tests.support.e2e import LIMIT, Colony, a_colony, place_of
-from tests.support.editor import editor
-from tests.support.inside import PROGRAM, Job, command, refused, routes
+from tests.support.daemon.jobs import PROGRAM, Job, command, refused, routes
+from tests.support.daemon.sessions import SCRIPT
+from tests.support.daemon.socketio import editor
+from tests.support.daemon.system import LIMIT, Colony, a_colony, place_of
+from tests.support.mcp.caller import Caller, failure
 from tests.support.requirements import requirement
-from tests.support.sessions import SCRIPT
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 

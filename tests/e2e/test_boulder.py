@@ -12,15 +12,15 @@ import mcp_types
 import pytest
 from mcp import Client
 
-from tests.support.e2e import LIMIT, Colony, a_colony
-from tests.support.house import rookery
-from tests.support.inside import as_child
-from tests.support.mcp_clients import MODERN
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.jobs import as_child
+from tests.support.daemon.process import rookery
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.system import LIMIT, Colony, a_colony
+from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
-from tests.support.ways import a_client_of_house
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.suite import NODE
-from tests.support.house import SECONDS, House, rookery
-from tests.support.npm import fetched
-from tests.support.opencode import installed
-from tests.support.opencode_home import OpenCodeHome
+from tests.support.daemon.process import SECONDS, House, rookery
+from tests.support.npm.packages import fetched
+from tests.support.opencode.home import OpenCodeHome
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 
 CLAUDE_CODE = {"@anthropic-ai/claude-code": "2.1.325"}

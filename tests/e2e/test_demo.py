@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driven import wait_for_line
-from tests.support.house import ROOKERY, SECONDS, House, rookery, up
-from tests.support.opencode import installed
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 from tests.support.user import user_environment
 

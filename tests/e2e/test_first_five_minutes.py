@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rookery.testing.model import scripted_model
-from tests.support.e2e import LIMIT, offline_environment
-from tests.support.house import ROOKERY, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.process import ROOKERY, rookery
+from tests.support.daemon.system import LIMIT, offline_environment
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 import pytest
 
 from rookery.sessions.drawing.picture import CELL_HEIGHT, CELL_WIDTH
-from tests.support.e2e import Colony, a_colony
+from tests.support.daemon.system import Colony, a_colony
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 

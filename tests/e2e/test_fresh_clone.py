@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driven import wait_for_line
-from tests.support.house import SECONDS
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import SECONDS
 from tests.support.requirements import requirement
 
 # `make up` starts OpenCode.

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.suite import NODE
-from tests.support.endpoints import token_of
-from tests.support.house import SECONDS, House, rookery
-from tests.support.npm import fetched
+from tests.support.cli.workspaces import app, made
+from tests.support.daemon.endpoints import token_of
+from tests.support.daemon.process import SECONDS, House, rookery
+from tests.support.npm.packages import fetched
 from tests.support.requirements import requirement
-from tests.support.ws import app, made
 
 GEMINI = {"@google/gemini-cli": "0.61.0"}
 # Bringing it for the first time takes minutes.

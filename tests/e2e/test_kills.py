@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rookery.agents.status import CONTINUE_PROMPT
-from tests.support.e2e import Colony, Shown, a_colony, is_ready, place_of
-from tests.support.house import wait_dead
+from tests.support.daemon.process import wait_dead
+from tests.support.daemon.system import Colony, Shown, a_colony, is_ready, place_of
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from tests.support.e2e import Colony, Shown, a_colony, place_of
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.system import Colony, Shown, a_colony, place_of
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

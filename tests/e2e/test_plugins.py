@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.e2e import LIMIT, Colony, a_colony
-from tests.support.opencode_home import fetch_no_plugin_package
+from tests.support.daemon.sessions import SCRIPT
+from tests.support.daemon.system import LIMIT, Colony, a_colony
+from tests.support.opencode.home import fetch_no_plugin_package
 from tests.support.requirements import requirement
-from tests.support.sessions import SCRIPT
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

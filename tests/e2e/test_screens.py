@@ -14,9 +14,9 @@ from rookery.sessions.drawing.picture import draw_picture
 from rookery.sessions.drawing.screenshot import take_screenshot
 from rookery.sessions.terminal.rendering import RENDERING_NOTICE
 from rookery.sessions.terminal.terminal import Terminal
-from tests.support.driving import Driving, driving
+from tests.support.agents.sessions import Driving, driving
+from tests.support.opencode.screens import written
 from tests.support.requirements import requirement
-from tests.support.screens import written
 
 pytestmark = pytest.mark.anyio
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from rookery.testing.model import ScriptedModel, scripted_model
-from tests.support.house import ROOKERY, rookery
-from tests.support.opencode import installed
-from tests.support.opencode_api import TURN_SECONDS, OpenCodeApi
-from tests.support.opencode_home import OFFLINE, fetch_no_plugin_package, scripted_config
-from tests.support.opencode_shared import PASSWORD, SharedOpenCode
+from tests.support.daemon.process import ROOKERY, rookery
+from tests.support.opencode.api import TURN_SECONDS, OpenCodeApi
+from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package, scripted_config
+from tests.support.opencode.process import installed
+from tests.support.opencode.shared import PASSWORD, SharedOpenCode
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, requirement("kit.model.scripted"), pytest.mark.timeout(300)]
 

@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 import rookery
-from tests.support.e2e import Colony
-from tests.support.house import wait_dead
-from tests.support.mcp_clients import MODERN
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.process import wait_dead
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.sessions import a_driven_colony, terminals
+from tests.support.daemon.system import Colony
+from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony, terminals
-from tests.support.ways import a_client_of_house
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -123,7 +123,7 @@ async def _cli(colony: Colony, session: str, path: Path) -> None:
 
 
 def _as_a_child(colony: Colony, session: str) -> Any:
-    from tests.support.house import rookery as run
+    from tests.support.daemon.process import rookery as run
 
     marker = psutil.Process(terminals(colony)[0].pid).environ()["ROOKERY_SPAWN"]
     env = {**colony.env, "ROOKERY_SPAWN": marker}

@@ -11,11 +11,11 @@ import pytest
 
 from rookery.agents.opencode.ports import is_port_taken
 from rookery.testing.request_log import LoggedRequest
-from tests.support.e2e import Colony, Shown, a_colony, is_ready, place_of
-from tests.support.endpoints import listens
-from tests.support.house import wait_dead
+from tests.support.daemon.endpoints import listens
+from tests.support.daemon.process import wait_dead
+from tests.support.daemon.system import Colony, Shown, a_colony, is_ready, place_of
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, git, make_repository
+from tests.support.workspaces.service import branches, git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from rookery.files.sandbox import SandboxRoot
 from rookery.system.fs import beneath
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
-from tests.support.trees import Tree, make_tree
+from tests.support.sandbox import Tree, make_tree
 
 
 @pytest.fixture

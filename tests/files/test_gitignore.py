@@ -17,7 +17,7 @@ from rookery.system.git import Git
 from rookery.system.process.spawn import CompletedCommand, Spawner
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.trees import Tree
+from tests.support.sandbox import Tree
 
 PRINTED = b"a-b\0a.b\0a/x\0a/y/z\0b\0c/d\0\xff\0"
 

@@ -11,7 +11,7 @@ from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.trees import SECRET_NAME, Tree, open_descriptors
+from tests.support.sandbox import SECRET_NAME, Tree, open_descriptors
 
 
 @requirement("files.list.path", "files.list.options")

@@ -12,7 +12,7 @@ from rookery.files.sandbox import SandboxRoot
 from rookery.system.git import Git
 from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.trees import Tree
+from tests.support.sandbox import Tree
 
 NAMES = ("a-b", "a.b", "a/x", "a/y/z", "b", "c/d", "c/e", "f", "foo.py", "foo/bar", "foo/baz", "g/h/i")
 

@@ -10,7 +10,7 @@ from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from tests.support.looks import look
 from tests.support.requirements import requirement
-from tests.support.trees import Tree, open_descriptors
+from tests.support.sandbox import Tree, open_descriptors
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

@@ -13,7 +13,7 @@ from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from tests.support.looks import entries_of, look, paths, refusal, refused
 from tests.support.requirements import requirement
-from tests.support.trees import SECRET, SECRET_NAME, Tree, open_descriptors
+from tests.support.sandbox import SECRET, SECRET_NAME, Tree, open_descriptors
 from tests.support.unprivileged import unprivileged
 
 OUTSIDE = {"path-outside-root"}

@@ -20,9 +20,9 @@ from rookery.system.errors import RookeryError
 from rookery.system.fs import beneath
 from rookery.system.git import Git
 from tests.support.requirements import requirement
+from tests.support.sandbox import SECRET, SECRET_NAME, Tree, make_tree, open_descriptors
 from tests.support.small_disk import SmallDisk
 from tests.support.soak import repetitions, soak
-from tests.support.trees import SECRET, SECRET_NAME, Tree, make_tree, open_descriptors
 
 SECONDS = repetitions(2, 60)
 FLIPPERS = 4

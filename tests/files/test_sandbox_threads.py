@@ -16,7 +16,7 @@ from rookery.files.save import save_file_in_thread
 from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
-from tests.support.trees import Tree, open_descriptors
+from tests.support.sandbox import Tree, open_descriptors
 
 SECONDS = 30
 

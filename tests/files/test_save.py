@@ -10,7 +10,7 @@ from rookery.files.save import save_file
 from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
-from tests.support.trees import SECRET, Tree, open_descriptors
+from tests.support.sandbox import SECRET, Tree, open_descriptors
 
 OURS = b"ours "
 

@@ -9,7 +9,7 @@ from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
 from tests.support.looks import entries_of, look, paths, refusal
 from tests.support.requirements import requirement
-from tests.support.trees import Tree
+from tests.support.sandbox import Tree
 
 DENIED = {"path-denied"}
 SECRETS = [

@@ -4,7 +4,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support.habits import Noted, noted
+from tests.support.gateway.fastpath import Noted, noted
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from websockets.typing import Subprotocol
 from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.system.ids import project_id
-from tests.support.callers import MODERN, Caller, Message, failure, words
-from tests.support.gateway import OWNERS, a_gateway, checkout, view_of
-from tests.support.habits import Noted, again, holding
-from tests.support.marionettes import Play, text
+from tests.support.gateway.fastpath import Noted, again, holding
+from tests.support.gateway.gateway import OWNERS, a_gateway, checkout, view_of
+from tests.support.gateway.round_trips import ADA, NAME, QUESTIONS, answers, ask, asked, go_on, held, next_round
+from tests.support.mcp.caller import MODERN, Caller, Message, failure, words
+from tests.support.mcp.scripted_server import Play, text
 from tests.support.requirements import requirement
-from tests.support.rounds import ADA, NAME, QUESTIONS, answers, ask, asked, go_on, held, next_round
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, told, words
-from tests.support.gateway import a_gateway, checkout, view_of
-from tests.support.marionettes import Message, Play, text
+from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.round_trips import QUESTIONS, held
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, told, words
+from tests.support.mcp.scripted_server import Message, Play, text
 from tests.support.requirements import requirement
-from tests.support.rounds import QUESTIONS, held
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rookery.gateway.fastpath import CALLS
-from tests.support.callers import ERAS, told, words
-from tests.support.gateway import a_gateway, checkout, view_of
-from tests.support.habits import Habit, Noted, a_habit, holding
-from tests.support.marionettes import Play, text
-from tests.support.wire import soon
+from tests.support.gateway.fastpath import Habit, Noted, a_habit, holding
+from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.http.listener import soon
+from tests.support.mcp.caller import ERAS, told, words
+from tests.support.mcp.scripted_server import Play, text
 
 pytestmark = pytest.mark.anyio
 

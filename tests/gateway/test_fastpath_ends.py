@@ -7,12 +7,12 @@ import pytest
 
 from rookery.gateway.fastpath import CALLS
 from rookery.system.tasks import TaskSet
-from tests.support.callers import ERAS, failure, words
 from tests.support.clock import let_pass
-from tests.support.gateway import a_gateway, checkout
-from tests.support.habits import Noted, again, holding
-from tests.support.marionettes import text
-from tests.support.wire import soon
+from tests.support.gateway.fastpath import Noted, again, holding
+from tests.support.gateway.gateway import a_gateway, checkout
+from tests.support.http.listener import soon
+from tests.support.mcp.caller import ERAS, failure, words
+from tests.support.mcp.scripted_server import text
 
 pytestmark = pytest.mark.anyio
 

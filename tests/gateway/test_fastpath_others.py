@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from rookery.gateway.hooks import ToolCall
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, told, words
-from tests.support.gateway import OWNERS, a_gateway, checkout, view_of
-from tests.support.habits import Noted, a_habit, holding
-from tests.support.marionettes import Play, text, tool
+from tests.support.gateway.fastpath import Noted, a_habit, holding
+from tests.support.gateway.gateway import OWNERS, a_gateway, checkout, view_of
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, told, words
+from tests.support.mcp.scripted_server import Play, text, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, words
 from tests.support.clock import let_pass
-from tests.support.gateway import a_gateway
-from tests.support.habits import Noted, again, holding
-from tests.support.marionettes import Message, Play, text
+from tests.support.gateway.fastpath import Noted, again, holding
+from tests.support.gateway.gateway import a_gateway
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, words
+from tests.support.mcp.scripted_server import Message, Play, text
 
 pytestmark = pytest.mark.anyio
 

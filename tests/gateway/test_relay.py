@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.clock import let_pass
-from tests.support.gateway import a_gateway, checkout, view_of
-from tests.support.marionettes import Marionette, Message, Play, text
+from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.round_trips import held
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
+from tests.support.mcp.scripted_server import Marionette, Message, Play, text
 from tests.support.requirements import requirement
-from tests.support.rounds import held
 
 pytestmark = pytest.mark.anyio
 

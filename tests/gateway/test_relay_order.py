@@ -12,8 +12,8 @@ from rookery.wire.protocol.messages import Notification
 from rookery.wire.protocol.provider import ClientProfile
 from rookery.wire.protocol.sealed_state import Seal
 from rookery.wire.server.call import RunningCall
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure
-from tests.support.gateway import a_gateway
+from tests.support.gateway.gateway import a_gateway
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from rookery.gateway.provider import Catalog, CatalogEntry
 from rookery.gateway.rules import Verdict
 from rookery.gateway.table import build_table
 from rookery.toolsets.toolset import Toolset
-from tests.support.callers import ERAS, Caller, failure, told, words
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
-from tests.support.marionettes import Message, Play, Theatre, text, tool
+from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
+from tests.support.mcp.caller import ERAS, Caller, failure, told, words
+from tests.support.mcp.scripted_server import Message, Play, Theatre, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure, told, words
-from tests.support.gateway import a_gateway, checkout, view_of, write
-from tests.support.marionettes import Marionette, Play, all_of, text, tool
+from tests.support.gateway.gateway import a_gateway, checkout, view_of, write
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
+from tests.support.mcp.scripted_server import Marionette, Play, all_of, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

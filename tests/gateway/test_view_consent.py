@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
-from tests.support.gateway import a_gateway, write
-from tests.support.marionettes import Play, Theatre, text
+from tests.support.gateway.gateway import a_gateway, write
+from tests.support.gateway.round_trips import ADA, NAME, asked, go_on, next_round
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
+from tests.support.mcp.scripted_server import Play, Theatre, text
 from tests.support.requirements import requirement
-from tests.support.rounds import ADA, NAME, asked, go_on, next_round
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
 from tests.conformance.suite import NODE
-from tests.support.clients import LIMIT, PROGRAMS
-from tests.support.gateway import a_gateway, checkout, view_of
-from tests.support.mcp_clients import MODERN, Told
-from tests.support.npm import SECONDS
-from tests.support.npm_servers import OFFLINE, installed
+from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.mcp.client import LIMIT, PROGRAMS
+from tests.support.mcp.sdk_client import MODERN, Told
+from tests.support.npm.mcp_servers import OFFLINE, installed
+from tests.support.npm.packages import SECONDS
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from rookery.guard.subject import Key, Subject
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.requirements import requirement
-from tests.support.stores import Child
+from tests.support.store import Child
 
 pytestmark = [pytest.mark.anyio, requirement("guard.approve.config")]
 

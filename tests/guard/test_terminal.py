@@ -13,7 +13,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.process import table
 from rookery.system.process.table import MARKER, ProcessInfo, list_ancestry, read_process
 from rookery.wire.http.auth import OWNER, OWNER_LOCAL, PeerProcess
-from tests.support.person import Person, at_a_terminal
+from tests.support.cli.user import Person, at_a_terminal
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("guard.approve.config")]

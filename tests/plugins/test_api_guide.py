@@ -8,7 +8,7 @@ import pytest
 from rookery.plugins.api import HOOKS
 from rookery.plugins.load import from_text, load_plugin
 from rookery.plugins.registry import PluginKey, PluginOrigin
-from tests.support.plugins import a_call, a_registry, idle
+from tests.support.plugins.registry import a_call, a_registry, idle
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from rookery.agents.opencode.events import (
 )
 from rookery.agents.opencode.records import Session, SessionStatus, TurnError
 from rookery.plugins.api import AskEvent, SessionEvent, ToastEvent
-from tests.support.happenings import BUSY, CHILD, HIDDEN, IDLE, ONE, PERMISSION, Agent, names
+from tests.support.plugins.agent_events import BUSY, CHILD, HIDDEN, IDLE, ONE, PERMISSION, Agent, names
 
 
 def test_a_session_is_told_from_its_making_to_its_end_with_its_place() -> None:

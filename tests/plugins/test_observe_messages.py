@@ -7,7 +7,7 @@ import msgspec
 from rookery.agents.opencode.events import MessageUpdated, PartUpdated, SessionUpdated
 from rookery.agents.opencode.records import MessageInfo, MessageTimes
 from rookery.plugins.api import MessageEvent, ToolEvent
-from tests.support.happenings import HIDDEN, ONE, Agent, names, part
+from tests.support.plugins.agent_events import HIDDEN, ONE, Agent, names, part
 
 
 def test_a_message_is_told_once_when_it_is_whole() -> None:

@@ -13,7 +13,7 @@ from rookery.plugins.records import PluginShown, PluginState
 from rookery.plugins.registry import PluginKey, PluginOrigin, PluginRegistry
 from rookery.plugins.service import Plugins
 from rookery.sessions.service import Sessions
-from tests.support.plugins import BUILT_IN, Heard, a_registry, idle
+from tests.support.plugins.registry import BUILT_IN, Heard, a_registry, idle
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from rookery.plugins import CallEvent, House, Plugin, SessionEvent
 from rookery.plugins.records import PluginLimits
 from rookery.plugins.registry import PluginRegistry
 from rookery.system.errors import RookeryError
-from tests.support.plugins import Heard, a_call, a_registry, idle, shown
+from tests.support.plugins.registry import Heard, a_call, a_registry, idle, shown
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

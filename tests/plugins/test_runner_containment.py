@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rookery.plugins import CallEvent, House, Plugin, RookeryError, SessionEvent
-from tests.support.plugins import BUILT_IN, IMPATIENT, Heard, a_call, a_registry, idle, shown
+from tests.support.plugins.registry import BUILT_IN, IMPATIENT, Heard, a_call, a_registry, idle, shown
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.support.deletions import removing
+from tests.support.workspaces.deletion import removing
 
 
 async def main(what: str, app: str, name: str = "") -> None:

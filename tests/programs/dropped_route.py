@@ -12,7 +12,7 @@ from msgspec import Raw
 from rookery.wire.protocol.provider import Call
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
-from tests.support.wire import serving, without_token
+from tests.support.http.listener import serving, without_token
 
 BODY = (
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","_meta":{'

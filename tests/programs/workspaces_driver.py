@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.support.workspaces import serving
+from tests.support.workspaces.service import serving
 
 
 async def main(project: str = "", name: str = "", branch: str | None = None) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import rookery
-from tests.support.house import House, alive, rookery as run, up
+from tests.support.daemon.process import House, alive, rookery as run, up
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import rookery
-from tests.support.gateway import write
-from tests.support.house import House, rookery as run, up
-from tests.support.marionettes import Play, Theatre, a_theatre, text, tool
+from tests.support.daemon.process import House, rookery as run, up
+from tests.support.gateway.gateway import write
+from tests.support.mcp.scripted_server import Play, Theatre, a_theatre, text, tool
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

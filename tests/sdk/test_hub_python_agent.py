@@ -10,9 +10,9 @@ import pytest
 
 from rookery.testing.model import scripted_model
 from tests.sdk.test_hub import a_hub
-from tests.support.house import SECONDS, rookery
+from tests.support.daemon.process import SECONDS, rookery
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.sessions import README, a_driven_colony
 from tests.support.requirements import requirement
-from tests.support.sessions import README, a_driven_colony
 
 # A program that somebody runs, who says yes.
 ANSWER = """

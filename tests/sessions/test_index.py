@@ -10,10 +10,10 @@ from rookery.agents.policy import SupervisionIntervals
 from rookery.agents.run import AgentRun
 from rookery.agents.workspace_agent import WorkspaceAgent
 from rookery.sessions.conversion import HIDDEN_TITLE
-from tests.support.agency import LIMIT
-from tests.support.driving import driving, refusal
+from tests.support.agents.host import LIMIT
+from tests.support.agents.sessions import driving, refusal
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

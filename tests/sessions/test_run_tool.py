@@ -23,10 +23,10 @@ from rookery.sessions.service import Sessions
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
-from tests.support.agency import LIMIT, Agency, an_agency
+from tests.support.agents.host import LIMIT, Agency, an_agency
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rookery.sessions.aliases import AgentAlias
-from tests.support.driving import driving, refusal
+from tests.support.agents.sessions import driving, refusal
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from rookery.workspaces.model import Workspace
-from tests.support.agency import LIMIT
-from tests.support.driving import Driving, driving
+from tests.support.agents.host import LIMIT
+from tests.support.agents.sessions import Driving, driving
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
-from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -11,14 +11,14 @@ from mcp import Client
 
 import rookery
 from rookery.system.errors import RookeryError
-from tests.support.driving import driving, refusal
-from tests.support.e2e import Colony
-from tests.support.mcp_clients import MODERN
+from tests.support.agents.sessions import driving, refusal
+from tests.support.agents.watcher import steps
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.system import Colony
+from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony
-from tests.support.watched import steps
-from tests.support.ways import a_client_of_house
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from rookery.agents.opencode.events import ToastShown
 from rookery.sessions.toasts import MAX_TOASTS, ToastLog
+from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.toasts import Toasts, every_interface
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony
-from tests.support.toasts import Toasts, every_interface
 
 # Shows a toast of which OpenCode does not say whose it is.
 PLUGIN = """

@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from rookery.agents.policy import SupervisionIntervals
-from tests.support.driving import driving
+from tests.support.agents.sessions import driving
+from tests.support.agents.watcher import steps, watching
 from tests.support.requirements import requirement
-from tests.support.watched import steps, watching
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from rookery.sessions.records import Turn
 from rookery.workspaces.model import Workspace
-from tests.support.driving import Driving, driving, refusal
+from tests.support.agents.sessions import Driving, driving, refusal
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ import pytest
 
 from rookery.agents.opencode.api import ApiConnection
 from rookery.sessions.records import WaitResult
-from tests.support.driving import driving, refusal
+from tests.support.agents.sessions import driving, refusal
+from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
-from tests.support.watched import steps
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.house import SECONDS
+from tests.support.daemon.process import SECONDS
 
 _EVENTS = "/api/events"
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-_OPENCODE = TESTS / "support" / "opencode.py"
+_OPENCODE = TESTS / "support" / "opencode" / "process.py"
 _FIXTURE = "shared_opencode"
 _IMPORT = re.compile(r"^\s*(?:from|import) +(tests(?:\.\w+)+)(?: +import +(\([^)]*\)|[^\n]*))?", re.MULTILINE)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rookery.system.process.table import MARKER
-from tests.support.house import ROOKERY, SECONDS
+from tests.support.daemon.process import ROOKERY, SECONDS
 
 
 def user_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:

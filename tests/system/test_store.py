@@ -12,7 +12,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.requirements import requirement
-from tests.support.stores import LIMIT, add, examine, names_in, opened, refused, side
+from tests.support.store import LIMIT, add, examine, names_in, opened, refused, side
 
 pytestmark = [pytest.mark.anyio, requirement("house.store.safe")]
 

@@ -14,7 +14,7 @@ from rookery.system import store as module
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.requirements import requirement
-from tests.support.stores import LIMIT, LOCK_HOLDER, Child, add, examine, names_in, opened, refused, side, version_of
+from tests.support.store import LIMIT, LOCK_HOLDER, Child, add, examine, names_in, opened, refused, side, version_of
 
 pytestmark = [pytest.mark.anyio, requirement("house.store.safe")]
 

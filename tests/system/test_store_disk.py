@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
-from tests.support.stores import (
+from tests.support.store import (
     CRASH_IN_ROLLBACK_MODE,
     FAILING_FSYNC,
     FAILING_WRITE,

@@ -13,9 +13,9 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.wire.http_client.sse import SseParser
-from tests.support.completions import body, user
+from tests.support.agents.completions import body, user
+from tests.support.http.listener import soon
 from tests.support.requirements import requirement
-from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from rookery.testing.load import parse_script
 from rookery.testing.player import NoMatchingStep, Player, Reply
 from rookery.testing.script import Script
-from tests.support.completions import Agent, asked, called, result, said, user
+from tests.support.agents.completions import Agent, asked, called, result, said, user
 from tests.support.requirements import requirement
 
 LOGIN = {

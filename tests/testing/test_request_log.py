@@ -10,9 +10,9 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.testing.player import ScriptPosition
 from rookery.testing.request_log import RequestLog
-from tests.support.completions import asked, called, result, user
+from tests.support.agents.completions import asked, called, result, user
+from tests.support.http.listener import soon
 from tests.support.requirements import requirement
-from tests.support.wire import soon
 
 pytestmark = pytest.mark.anyio
 

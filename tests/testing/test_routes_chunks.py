@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from rookery.testing.player import Reply
 from rookery.testing.routes import DONE, FramedReply, error_body
 from rookery.testing.script import Call, Step, Usage
-from tests.support.completions import asked, user
+from tests.support.agents.completions import asked, user
 
 
 def framed(text: str, *calls: Call, **step: Any) -> FramedReply:

@@ -9,7 +9,7 @@ import pytest
 
 from rookery.sessions.run_tool import ScriptedCall, ScriptedCalls
 from rookery.testing.tool_model import ToolModel
-from tests.support.completions import body, user
+from tests.support.agents.completions import body, user
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from rookery.testing.player import NoMatchingStep
 from rookery.testing.request import ModelRequest
 from rookery.testing.routes import FramedReply
 from rookery.testing.tool_model import ToolPlayer
-from tests.support.completions import Message, asked as plain, called, result, said, user
+from tests.support.agents.completions import Message, asked as plain, called, result, said, user
 
 pytestmark = pytest.mark.anyio
 

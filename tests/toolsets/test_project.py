@@ -22,7 +22,7 @@ from rookery.toolsets.project import ProjectTasks, project_toolset
 from rookery.toolsets.toolset import Toolset
 from rookery.wire.protocol.provider import Call
 from tests.support.requirements import requirement
-from tests.support.trees import SECRET, SECRET_NAME, Tree, make_tree
+from tests.support.sandbox import SECRET, SECRET_NAME, Tree, make_tree
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from rookery.system.errors import RookeryError
 from rookery.toolsets.resources import Resource
 from rookery.toolsets.toolset import Toolset
 from rookery.wire.protocol.provider import Call
-from tests.support.callers import ERAS, HANDSHAKE
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.caller import ERAS, HANDSHAKE
 
 pytestmark = pytest.mark.anyio
 

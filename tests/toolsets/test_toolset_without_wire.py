@@ -15,9 +15,9 @@ from msgspec import Raw
 from rookery.toolsets.workspace import workspace_toolset
 from rookery.workspaces.model import AgentInfo, AgentProvider, AgentSession, AgentStatus, SessionCounts, Workspace
 from rookery.workspaces.operations import WorkspaceOperations
-from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository, serving
+from tests.support.workspaces.no_agents import NoAgents
+from tests.support.workspaces.service import make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

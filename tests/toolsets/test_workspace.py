@@ -10,10 +10,10 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
 from rookery.workspaces.overview import Overview
-from tests.support.clients import LIMIT
-from tests.support.faces import WAYS, Face, a_client_at, a_face
+from tests.support.gateway.sdk_client import WAYS, Face, a_client_at, a_face
+from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, git, make_repository
+from tests.support.workspaces.service import branches, commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

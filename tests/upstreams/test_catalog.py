@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from rookery.wire.protocol import revisions
-from tests.support.callers import Caller
-from tests.support.gateway import a_gateway
-from tests.support.marionettes import Marionette, Play, tool
+from tests.support.gateway.gateway import a_gateway
+from tests.support.mcp.caller import Caller
+from tests.support.mcp.scripted_server import Marionette, Play, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.callers import MODERN
-from tests.support.gateway import Gateway, a_gateway, checkout, write
-from tests.support.marionettes import Message, Play, Theatre, tool
+from tests.support.gateway.gateway import Gateway, a_gateway, checkout, write
+from tests.support.mcp.caller import MODERN
+from tests.support.mcp.scripted_server import Message, Play, Theatre, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rookery.upstreams.pool import ServerPool
-from tests.support.callers import MODERN, told
-from tests.support.clients import Asked, Out, Scripted
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
-from tests.support.house import alive
-from tests.support.marionettes import Marionette, Play, all_of, tool
+from tests.support.daemon.process import alive
+from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
+from tests.support.mcp.caller import MODERN, told
+from tests.support.mcp.client import Asked, Out, Scripted
+from tests.support.mcp.scripted_server import Marionette, Play, all_of, tool
 from tests.support.requirements import requirement
 from tests.upstreams.test_server_faults_remote import Remote
 

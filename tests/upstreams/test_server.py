@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from tests.support.callers import ERAS, failure, told, words
-from tests.support.clients import soon
 from tests.support.clock import let_pass
-from tests.support.gateway import a_gateway, write
-from tests.support.marionettes import Message, Play, all_of, text, tool
+from tests.support.gateway.gateway import a_gateway, write
+from tests.support.mcp.caller import ERAS, failure, told, words
+from tests.support.mcp.client import soon
+from tests.support.mcp.scripted_server import Message, Play, all_of, text, tool
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

@@ -12,12 +12,12 @@ import pytest
 
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.connect import Connector
-from tests.support.callers import ERAS, failure, told, words
-from tests.support.clients import PROGRAMS, soon
 from tests.support.clock import let_pass
-from tests.support.gateway import Gateway, a_gateway, write
-from tests.support.house import alive, wait_dead
-from tests.support.marionettes import Message, Play, all_of, text, tool
+from tests.support.daemon.process import alive, wait_dead
+from tests.support.gateway.gateway import Gateway, a_gateway, write
+from tests.support.mcp.caller import ERAS, failure, told, words
+from tests.support.mcp.client import PROGRAMS, soon
+from tests.support.mcp.scripted_server import Message, Play, all_of, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import rookery
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, failure, told, words
-from tests.support.certificates import Authority
-from tests.support.clients import Asked, OldServer, Out, Scripted
-from tests.support.gateway import a_gateway
-from tests.support.marionettes import Message, Play, text, tool
+from tests.support.gateway.gateway import a_gateway
+from tests.support.http.certificates import Authority
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
+from tests.support.mcp.client import Asked, OldServer, Out, Scripted
+from tests.support.mcp.scripted_server import Message, Play, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

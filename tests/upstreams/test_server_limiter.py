@@ -8,10 +8,10 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.upstreams.server import ConcurrencyLimiter
-from tests.support.callers import ERAS, failure, told, words
 from tests.support.clock import let_pass
-from tests.support.gateway import a_gateway
-from tests.support.marionettes import Message, all_of, text
+from tests.support.gateway.gateway import a_gateway
+from tests.support.mcp.caller import ERAS, failure, told, words
+from tests.support.mcp.scripted_server import Message, all_of, text
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.call.limits")]

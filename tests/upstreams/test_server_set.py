@@ -19,11 +19,12 @@ from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
-from tests.support import npm_servers, opencode
-from tests.support.callers import told, words
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of, write
-from tests.support.marionettes import Message, Play, Theatre, all_of
-from tests.support.npm import SECONDS
+from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, write
+from tests.support.mcp.caller import told, words
+from tests.support.mcp.scripted_server import Message, Play, Theatre, all_of
+from tests.support.npm import mcp_servers as npm_servers
+from tests.support.npm.packages import SECONDS
+from tests.support.opencode import process as opencode
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.wire.http.auth import OWNER, Headers, Principal
 from rookery.wire.shares import Pacer
+from tests.support.http.listener import reply, request, serving
 from tests.support.requirements import requirement
-from tests.support.wire import reply, request, serving
 
 pytestmark = [pytest.mark.anyio, requirement("house.limits.shares")]
 

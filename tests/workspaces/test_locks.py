@@ -8,7 +8,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces.locks import RepositoryLocks, run_git_write
-from tests.support.workspaces import Served, branches, git, make_repository, serving, snapshot
+from tests.support.workspaces.service import Served, branches, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 

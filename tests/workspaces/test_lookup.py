@@ -9,7 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.workspaces.worktrees import parse_worktrees
 from tests.support.requirements import requirement
-from tests.support.workspaces import Served, git, make_repository, serving
+from tests.support.workspaces.service import Served, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

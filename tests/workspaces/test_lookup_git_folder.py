@@ -9,7 +9,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces.create.journal import CreationPlan, write_creation
-from tests.support.workspaces import Served, git, make_repository, serving
+from tests.support.workspaces.service import Served, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 NAMES = [f"task-{number}" for number in range(5)]

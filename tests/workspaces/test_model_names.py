@@ -13,7 +13,7 @@ from rookery.workspaces.model import (
     resolve_worktree_path,
 )
 from rookery.workspaces.projects import Project
-from tests.support.workspaces import git
+from tests.support.workspaces.service import git
 
 PROJECT = Project("app-12345678", "app", "/src/app")
 STATE = Path("/state")

@@ -9,9 +9,9 @@ import pytest
 from rookery.system.git import Git
 from rookery.system.process.spawn import CompletedCommand
 from rookery.workspaces.operations import WorkspaceOperations
-from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
-from tests.support.workspaces import Served, commit, make_repository, serving
+from tests.support.workspaces.no_agents import NoAgents
+from tests.support.workspaces.service import Served, commit, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

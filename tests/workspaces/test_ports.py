@@ -7,7 +7,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
 from rookery.workspaces import ports
-from tests.support.workspaces import make_repository, serving
+from tests.support.workspaces.service import make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

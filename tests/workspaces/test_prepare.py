@@ -10,7 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.workspaces.ports import PORTS_PER_WORKSPACE
 from rookery.workspaces.prepare import ApprovalRequest, setup_log_path
 from tests.support.requirements import requirement
-from tests.support.workspaces import Served, git, make_repository, serving
+from tests.support.workspaces.service import Served, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

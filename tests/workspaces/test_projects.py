@@ -9,9 +9,9 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
-from tests.support.house import House, kill, rookery, up
+from tests.support.daemon.process import House, kill, rookery, up
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository, serving, snapshot
+from tests.support.workspaces.service import make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.wire.http_client.client import HttpClient
-from tests.support.clients import Asked, Out, Scripted
+from tests.support.mcp.client import Asked, Out, Scripted
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.testing.model import scripted_model
 from rookery.wire.http_client.client import HttpClient
+from tests.support.agents.watcher import LIMIT, a_client, steps, watching
 from tests.support.clock import let_pass
-from tests.support.opencode_shared import SharedOpenCode
-from tests.support.watched import LIMIT, a_client, steps, watching
+from tests.support.opencode.shared import SharedOpenCode
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from rookery.agents.opencode.config import RedirectedServer
-from tests.support.agents import Bench, config_with, make_bench
+from tests.support.agents.launch import Bench, config_with, make_bench
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository, snapshot
+from tests.support.workspaces.service import git, make_repository, snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

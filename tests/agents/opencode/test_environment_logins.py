@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rookery.agents.opencode.environment import ProviderLogin, find_logins, may_have_provider
-from tests.support.agents import read_jsonc
+from tests.support.agents.launch import read_jsonc
 
 
 def found(home: Path, **environment: str) -> list[ProviderLogin]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rookery.agents.opencode.environment import needs_packages
-from tests.support.agents import read_jsonc
+from tests.support.agents.launch import read_jsonc
 
 CONFIG = ".config/opencode"
 

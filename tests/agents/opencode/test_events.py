@@ -23,8 +23,8 @@ from rookery.agents.opencode.records import Permission, Question, Session, Sessi
 from rookery.agents.opencode.stream import EventStream, open_event_stream
 from rookery.system.errors import RookeryError
 from rookery.wire.http_client.client import HttpClient
-from tests.support import clients
-from tests.support.clients import Out, Scripted, soon
+from tests.support.mcp import client as clients
+from tests.support.mcp.client import Out, Scripted, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
 from tests.conformance.suite import NODE
-from tests.support.npm_registry import Registry, npm_registry
+from tests.support.npm.registry import Registry, npm_registry
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

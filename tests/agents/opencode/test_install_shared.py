@@ -12,8 +12,8 @@ from rookery.agents.opencode.release import PINNED_VERSION, RIPGREP_PACKAGE_VERS
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
-from tests.support.gateway import Events
-from tests.support.npm_registry import Registry, npm_registry
+from tests.support.gateway.gateway import Events
+from tests.support.npm.registry import Registry, npm_registry
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

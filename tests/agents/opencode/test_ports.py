@@ -8,7 +8,7 @@ import pytest
 from rookery.agents.opencode.ports import AgentPorts, is_port_taken
 from rookery.system.errors import RookeryError
 from rookery.system.fs.paths import store_file
-from tests.support.stores import opened
+from tests.support.store import opened
 
 pytestmark = pytest.mark.anyio
 

@@ -14,13 +14,13 @@ from rookery.agents.opencode.release import PINNED_VERSION
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
-from tests.support.agents import Bench, make_bench
+from tests.support.agents.launch import Bench, make_bench
 from tests.support.clock import let_pass
-from tests.support.house import quiet_port
-from tests.support.opencode import installed
-from tests.support.opencode_home import OpenCodeHome
+from tests.support.daemon.process import quiet_port
+from tests.support.opencode.home import OpenCodeHome
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

@@ -9,13 +9,13 @@ import pytest
 
 from rookery.agents.opencode.process import start_agent
 from rookery.system.errors import RookeryError
-from tests.support.agents import Bench, config_with, make_bench, shell
-from tests.support.npm_registry import npm_registry
-from tests.support.opencode import installed
-from tests.support.opencode_api import OpenCodeApi
-from tests.support.opencode_home import fetch_no_plugin_package
+from tests.support.agents.launch import Bench, config_with, make_bench, shell
+from tests.support.npm.registry import npm_registry
+from tests.support.opencode.api import OpenCodeApi
+from tests.support.opencode.home import fetch_no_plugin_package
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

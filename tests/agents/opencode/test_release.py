@@ -11,8 +11,8 @@ from rookery.agents.opencode.release import (
     require_supported,
 )
 from rookery.system.errors import RookeryError
-from tests.support.opencode import RIPGREP_VERSION, installed
-from tests.support.opencode_home import OPENCODE_VERSION
+from tests.support.opencode.home import OPENCODE_VERSION
+from tests.support.opencode.process import RIPGREP_VERSION, installed
 from tests.support.requirements import requirement
 
 

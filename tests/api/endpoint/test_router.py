@@ -11,9 +11,9 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from websockets.asyncio.client import connect
 
-from tests.support.callers import ERAS, HANDSHAKE, Caller, failure, told, words
-from tests.support.gateway import Gateway, a_gateway, checkout, view_of
-from tests.support.marionettes import all_of
+from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of
+from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, failure, told, words
+from tests.support.mcp.scripted_server import all_of
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

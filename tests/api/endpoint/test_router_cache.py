@@ -9,11 +9,11 @@ from rookery.api.endpoint.router import RECHECK_SECONDS, CachedRoute, read_link_
 from rookery.gateway.unavailable import Absence, UnavailableView
 from rookery.system.ids import project_id
 from rookery.wire.server.endpoint import Endpoint
-from tests.support.callers import Caller
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.http.listener import LIMIT
+from tests.support.mcp.caller import Caller
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
 

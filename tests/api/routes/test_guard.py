@@ -17,9 +17,9 @@ from urllib.parse import quote
 import pytest
 
 from rookery.system.process.table import MARKER
-from tests.support.checkouts import SERVER, define, local, make_checkout, was_started
-from tests.support.house import Answer, House, kill, rookery, up
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.process import Answer, House, kill, rookery, up
+from tests.support.mcp.project_servers import SERVER, define, local, make_checkout, was_started
 from tests.support.requirements import requirement
 
 pytestmark = requirement("guard.approve.config")

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.checkouts import make_checkout
-from tests.support.clients import PROGRAMS
-from tests.support.event_reader import Reader
-from tests.support.house import Answer, House, quiet_port, rookery, up
-from tests.support.inside import as_child
+from tests.support.daemon.events import Reader
+from tests.support.daemon.jobs import as_child
+from tests.support.daemon.process import Answer, House, quiet_port, rookery, up
+from tests.support.mcp.client import PROGRAMS
+from tests.support.mcp.project_servers import make_checkout
 from tests.support.requirements import requirement
 
 ODD = [sys.executable, str(PROGRAMS / "odd_server.py")]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.gateway import a_gateway
+from tests.support.gateway.gateway import a_gateway
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository, snapshot
+from tests.support.workspaces.service import git, make_repository, snapshot
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

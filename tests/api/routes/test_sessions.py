@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.e2e import Colony
+from tests.support.daemon.sessions import README, a_driven_colony
+from tests.support.daemon.system import Colony
 from tests.support.requirements import requirement
-from tests.support.sessions import README, a_driven_colony
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

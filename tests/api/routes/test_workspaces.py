@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.clients import LIMIT
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, git, make_repository
+from tests.support.workspaces.service import branches, commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

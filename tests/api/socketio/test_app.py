@@ -21,11 +21,11 @@ from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.http.auth import OWNER, Principal, Tokens, make_tcp_authenticator
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.worktrees import read_git_folder
-from tests.support.editor import editor
-from tests.support.no_agents import NoAgents
+from tests.support.daemon.socketio import editor
+from tests.support.http.listener import Site, serving as listening, soon
 from tests.support.requirements import requirement
-from tests.support.wire import Site, serving as listening, soon
-from tests.support.workspaces import Served, branches, make_repository, serving
+from tests.support.workspaces.no_agents import NoAgents
+from tests.support.workspaces.service import Served, branches, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 BEARER = {"Authorization": "Bearer owner"}

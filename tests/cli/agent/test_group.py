@@ -15,15 +15,15 @@ import pytest
 
 from rookery.cli.agent.group import COMMANDS, agent as group
 from rookery.system.process.table import MARKER
-from tests.support.agents import config_with
-from tests.support.callers import ERAS, Caller
-from tests.support.e2e import LIMIT, Colony, a_colony, place_of
-from tests.support.endpoints import listens
-from tests.support.house import ROOKERY, House, alive, rookery
-from tests.support.person import Person, at_a_terminal
+from tests.support.agents.launch import config_with
+from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.workspaces import app, made
+from tests.support.daemon.endpoints import listens
+from tests.support.daemon.process import ROOKERY, House, alive, rookery
+from tests.support.daemon.system import LIMIT, Colony, a_colony, place_of
+from tests.support.mcp.caller import ERAS, Caller
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository
-from tests.support.ws import app, made
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, requirement("agent.cli.verbs"), pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find_release
-from tests.support.house import House, rookery, up
-from tests.support.npm_registry import Registry, npm_registry
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.process import House, rookery, up
+from tests.support.npm.registry import Registry, npm_registry
 from tests.support.requirements import requirement
 
 pytestmark = requirement("agent.install.npm", "agent.cli.verbs")

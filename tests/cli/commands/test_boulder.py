@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from rookery.system.ids import project_id
-from tests.support.house import House, rookery
-from tests.support.inside import as_child
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.jobs import as_child
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 
 def typed(*words: str, cwd: Path) -> tuple[int, str]:

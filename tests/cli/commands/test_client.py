@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rookery.clients.registry import CLIENTS
-from tests.support.endpoints import JSON, ask, bearer, mcp, token_of
-from tests.support.house import ROOKERY, House, rookery
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.endpoints import JSON, ask, bearer, mcp, token_of
+from tests.support.daemon.process import ROOKERY, House, rookery
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
-from tests.support.ws import app, made, ws
+from tests.support.workspaces.service import make_repository
 
 
 @requirement("client.print.http")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rookery.system.fs.lock import is_held
-from tests.support.driven import wait_for_line
-from tests.support.house import ROOKERY, SECONDS, alive
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import ROOKERY, SECONDS, alive
 from tests.support.requirements import requirement
 
 pytestmark = requirement("kit.demo.tour")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rookery.system.process.table import MARKER
-from tests.support.checkouts import define, local, make_checkout, was_started
-from tests.support.house import ROOKERY, House, rookery
-from tests.support.person import Person, at_a_terminal
+from tests.support.cli.user import Person, at_a_terminal
+from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.mcp.project_servers import define, local, make_checkout, was_started
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = requirement("guard.approve.config")
 

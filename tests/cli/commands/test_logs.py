@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.support.driven import wait_for_line
-from tests.support.house import ROOKERY, House, rookery
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import ROOKERY, House, rookery
 
 FORGED = "12:00:00 info    guard: approved"
 TRICK = f"it said \x1b[2J\x9b1A\u202egnp\r\n{FORGED}\u2028\x85x"

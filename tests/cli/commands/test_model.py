@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.completions import body, user
-from tests.support.driven import wait_for_line
-from tests.support.house import ROOKERY, SECONDS, House, alive, rookery, wait_dead
+from tests.support.agents.completions import body, user
+from tests.support.daemon.foreground import wait_for_line
+from tests.support.daemon.process import ROOKERY, SECONDS, House, alive, rookery, wait_dead
 from tests.support.requirements import requirement
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "guide" / "scripted-model.toml"

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from rookery.system.process.table import MARKER
-from tests.support.house import House, rookery
-from tests.support.inside import as_child
-from tests.support.person import at_a_terminal
-from tests.support.project_plugins import in_plugins, ran, source
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.jobs import as_child
+from tests.support.daemon.process import House, rookery
+from tests.support.plugins.project import in_plugins, ran, source
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 ADD = "@plugin.action('add')\ndef add(args, house):\n    return {'sum': args['a'] + args['b']}\n"
 

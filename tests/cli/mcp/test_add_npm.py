@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import House, rookery, up
-from tests.support.npm_servers import OFFLINE, everything_at_a_port, on_the_path
+from tests.support.daemon.process import House, rookery, up
+from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
 from tests.support.user import user
 

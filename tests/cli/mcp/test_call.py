@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import PROGRAMS
-from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.house import ROOKERY, House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.foreground import on_a_terminal, wait_for_line
+from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
 from tests.support.user import user
 

@@ -4,8 +4,8 @@ import json
 import sys
 
 from tests.cli.mcp.test_group import define
-from tests.support.clients import PROGRAMS
-from tests.support.house import House
+from tests.support.daemon.process import House
+from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
 from tests.support.user import user
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.cli.test_main import HEAVY, imported_by
-from tests.support.clients import PROGRAMS
-from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.gateway import worktree
-from tests.support.house import Answer, House, rookery, up
-from tests.support.npm_servers import everything_at_a_port
+from tests.support.daemon.foreground import on_a_terminal, wait_for_line
+from tests.support.daemon.process import Answer, House, rookery, up
+from tests.support.gateway.gateway import worktree
+from tests.support.mcp.client import PROGRAMS
+from tests.support.npm.mcp_servers import everything_at_a_port
 from tests.support.requirements import requirement
 from tests.support.user import user
 

@@ -9,13 +9,13 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import match_prefix
-from tests.support.house import House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.tables import LONG, WITH_SESSIONS, show_tables
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, told, ws
+from tests.support.daemon.process import House, rookery
+from tests.support.daemon.sessions import a_driven_colony
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony
-from tests.support.tables import LONG, WITH_SESSIONS, show_tables
-from tests.support.workspaces import make_repository
-from tests.support.ws import app, made, told, ws
+from tests.support.workspaces.service import make_repository
 
 pytestmark = requirement("house.table.width")
 

@@ -16,12 +16,12 @@ import pytest
 from rookery.cli.session.group import COMMANDS, session as group
 from rookery.cli.session.send import choose_timeout, list_pieces
 from rookery.sessions.follow import MAX_WAIT_SECONDS
-from tests.support.e2e import LIMIT, Colony
-from tests.support.house import ROOKERY, rookery
-from tests.support.inside import as_child
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.daemon.jobs import as_child
+from tests.support.daemon.process import ROOKERY, rookery
+from tests.support.daemon.sessions import README, a_driven_colony
+from tests.support.daemon.system import LIMIT, Colony
 from tests.support.requirements import requirement
-from tests.support.sessions import README, a_driven_colony
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.house import House
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, names, run, told, ws
+from tests.support.daemon.foreground import on_a_terminal, wait_for_line
+from tests.support.daemon.process import House
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
-from tests.support.ws import app, made, names, run, told, ws
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = requirement("ws.cli.verbs")
 

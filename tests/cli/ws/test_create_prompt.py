@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents import config_with
-from tests.support.e2e import a_colony, is_ready
-from tests.support.house import House
+from tests.support.agents.launch import config_with
+from tests.support.cli.workspaces import app, run
+from tests.support.daemon.process import House
+from tests.support.daemon.system import a_colony, is_ready
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
-from tests.support.ws import app, run
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, requirement("ws.cli.verbs", "ws.create.barrier"), pytest.mark.timeout(1500)]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.editor import editor
-from tests.support.endpoints import create, token_of
-from tests.support.house import House, rookery
+from tests.support.cli.workspaces import app as an_app, made, names, run, told
+from tests.support.daemon.endpoints import create, token_of
+from tests.support.daemon.process import House, rookery
+from tests.support.daemon.socketio import editor
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, git, make_clone, make_repository
-from tests.support.ws import app as an_app, made, names, run, told
+from tests.support.workspaces.service import branches, commit, git, make_clone, make_repository
 
 pytestmark = [requirement("ws.create.branch-said"), pytest.mark.timeout(300)]
 

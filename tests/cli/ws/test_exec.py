@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driven import on_a_terminal, wait_for_line
-from tests.support.house import House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, run, told, ws
+from tests.support.daemon.foreground import on_a_terminal, wait_for_line
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.ws import app, made, run, told, ws
 
 pytestmark = requirement("ws.cli.verbs")
 

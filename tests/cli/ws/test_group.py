@@ -9,11 +9,11 @@ import click
 import pytest
 
 from rookery.cli.ws.group import COMMANDS, ws as group
-from tests.support.house import House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, names, run, told, ws
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git
-from tests.support.ws import app, made, names, run, told, ws
+from tests.support.workspaces.service import commit, git
 
 pytestmark = requirement("ws.cli.verbs")
 

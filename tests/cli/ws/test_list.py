@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.mcp.test_group import SHOWY, define
-from tests.support.house import House, rookery, up
-from tests.support.person import at_a_terminal
+from tests.support.cli.tables import LONG, WITHOUT_SESSIONS, show_tables
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.process import House, rookery, up
 from tests.support.requirements import requirement
-from tests.support.tables import LONG, WITHOUT_SESSIONS, show_tables
-from tests.support.workspaces import commit, git, make_repository
-from tests.support.ws import app, made, ws
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.timeout(300)
 

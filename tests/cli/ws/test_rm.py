@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import ROOKERY, SECONDS, House, rookery, up
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, names, run, told, ws
+from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, git
-from tests.support.ws import app, made, names, run, told, ws
+from tests.support.workspaces.service import branches, commit, git
 
 pytestmark = requirement("ws.cli.verbs")
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import House, rookery
+from tests.support.cli.workspaces import made, names, run, told, ws
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_clone
-from tests.support.ws import made, names, run, told, ws
+from tests.support.workspaces.service import commit, git, make_clone
 
 pytestmark = [requirement("ws.merged.anywhere"), pytest.mark.timeout(300)]
 

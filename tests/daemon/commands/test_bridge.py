@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from tests.support.callers import MODERN
-from tests.support.gateway import write
-from tests.support.house import ROOKERY, SECONDS, House, kill, rookery, up, wait_dead
-from tests.support.marionettes import a_theatre
-from tests.support.mcp_clients import LIMIT, Told
+from tests.support.cli.workspaces import app, made
+from tests.support.daemon.process import ROOKERY, SECONDS, House, kill, rookery, up, wait_dead
+from tests.support.gateway.gateway import write
+from tests.support.mcp.caller import MODERN
+from tests.support.mcp.scripted_server import a_theatre
+from tests.support.mcp.sdk_client import LIMIT, Told
 from tests.support.requirements import requirement
-from tests.support.ws import app, made
 
 pytestmark = pytest.mark.anyio
 

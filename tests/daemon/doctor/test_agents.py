@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rookery.agents.opencode.release import PINNED_VERSION
-from tests.support.house import ROOKERY, SECONDS, rookery
-from tests.support.npm_registry import npm_registry
-from tests.support.opencode import installed
+from tests.support.daemon.process import ROOKERY, SECONDS, rookery
+from tests.support.npm.registry import npm_registry
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
 

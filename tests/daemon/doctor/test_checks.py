@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.house import House, rookery
-from tests.support.opencode import installed
+from tests.support.daemon.process import House, rookery
+from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 
 PROGRAMS = ["python", "git", "git-user", "node", "npm", "opencode", "ripgrep", "models", "just"]

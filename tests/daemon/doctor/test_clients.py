@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from rookery.daemon.doctor.clients import ClientPorts, client_checks
-from tests.support.house import House, rookery
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.process import House, rookery
 from tests.support.requirements import requirement
-from tests.support.ws import app, made, ws
 
 INSTALLED = ("zed", "codex", "cursor", "vscode", "opencode")
 

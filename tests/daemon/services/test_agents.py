@@ -13,12 +13,12 @@ import pytest
 from rookery.agents.policy import SupervisionIntervals
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
-from tests.support.agency import Agency, an_agency, environment_of
-from tests.support.house import alive, wait_dead
+from tests.support.agents.host import Agency, an_agency, environment_of
+from tests.support.agents.watcher import steps
+from tests.support.daemon.process import alive, wait_dead
+from tests.support.http.listener import soon
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.wire import soon
-from tests.support.workspaces import git, make_repository
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

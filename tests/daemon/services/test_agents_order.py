@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e import a_colony, is_ready
-from tests.support.house import alive
+from tests.support.agents.watcher import steps
+from tests.support.daemon.process import alive
+from tests.support.daemon.system import a_colony, is_ready
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

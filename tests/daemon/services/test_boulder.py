@@ -8,11 +8,11 @@ import pytest
 from rookery.daemon.services.boulder import BoulderWorkspaces
 from rookery.daemon.settings.layers import list_settings
 from rookery.system.ids import project_id
-from tests.support.clients import LIMIT
-from tests.support.driving import refusal
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.agents.sessions import refusal
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -13,15 +13,15 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.support.callers import Caller, failure
-from tests.support.e2e import a_colony, place_of
-from tests.support.endpoints import HELLO, JSON, a_house, bearer, call, create, initialize, token_of
-from tests.support.gateway import view_of, write
-from tests.support.house import House, rookery
+from tests.support.agents.watcher import steps
+from tests.support.cli.workspaces import app, made
+from tests.support.daemon.endpoints import HELLO, JSON, a_house, bearer, call, create, initialize, token_of
+from tests.support.daemon.process import House, rookery
+from tests.support.daemon.system import a_colony, place_of
+from tests.support.gateway.gateway import view_of, write
+from tests.support.mcp.caller import Caller, failure
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import make_repository
-from tests.support.ws import app, made
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [requirement("house.limits.shares"), pytest.mark.timeout(300)]
 

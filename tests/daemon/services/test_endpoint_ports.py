@@ -11,8 +11,8 @@ import pytest
 from rookery.daemon.services.endpoint_ports import BoundPort, EndpointPorts
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
-from tests.support.endpoints import a_stranger, is_free
-from tests.support.house import quiet_port
+from tests.support.daemon.endpoints import a_stranger, is_free
+from tests.support.daemon.process import quiet_port
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("ws.endpoint.port")]

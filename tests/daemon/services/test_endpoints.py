@@ -13,13 +13,13 @@ from mcp.client.sse import sse_client
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.callers import ERAS, HANDSHAKE, Caller
-from tests.support.endpoints import a_house, a_stranger, bearer, is_free, listens, mcp, token_of
-from tests.support.house import House, quiet_port, rookery, up
+from tests.support.cli.workspaces import app, made, told, ws
+from tests.support.daemon.endpoints import a_house, a_stranger, bearer, is_free, listens, mcp, token_of
+from tests.support.daemon.process import House, quiet_port, rookery, up
+from tests.support.http.listener import LIMIT, soon
+from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, soon
-from tests.support.workspaces import git
-from tests.support.ws import app, made, told, ws
+from tests.support.workspaces.service import git
 
 pytestmark = pytest.mark.anyio
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.support.callers import Caller
-from tests.support.endpoints import bearer, listens, mcp
-from tests.support.gateway import a_gateway, checkout as checked_out
-from tests.support.house import House
+from tests.support.cli.workspaces import app, made, told, ws
+from tests.support.daemon.endpoints import bearer, listens, mcp
+from tests.support.daemon.process import House
+from tests.support.gateway.gateway import a_gateway, checkout as checked_out
+from tests.support.http.listener import soon
+from tests.support.mcp.caller import Caller
 from tests.support.requirements import requirement
-from tests.support.wire import soon
-from tests.support.workspaces import git, make_repository
-from tests.support.ws import app, made, told, ws
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,13 @@ import psutil
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller
-from tests.support.endpoints import JSON, PING, ask, bearer, mcp, token_of
-from tests.support.event_reader import Reader
-from tests.support.house import ROOKERY, House
-from tests.support.mcp_clients import LIMIT
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.endpoints import JSON, PING, ask, bearer, mcp, token_of
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import ROOKERY, House
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller
+from tests.support.mcp.sdk_client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.ws import app, made, ws
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ from mcp_types import CallToolResult, TextContent
 
 from rookery.daemon.settings.schema import FileSettings, Settings
 from rookery.system.ids import project_id
-from tests.support.callers import ERAS, HANDSHAKE, Caller, failure, told, words
-from tests.support.faces import WAYS, a_face
-from tests.support.gateway import Gateway, a_gateway, view_of
+from tests.support.gateway.gateway import Gateway, a_gateway, view_of
+from tests.support.gateway.sdk_client import WAYS, a_face
+from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, failure, told, words
 from tests.support.requirements import requirement
-from tests.support.trees import SECRET, open_descriptors
-from tests.support.workspaces import git, make_repository
+from tests.support.sandbox import SECRET, open_descriptors
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.agency import an_agency
-from tests.support.callers import Message, words
-from tests.support.gateway import OWNERS
+from tests.support.agents.host import an_agency
+from tests.support.agents.watcher import steps
+from tests.support.gateway.gateway import OWNERS
+from tests.support.mcp.caller import Message, words
 from tests.support.requirements import requirement
-from tests.support.watched import steps
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 

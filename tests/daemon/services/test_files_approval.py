@@ -12,13 +12,13 @@ import pytest
 
 from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
-from tests.support.callers import Caller, Message, failure, told, words
-from tests.support.gateway import Gateway, a_gateway, view_of
-from tests.support.house import House, rookery
-from tests.support.person import at_a_terminal
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app as an_app, made, trusted_app
+from tests.support.daemon.process import House, rookery
+from tests.support.gateway.gateway import Gateway, a_gateway, view_of
+from tests.support.mcp.caller import Caller, Message, failure, told, words
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
-from tests.support.ws import app as an_app, made, trusted_app
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

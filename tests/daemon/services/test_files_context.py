@@ -8,11 +8,11 @@ import pytest
 
 from rookery.files.context.section import estimate_tokens
 from rookery.system.ids import project_id
-from tests.support.callers import ERAS, HANDSHAKE, Message, failure, words
 from tests.support.docker import a_docker, framed
-from tests.support.gateway import a_gateway, view_of
+from tests.support.gateway.gateway import a_gateway, view_of
+from tests.support.mcp.caller import ERAS, HANDSHAKE, Message, failure, words
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from mcp_types import CallToolResult, ResourceLink, TextContent, TextResourceCon
 
 from rookery.system.ids import project_id
 from tests.daemon.test_callers_identity import tokens
-from tests.support.house import House
-from tests.support.mcp_clients import MODERN
+from tests.support.cli.workspaces import made, trusted_app
+from tests.support.daemon.process import House
+from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
-from tests.support.ws import made, trusted_app
 
 pytestmark = pytest.mark.anyio
 

@@ -12,14 +12,14 @@ import pytest
 
 from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
-from tests.support.clients import LIMIT
 from tests.support.clock import let_pass
-from tests.support.faces import WAYS, a_face
-from tests.support.gateway import Gateway, a_gateway, view_of
-from tests.support.house import alive, wait_dead
+from tests.support.daemon.process import alive, wait_dead
+from tests.support.gateway.gateway import Gateway, a_gateway, view_of
+from tests.support.gateway.sdk_client import WAYS, a_face
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
+from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

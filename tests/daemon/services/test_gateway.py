@@ -13,10 +13,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.support.callers import ERAS, Caller, failure, told, words
-from tests.support.gateway import checkout, view_of, write
-from tests.support.house import House, alive, kill, rookery, up, wait_dead
-from tests.support.marionettes import Play, Theatre, a_theatre, tool
+from tests.support.daemon.process import House, alive, kill, rookery, up, wait_dead
+from tests.support.gateway.gateway import checkout, view_of, write
+from tests.support.mcp.caller import ERAS, Caller, failure, told, words
+from tests.support.mcp.scripted_server import Play, Theatre, a_theatre, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents import config_with
-from tests.support.e2e import a_colony, is_ready
-from tests.support.event_reader import Reader
-from tests.support.house import rookery, up
-from tests.support.pager import Page, Pager
-from tests.support.person import at_a_terminal
+from tests.support.agents.launch import config_with
+from tests.support.cli.user import at_a_terminal
+from tests.support.cli.workspaces import app, made, ws
+from tests.support.daemon.events import Reader
+from tests.support.daemon.notify import Page, Pager
+from tests.support.daemon.process import rookery, up
+from tests.support.daemon.system import a_colony, is_ready
 from tests.support.requirements import requirement
-from tests.support.workspaces import git, make_repository
-from tests.support.ws import app, made, ws
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 

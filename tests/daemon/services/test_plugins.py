@@ -6,7 +6,7 @@ import pytest
 
 from rookery.daemon.settings.layers import load_layers
 from rookery.system.ids import project_id
-from tests.support.project_plugins import a_project, approve, in_plugins, listed, ran, source, until_only
+from tests.support.plugins.project import a_project, approve, in_plugins, listed, ran, source, until_only
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

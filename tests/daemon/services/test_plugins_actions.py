@@ -6,9 +6,9 @@ import pytest
 
 from rookery.daemon.settings.schema import Settings
 from rookery.system.ids import project_id
-from tests.support.callers import failure, told, words
-from tests.support.gateway import view_of
-from tests.support.project_plugins import a_project, approve, in_plugins, listed, source
+from tests.support.gateway.gateway import view_of
+from tests.support.mcp.caller import failure, told, words
+from tests.support.plugins.project import a_project, approve, in_plugins, listed, source
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,11 @@ from rookery.daemon.settings.schema import AgentSettings, Settings
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from tests.support.callers import failure, told, words
-from tests.support.gateway import OWNERS, a_gateway
-from tests.support.project_plugins import in_plugins, source
+from tests.support.gateway.gateway import OWNERS, a_gateway
+from tests.support.mcp.caller import failure, told, words
+from tests.support.plugins.project import in_plugins, source
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

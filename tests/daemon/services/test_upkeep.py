@@ -13,14 +13,14 @@ from rookery.daemon.services import notify
 from rookery.daemon.services.upkeep import TrashEmptying
 from rookery.daemon.settings.schema import NotifySettings, Settings, TrashSettings
 from rookery.system.ids import project_id
-from tests.support import ws
+from tests.support.cli import workspaces as ws
 from tests.support.clock import MachineClock, SetClock
-from tests.support.event_reader import Reader
-from tests.support.gateway import Gateway, a_gateway
-from tests.support.house import House, rookery, up
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import House, rookery, up
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.http.listener import soon
 from tests.support.requirements import requirement
-from tests.support.wire import soon
-from tests.support.workspaces import make_repository, serving
+from tests.support.workspaces.service import make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.deletions import contents, fill, index_of, make_workspace
-from tests.support.event_reader import Reader
-from tests.support.house import House, rookery, up, wait_dead
+from tests.support.daemon.events import Reader
+from tests.support.daemon.process import House, rookery, up, wait_dead
 from tests.support.requirements import requirement
 from tests.support.steps import steps
-from tests.support.workspaces import branches, git, make_clone, make_repository
+from tests.support.workspaces.deletion import contents, fill, index_of, make_workspace
+from tests.support.workspaces.service import branches, git, make_clone, make_repository
 
 JSON = {"Content-Type": "application/json"}
 # Each is a chain of lives: one of them sets right what the one before left, and is killed at something else.

@@ -11,7 +11,7 @@ from rookery.daemon.settings import layers
 from rookery.daemon.settings.layers import list_settings
 from rookery.daemon.settings.schema import Settings
 from rookery.system.errors import RookeryError
-from tests.support.house import House, rookery, up
+from tests.support.daemon.process import House, rookery, up
 from tests.support.requirements import requirement
 
 

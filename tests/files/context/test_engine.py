@@ -19,7 +19,7 @@ from rookery.system.git import Git
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from rookery.files.just.run import JustRunner, RecipeResult, RunLimits
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
-from tests.support.house import alive
+from tests.support.daemon.process import alive
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -15,10 +15,10 @@ from rookery.files.just.run import JustRunner, find_just
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id, project_id
 from rookery.system.process.spawn import Spawner
-from tests.support.callers import words
-from tests.support.gateway import a_gateway, view_of
+from tests.support.gateway.gateway import a_gateway, view_of
+from tests.support.mcp.caller import words
 from tests.support.requirements import requirement
-from tests.support.workspaces import make_repository
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 

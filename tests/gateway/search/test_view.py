@@ -9,9 +9,9 @@ from msgspec import Raw
 from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.gateway.search.view import CALL, FIND
-from tests.support.callers import ERAS, Caller, failure, told, words
-from tests.support.gateway import a_gateway, checkout, view_of
-from tests.support.marionettes import Message, Play, Theatre, text, tool
+from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.mcp.caller import ERAS, Caller, failure, told, words
+from tests.support.mcp.scripted_server import Message, Play, Theatre, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from rookery.gateway.search.view import CALL, FIND
-from tests.support.callers import MODERN, Caller, Message, failure, words
-from tests.support.clients import LIMIT
-from tests.support.faces import words as told_by
-from tests.support.gateway import a_gateway
-from tests.support.marionettes import Play, Theatre, text, tool
+from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.round_trips import ADA, NAME, ask, asked, next_round
+from tests.support.gateway.sdk_client import words as told_by
+from tests.support.mcp.caller import MODERN, Caller, Message, failure, words
+from tests.support.mcp.client import LIMIT
+from tests.support.mcp.scripted_server import Play, Theatre, text, tool
 from tests.support.requirements import requirement
-from tests.support.rounds import ADA, NAME, ask, asked, next_round
 
 pytestmark = pytest.mark.anyio
 

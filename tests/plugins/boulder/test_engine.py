@@ -10,7 +10,7 @@ from rookery.plugins.boulder.messages import MARK
 from rookery.plugins.boulder.policy import BoulderLimits
 from rookery.sessions.records import SessionMessage, ToolRun
 from rookery.system.errors import RookeryError
-from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
+from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from rookery.plugins.boulder.store import BoulderStore
 from rookery.system.errors import RookeryError
-from tests.support.boulder import ONE, Played, Rolling, Told, rolling
+from tests.support.plugins.boulder import ONE, Played, Rolling, Told, rolling
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

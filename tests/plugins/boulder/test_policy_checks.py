@@ -15,7 +15,7 @@ from rookery.plugins.boulder.policy import (
     read_checks,
 )
 from rookery.system.errors import RookeryError
-from tests.support.boulder import ONE, rolling
+from tests.support.plugins.boulder import ONE, rolling
 from tests.support.requirements import requirement
 
 PLAN = """# Plan

@@ -8,8 +8,8 @@ import pytest
 from rookery.plugins.boulder.state import BoulderState
 from rookery.plugins.boulder.store import MAX_LOG_LINES, LogLine
 from rookery.system.errors import RookeryError
-from tests.support.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
-from tests.support.driving import refusal
+from tests.support.agents.sessions import refusal
+from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

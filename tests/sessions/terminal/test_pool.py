@@ -23,7 +23,7 @@ from rookery.system.ids import new_id
 from rookery.system.process import table
 from rookery.system.process.spawn import Spawner
 from tests.support.clock import SetClock
-from tests.support.house import alive, wait_dead
+from tests.support.daemon.process import alive, wait_dead
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

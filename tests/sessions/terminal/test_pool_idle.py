@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sessions.terminal.test_pool import a_pool
-from tests.support.house import alive
+from tests.support.daemon.process import alive
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from rookery.sessions.terminal.readiness import (
     shows_other_session,
 )
 from rookery.sessions.terminal.regions import find_regions
-from tests.support.screens import recorded
+from tests.support.opencode.screens import recorded
 
 COLUMNS, ROWS = 60, 24
 PROMPT = [

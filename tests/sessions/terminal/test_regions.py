@@ -5,8 +5,8 @@ import pytest
 from rookery.sessions.records import ScreenRegion, describe_screen
 from rookery.sessions.terminal.cells import Cell, Cursor, Screen, Style
 from rookery.sessions.terminal.regions import find_regions
+from tests.support.opencode.screens import recorded
 from tests.support.requirements import requirement
-from tests.support.screens import recorded
 
 
 def place(region: ScreenRegion | None) -> tuple[int, int, int, int] | None:

@@ -15,12 +15,12 @@ from rookery.sessions.terminal.pool import TerminalPool
 from rookery.sessions.terminal.readiness import ConversationEnd
 from rookery.sessions.terminal.terminal import InterfaceLaunch
 from rookery.system.errors import RookeryError
-from tests.support.agency import LIMIT
-from tests.support.driving import Driving, driving, refusal
-from tests.support.house import alive, wait_dead
+from tests.support.agents.host import LIMIT
+from tests.support.agents.sessions import Driving, driving, refusal
+from tests.support.daemon.process import alive, wait_dead
+from tests.support.daemon.sessions import SCRIPT
+from tests.support.opencode.screens import recorded
 from tests.support.requirements import requirement
-from tests.support.screens import recorded
-from tests.support.sessions import SCRIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

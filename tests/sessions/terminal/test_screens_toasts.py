@@ -14,14 +14,14 @@ from rookery.sessions.index import SessionRef, WorkspaceSessions
 from rookery.sessions.terminal.cells import Screen
 from rookery.sessions.terminal.screens import ScreenToasts
 from rookery.sessions.toasts import ToastLog
-from tests.support.agency import LIMIT
+from tests.support.agents.host import LIMIT
+from tests.support.agents.sessions import driving
+from tests.support.agents.watcher import steps
 from tests.support.clock import SetClock
-from tests.support.driving import driving
+from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.toasts import every_interface
+from tests.support.opencode.screens import recorded
 from tests.support.requirements import requirement
-from tests.support.screens import recorded
-from tests.support.sessions import a_driven_colony
-from tests.support.toasts import every_interface
-from tests.support.watched import steps
 
 if TYPE_CHECKING:
     from rookery.sessions.terminal.terminal import Terminal

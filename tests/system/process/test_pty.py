@@ -17,7 +17,7 @@ from rookery.system.process.child import Child
 from rookery.system.process.environment import allowed_environment
 from rookery.system.process.pty import Pty
 from rookery.system.process.spawn import Spawner
-from tests.support.house import alive, wait_dead
+from tests.support.daemon.process import alive, wait_dead
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

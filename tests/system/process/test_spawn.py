@@ -19,7 +19,7 @@ from rookery.system.process import table
 from rookery.system.process.child import Child, HeadBuffer, StopTimeouts, TailBuffer
 from rookery.system.process.environment import allowed_environment
 from rookery.system.process.spawn import Spawner, WorksFor, WorkspaceIdentity
-from tests.support.house import alive, wait_dead
+from tests.support.daemon.process import alive, wait_dead
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

@@ -8,9 +8,9 @@ from typing import Any
 import mcp_types
 import pytest
 
-from tests.support.mcp_clients import MODERN
-from tests.support.sessions import a_driven_colony
-from tests.support.ways import a_client_of_house
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.sessions import a_driven_colony
+from tests.support.mcp.sdk_client import MODERN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

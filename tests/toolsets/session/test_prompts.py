@@ -10,8 +10,8 @@ import pytest
 
 from rookery.plugins.boulder.service import Boulder
 from rookery.plugins.boulder.session import BoulderSession
-from tests.support.callers import ERAS, Caller
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.caller import ERAS, Caller
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rookery.sessions.records import SessionChange
-from tests.support.callers import ERAS, MODERN, Caller
-from tests.support.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.mcp.caller import ERAS, MODERN, Caller
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -13,12 +13,12 @@ from mcp import Client
 from PIL import Image
 
 import rookery
-from tests.support.e2e import Colony, place_of
-from tests.support.mcp_clients import MODERN
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.system import Colony, place_of
+from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
-from tests.support.sessions import a_driven_colony
-from tests.support.ways import a_client_of_house
-from tests.support.workspaces import git
+from tests.support.workspaces.service import git
 
 pytestmark = [
     pytest.mark.anyio,

@@ -17,14 +17,14 @@ from mcp import Client, MCPError
 import rookery
 from rookery.cli.session import group as session_commands
 from rookery.system.ids import project_id
-from tests.support.e2e import LIMIT, Colony
-from tests.support.house import alive
-from tests.support.mcp_clients import MODERN, WAYS, Told
-from tests.support.opencode_api import OpenCodeApi
+from tests.support.daemon.process import alive
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.sessions import README, a_driven_colony, terminals
+from tests.support.daemon.system import LIMIT, Colony
+from tests.support.mcp.sdk_client import MODERN, WAYS, Told
+from tests.support.opencode.api import OpenCodeApi
 from tests.support.requirements import requirement
 from tests.support.session_tools import check_prompts, check_resources, check_tools
-from tests.support.sessions import README, a_driven_colony, terminals
-from tests.support.ways import a_client_of_house
 
 pytestmark = [
     pytest.mark.anyio,

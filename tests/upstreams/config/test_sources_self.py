@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import House, rookery
+from tests.support.daemon.process import House, rookery
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])

@@ -8,9 +8,9 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.callback import CallbackServer, RedirectAddress
-from tests.support.clients import soon
+from tests.support.http.listener import Answer
+from tests.support.mcp.client import soon
 from tests.support.requirements import requirement
-from tests.support.wire import Answer
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
 

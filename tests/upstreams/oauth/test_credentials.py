@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.credentials import AuthChallenge, Credentials, GrantStore
 from rookery.upstreams.oauth.messages import Grant, GrantResult, HelperRequest, Outcome, Terms
-from tests.support.clients import soon
 from tests.support.clock import SetClock
+from tests.support.mcp.client import soon
 from tests.support.requirements import requirement
 from tests.upstreams.oauth.test_credentials_grants import FAR, GRANT
 

@@ -12,9 +12,9 @@ from rookery.upstreams.oauth.addresses import AddressRules
 from rookery.upstreams.oauth.callback import CallbackServer, RedirectAddress
 from rookery.upstreams.oauth.flow import SignInFlow
 from rookery.upstreams.oauth.messages import BrowserPrompt, Grant, HelperRequest, ProbeResult, SignInStep, Terms
-from tests.support.clients import Asked as Request, Handshake, Out, Scripted, soon
+from tests.support.mcp.client import Asked as Request, Handshake, Out, Scripted, soon
+from tests.support.mcp.oauth import RESOURCE, Estate, Issuer, an_estate, browse
 from tests.support.requirements import requirement
-from tests.support.signin import RESOURCE, Estate, Issuer, an_estate, browse
 from tests.upstreams.oauth.test_addresses import names
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 
 from rookery.system.fs import paths as places
-from tests.support.callers import HANDSHAKE, MODERN, failure, told, words
-from tests.support.clients import Asked, Out, Scripted, soon
-from tests.support.gateway import OWNERS, Gateway, a_gateway, write
-from tests.support.marionettes import text
+from tests.support.gateway.gateway import OWNERS, Gateway, a_gateway, write
+from tests.support.mcp.caller import HANDSHAKE, MODERN, failure, told, words
+from tests.support.mcp.client import Asked, Out, Scripted, soon
+from tests.support.mcp.oauth import Issuer, an_estate, browse, follow
+from tests.support.mcp.scripted_server import text
 from tests.support.requirements import requirement
-from tests.support.signin import Issuer, an_estate, browse, follow
 from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.addresses import AddressKind, AddressRules
 from rookery.upstreams.oauth.transport import GuardedTransport
-from tests.support.certificates import Authority
-from tests.support.clients import Asked, Out, Scripted, soon
+from tests.support.http.certificates import Authority
+from tests.support.mcp.client import Asked, Out, Scripted, soon
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]

@@ -20,9 +20,9 @@ from rookery.wire.client.stdio import ServerProgram, StdioTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol.messages import WireError
 from tests.conformance.suite import NODE
-from tests.support.clients import IDENTITY, PROGRAMS, Met, meeting, read, soon
-from tests.support.npm import SECONDS, folder_of
-from tests.support.npm_servers import OFFLINE, everything_at_a_port, installed
+from tests.support.mcp.client import IDENTITY, PROGRAMS, Met, meeting, read, soon
+from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, installed
+from tests.support.npm.packages import SECONDS, folder_of
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]

@@ -19,7 +19,7 @@ from rookery.wire.client.stdio import StdioTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import RequestId, Response, WireError
-from tests.support.clients import PROGRAMS, Ear, Met, meeting, program, read, soon
+from tests.support.mcp.client import PROGRAMS, Ear, Met, meeting, program, read, soon
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("wire.interop.peers")]

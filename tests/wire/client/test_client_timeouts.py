@@ -8,8 +8,8 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.wire.client.client import Timeouts
 from rookery.wire.protocol.messages import WireError
-from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
-from tests.support.house import wait_dead
+from tests.support.daemon.process import wait_dead
+from tests.support.mcp.client import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from rookery.wire.client.connect import Era
 from rookery.wire.client.http import HttpTransport, SseTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol.revisions import META_CAPABILITIES, META_CLIENT, META_SERVER, META_VERSION
-from tests.support.clients import (
+from tests.support.mcp.client import (
     IDENTITY,
     LIMIT,
     Asked,

@@ -14,9 +14,9 @@ from rookery.wire.client.http import HttpTransport, SseTransport
 from rookery.wire.client.transport import ClientTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.timing import compute_backoff
-from tests.support.clients import IDENTITY, LIMIT, Handshake, OldServer, Scripted, meeting, odd, soon, text
 from tests.support.clock import SetClock
-from tests.support.house import wait_dead
+from tests.support.daemon.process import wait_dead
+from tests.support.mcp.client import IDENTITY, LIMIT, Handshake, OldServer, Scripted, meeting, odd, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,7 @@ from rookery.wire.client.http import HttpTransport, SseTransport
 from rookery.wire.client.stdio import ServerProgram, StdioTransport
 from rookery.wire.client.transport import ClientTransport
 from rookery.wire.http_client.client import HttpClient
-from tests.support.clients import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
+from tests.support.mcp.client import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 

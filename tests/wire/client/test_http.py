@@ -11,7 +11,7 @@ from rookery.system.errors import RookeryError
 from rookery.wire.client.http import HttpTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol.messages import WireError
-from tests.support.clients import Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
+from tests.support.mcp.client import Asked, Handshake, Met, Out, Scripted, meeting, read, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

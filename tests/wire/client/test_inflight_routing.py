@@ -24,7 +24,7 @@ from rookery.wire.protocol.revisions import (
     META_SERVER,
     META_VERSION,
 )
-from tests.support.clients import (
+from tests.support.mcp.client import (
     IDENTITY,
     LIMIT,
     Asked,

@@ -13,7 +13,7 @@ from msgspec import Raw
 from rookery.system.errors import RookeryError
 from rookery.wire.client.client import Timeouts
 from rookery.wire.protocol.messages import Notification
-from tests.support.clients import LIMIT, Ear, Met, meeting, odd, read, soon, text
+from tests.support.mcp.client import LIMIT, Ear, Met, meeting, odd, read, soon, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

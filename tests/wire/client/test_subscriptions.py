@@ -21,7 +21,7 @@ from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import WireError
 from tests.conformance.busy import WATCHED
-from tests.support.clients import (
+from tests.support.mcp.client import (
     LIMIT,
     PROGRAMS,
     Asked,
@@ -35,7 +35,7 @@ from tests.support.clients import (
     read,
     soon,
 )
-from tests.support.mcp_clients import a_place
+from tests.support.mcp.sdk_client import a_place
 
 pytestmark = pytest.mark.anyio
 

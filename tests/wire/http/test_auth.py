@@ -18,8 +18,8 @@ from rookery.wire.http.auth import (
     make_socket_authenticator,
     make_tcp_authenticator,
 )
+from tests.support.http.listener import Answer, Site, reply, request, serving
 from tests.support.requirements import requirement
-from tests.support.wire import Answer, Site, reply, request, serving
 
 pytestmark = pytest.mark.anyio
 

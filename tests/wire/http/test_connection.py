@@ -7,8 +7,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rookery.wire.http.pool import HttpLimits
+from tests.support.http.listener import LIMIT, Answer, body_of, echo, reply, request, serving, soon
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, Answer, body_of, echo, reply, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.wire.http.connection import REFUSED_TOTAL
 from rookery.wire.http.pool import HttpLimits
+from tests.support.http.listener import LIMIT, Client, Site, body_of, reply, request, room_for, serving, soon
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, Client, Site, body_of, reply, request, room_for, serving, soon
 
 pytestmark = [pytest.mark.anyio, requirement("house.limits.requests")]
 

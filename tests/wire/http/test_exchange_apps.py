@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.wire.http.exchange import REQUESTS_TOTAL
-from tests.support.wire import body_of, reply, request, serving, soon
+from tests.support.http.listener import body_of, reply, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 

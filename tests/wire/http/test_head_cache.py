@@ -14,7 +14,7 @@ from rookery.wire.http.connection import HttpServerConnection
 from rookery.wire.http.head import RequestHead
 from rookery.wire.http.head_cache import RepeatedHead, make_repeated_head
 from rookery.wire.http.pool import HttpLimits
-from tests.support.wire import Client, echo, request, serving, soon
+from tests.support.http.listener import Client, echo, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -39,9 +39,9 @@ from rookery.wire.http.listener import (
     read_peer_uid,
 )
 from rookery.wire.http.pool import HttpLimits
-from tests.support import wire as support
+from tests.support.http import listener as support
+from tests.support.http.listener import body_of, echo, reply, request, serving, soon
 from tests.support.requirements import requirement
-from tests.support.wire import body_of, echo, reply, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from rookery.wire.client.http import HttpTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.http_client.connection import HttpBroken, HttpResponse
 from rookery.wire.http_client.request import HttpRequestWriter
-from tests.support.clients import LIMIT, Asked, Handler, Handshake, Out, Scripted, meeting, soon
+from tests.support.mcp.client import LIMIT, Asked, Handler, Handshake, Out, Scripted, meeting, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from rookery.wire.http_client import client
 from rookery.wire.http_client.client import SocketAddress, dial, interleave_families
-from tests.support.clients import soon
+from tests.support.mcp.client import soon
 
 pytestmark = pytest.mark.anyio
 

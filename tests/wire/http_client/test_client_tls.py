@@ -14,7 +14,7 @@ import pytest
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.http_client.connection import HttpBroken
 from rookery.wire.http_client.request import HttpRequestWriter
-from tests.support.clients import LIMIT, soon
+from tests.support.mcp.client import LIMIT, soon
 
 pytestmark = [
     pytest.mark.anyio,

@@ -9,9 +9,19 @@ from msgspec import Raw
 from rookery.wire.protocol.provider import Call, ClientQuestion
 from rookery.wire.server import session, stateless as modern
 from tests.conformance.busy import Busy
-from tests.support.mcp_lines import enveloped, hello, message
-from tests.support.playbook import staged
-from tests.support.words import Placeholder, answer, asked, call, cancel, error, modern_call, result, told
+from tests.support.mcp.conversation import staged
+from tests.support.mcp.conversation_messages import (
+    Placeholder,
+    answer,
+    asked,
+    call,
+    cancel,
+    error,
+    modern_call,
+    result,
+    told,
+)
+from tests.support.mcp.line_client import enveloped, hello, message
 
 pytestmark = pytest.mark.anyio
 HELLO = result("hello")

@@ -11,9 +11,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from rookery.wire.protocol import revisions
 from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
-from tests.support.mcp_clients import HANDSHAKE, MODERN, WAYS, Told, a_client, a_client_of, a_place
+from tests.support.http.listener import LIMIT
+from tests.support.mcp.sdk_client import HANDSHAKE, MODERN, WAYS, Told, a_client, a_client_of, a_place
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT
 
 pytestmark = [
     pytest.mark.anyio,

@@ -10,10 +10,8 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.provider import Call, report_progress
 from rookery.wire.server import duplex
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp_lines import enveloped, hello, message
-from tests.support.playbook import staged
-from tests.support.requirements import requirement
-from tests.support.words import (
+from tests.support.mcp.conversation import staged
+from tests.support.mcp.conversation_messages import (
     Placeholder,
     answer,
     asked,
@@ -25,6 +23,8 @@ from tests.support.words import (
     text,
     told,
 )
+from tests.support.mcp.line_client import enveloped, hello, message
+from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 HELLO = result("hello", protocolVersion=revisions.LATEST_HANDSHAKE)

@@ -21,10 +21,10 @@ from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.session import Sessions
 from rookery.wire.shares import ShareLimits, Shares
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp_lines import hello, message
-from tests.support.playbook import Stage, Talker, staged
+from tests.support.mcp.conversation import Stage, Talker, staged
+from tests.support.mcp.conversation_messages import answer, call, cancel, error, refusal, result, told
+from tests.support.mcp.line_client import hello, message
 from tests.support.requirements import requirement
-from tests.support.words import answer, call, cancel, error, refusal, result, told
 
 pytestmark = pytest.mark.anyio
 PING = message("ping", {}, "ping")

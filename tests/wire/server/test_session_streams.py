@@ -5,7 +5,7 @@ import pytest
 from rookery.wire.protocol.messages import WireError
 from rookery.wire.server.session import STREAM_BYTES_KEPT, ResumableStreams
 from rookery.wire.shares import HeldBytes, Shares
-from tests.support.wire import soon
+from tests.support.http.listener import soon
 
 pytestmark = pytest.mark.anyio
 MEGABYTE = b"x" * 1_000_000

@@ -13,9 +13,9 @@ from rookery.wire.http.auth import ANYBODY, OWNER, Headers, Principal
 from rookery.wire.server import sse
 from rookery.wire.server.endpoint import Endpoint
 from tests.conformance.busy import Busy
-from tests.support.mcp_lines import hello, message
+from tests.support.http.listener import LIMIT, Answer, Client, Site, request, serving, soon
+from tests.support.mcp.line_client import hello, message
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, Answer, Client, Site, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,8 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import Request, decode_messages
 from rookery.wire.protocol.provider import Call, ClientQuestion
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp_lines import enveloped, hello, message
-from tests.support.playbook import Stage, Talker, staged
-from tests.support.requirements import requirement
-from tests.support.words import (
+from tests.support.mcp.conversation import Stage, Talker, staged
+from tests.support.mcp.conversation_messages import (
     Having,
     Placeholder,
     answer,
@@ -26,6 +24,8 @@ from tests.support.words import (
     text,
     told,
 )
+from tests.support.mcp.line_client import enveloped, hello, message
+from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 COMPLETE = {"resultType": "complete"}

@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from rookery.wire.protocol.provider import Call
 from tests.conformance.busy import Busy
-from tests.support.mcp_lines import enveloped, hello, lines_to, message
+from tests.support.http.listener import LIMIT, soon
+from tests.support.mcp.line_client import enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, soon
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]

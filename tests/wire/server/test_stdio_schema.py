@@ -10,7 +10,7 @@ from mcp_types import methods
 
 from rookery.wire.protocol import revisions
 from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
-from tests.support.mcp_lines import Lines, enveloped, hello, lines_to, message
+from tests.support.mcp.line_client import Lines, enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from rookery.wire.server.session import Sessions
 from tests.conformance.busy import WATCHED, Busy
 from tests.conformance.fixture import Result, text
 from tests.support.clock import SetClock
-from tests.support.mcp_lines import enveloped, hello, message
+from tests.support.http.listener import LIMIT, Answer, Client, Site, request, serving, soon
+from tests.support.mcp.line_client import enveloped, hello, message
 from tests.support.requirements import requirement
-from tests.support.wire import LIMIT, Answer, Client, Site, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 BOTH = "Accept: application/json, text/event-stream"

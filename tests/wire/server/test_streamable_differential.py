@@ -16,8 +16,8 @@ from msgspec import Raw
 from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
 from rookery.wire.protocol.provider import Call, ChangeNotifier
 from rookery.wire.server.streamable import StreamableHttp
+from tests.support.http.listener import serving, without_token
 from tests.support.requirements import requirement
-from tests.support.wire import serving, without_token
 
 pytestmark = pytest.mark.anyio
 

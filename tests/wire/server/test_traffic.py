@@ -14,9 +14,9 @@ from rookery.wire.protocol.messages import Notification, Request
 from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.traffic import MESSAGES_KEPT, PRESENCE_SECONDS, Traffic, TrafficLine
 from tests.conformance.busy import Busy
-from tests.support.callers import ERAS, HANDSHAKE, MODERN, Caller
 from tests.support.clock import SetClock
-from tests.support.wire import LIMIT, Site, serving
+from tests.support.http.listener import LIMIT, Site, serving
+from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller
 
 pytestmark = pytest.mark.anyio
 

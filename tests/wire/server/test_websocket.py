@@ -19,9 +19,9 @@ from rookery.wire.server.service import Service
 from rookery.wire.server.websocket import WebSocketServer
 from tests.conformance.busy import Busy
 from tests.conformance.fixture import Result, text
-from tests.support.mcp_lines import enveloped, hello, message
+from tests.support.http.listener import Client, Site, request, serving, soon
+from tests.support.mcp.line_client import enveloped, hello, message
 from tests.support.requirements import requirement
-from tests.support.wire import Client, Site, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="

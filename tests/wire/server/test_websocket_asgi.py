@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rookery.wire.server.websocket import is_upgrade_request, serve_websocket
-from tests.support.wire import Site, request, serving, soon
+from tests.support.http.listener import Site, request, serving, soon
 
 pytestmark = pytest.mark.anyio
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")

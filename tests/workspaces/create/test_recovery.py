@@ -14,7 +14,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
-from tests.support.workspaces import Pause, branches, commit, git, make_repository, serving
+from tests.support.workspaces.service import Pause, branches, commit, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
-from tests.support.workspaces import (
+from tests.support.workspaces.service import (
     Pause,
     Served,
     branches,
@@ -277,7 +277,7 @@ def test_e12_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(
     make_repository(tmp_path / "app", {"small": "x", "z-large": "x" * 3_000_000})
     said = small_disk.run(f"""
         import asyncio, subprocess
-        from tests.support.workspaces import git, serving, snapshot
+        from tests.support.workspaces.service import git, serving, snapshot
         from rookery.system.errors import RookeryError
 
         async def main():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from tests.support.workspaces import Served, commit, git, make_repository, serving, snapshot
+from tests.support.workspaces.service import Served, commit, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 

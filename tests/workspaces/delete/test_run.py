@@ -15,11 +15,11 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.workspaces.delete.folders import move_folder
 from rookery.workspaces.model import Workspace
-from tests.support.deletions import contents, fill, index_of, make_app, make_workspace, removing
-from tests.support.house import alive
+from tests.support.daemon.process import alive
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
-from tests.support.workspaces import branches, commit, git, make_repository, serving, snapshot
+from tests.support.workspaces.deletion import contents, fill, index_of, make_app, make_workspace, removing
+from tests.support.workspaces.service import branches, commit, git, make_repository, serving, snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -375,7 +375,7 @@ def test_e12_a_full_disk_of_the_trash_leaves_the_workspace_whole(small_disk: Sma
         import asyncio, sys
         sys.path.insert(0, {str(Path(__file__).parents[3])!r})
         from rookery.system.errors import RookeryError
-        from tests.support.deletions import removing
+        from tests.support.workspaces.deletion import removing
 
         async def main():
             async with removing(disk, Path({str(app)!r})) as ours:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deletions import contents, fill, index_of, make_app, make_workspace
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, git
+from tests.support.workspaces.deletion import contents, fill, index_of, make_app, make_workspace
+from tests.support.workspaces.service import branches, git
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "src" / "rookery" / "workspaces"

@@ -12,9 +12,9 @@ from rookery.workspaces.lookup import list_workspaces
 from rookery.workspaces.metadata import StoredMetadata, read_metadata, write_metadata
 from rookery.workspaces.status.merges import list_merged_workspaces
 from tests.support.clock import MachineClock
-from tests.support.deletions import Removing, contents, fill, index_of, make_app, make_workspace, removing
 from tests.support.requirements import requirement
-from tests.support.workspaces import branches, commit, git, make_clone
+from tests.support.workspaces.deletion import Removing, contents, fill, index_of, make_app, make_workspace, removing
+from tests.support.workspaces.service import branches, commit, git, make_clone
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from rookery.workspaces import locks
 from rookery.workspaces.delete.folders import measure_folder, remove_folder
 from rookery.workspaces.delete.trash import DeletionIntent, RestoreIntent
 from rookery.workspaces.model import Workspace
-from tests.support.deletions import Removing, contents, fill, make_app, make_workspace, removing
-from tests.support.workspaces import git, serving
+from tests.support.workspaces.deletion import Removing, contents, fill, make_app, make_workspace, removing
+from tests.support.workspaces.service import git, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rookery.workspaces.model import Workspace
-from tests.support.trees import open_descriptors
-from tests.support.wire import soon
-from tests.support.workspaces import Served, git, make_repository, serving
+from tests.support.http.listener import soon
+from tests.support.sandbox import open_descriptors
+from tests.support.workspaces.service import Served, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

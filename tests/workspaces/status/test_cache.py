@@ -19,9 +19,9 @@ from rookery.workspaces.projects import Project
 from rookery.workspaces.status.cache import FreshnessTracker, GitStatus, StatusCache, WatchedFolders
 from rookery.workspaces.status.changes import parse_status
 from rookery.workspaces.status.history import count_distances, count_divergence
-from tests.support.deletions import fill, make_app, make_workspace, removing
 from tests.support.requirements import requirement
-from tests.support.workspaces import commit, git, make_repository
+from tests.support.workspaces.deletion import fill, make_app, make_workspace, removing
+from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
 

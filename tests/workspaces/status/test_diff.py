@@ -8,9 +8,9 @@ import pytest
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.status import diff
 from rookery.workspaces.status.diff import ChangedFile, WorkspaceDiff, parse_changed_files
-from tests.support.no_agents import NoAgents
 from tests.support.requirements import requirement
-from tests.support.workspaces import Served, commit, git, make_repository, serving
+from tests.support.workspaces.no_agents import NoAgents
+from tests.support.workspaces.service import Served, commit, git, make_repository, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,72 @@
+"""Sessions of real OpenCodes, driven through the service as every face drives them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rookery.sessions.aliases import AgentAlias
+from rookery.sessions.records import SessionChange
+from rookery.sessions.service import Sessions
+from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
+from rookery.workspaces.model import Workspace
+from tests.support.agents.host import LIMIT, Agency, an_agency
+from tests.support.workspaces.service import make_repository
+
+
+class Driving:
+    """The service, and the agents whose sessions it drives."""
+
+    def __init__(self, agency: Agency, sessions: Sessions) -> None:
+        self.agency, self.sessions = agency, sessions
+        self.told: list[str] = []
+        self._news = asyncio.Event()
+        sessions.listen(self._changed)
+
+    def _changed(self, changes: frozenset[SessionChange]) -> None:
+        self._news.set()
+
+    async def progress(self, words: str) -> None:
+        self.told.append(words)
+
+    async def session(self, workspace: Workspace, **more: Any) -> str:
+        """A new one; with a title, so that the model is not asked for one."""
+        return (await self.sessions.create(str(workspace.path), title="a session", **more)).id
+
+    async def until(self, look: Callable[[], object]) -> None:
+        """Returns when this holds."""
+        async with asyncio.timeout(LIMIT):
+            while not look():
+                self._news.clear()
+                await self._news.wait()
+
+    async def until_is(self, workspace: Workspace, session: str, state: str) -> None:
+        def states() -> dict[str, str]:
+            return {one.id: one.state for one in self.agency.agents.sessions(workspace)}
+
+        await self.until(lambda: states().get(session) == state)
+
+
+@asynccontextmanager
+async def driving(
+    script: Mapping[str, Any], *, aliases: Mapping[str, AgentAlias] | None = None, **more: Any
+) -> AsyncGenerator[Driving]:
+    """With a repository for workspaces."""
+    app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
+    async with an_agency(script, app, **more) as agency:
+        parts = agency.gateway.parts.workspaces
+        yield Driving(agency, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
+
+
+@asynccontextmanager
+async def refusal(code: str, *words: str) -> AsyncGenerator[None]:
+    """What is done in the block is refused with this code, in words that contain these."""
+    with pytest.raises(RookeryError) as caught:
+        yield
+    assert caught.value.code == code, caught.value.message
+    for word in words:
+        assert word in caught.value.message

@@ -1,0 +1,110 @@
+"""A watched agent: the real OpenCode with our client, and a watcher of which every change is seen."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rookery.agents.opencode.api import AgentClient
+from rookery.agents.opencode.events import AgentEvent
+from rookery.agents.status import SessionState
+from rookery.agents.watcher import AgentWatcher
+from rookery.system.process.spawn import Spawner
+from rookery.testing.model import ScriptedModel
+from rookery.wire.http_client.client import HttpClient
+from tests.support.cable import Cable
+from tests.support.opencode.home import OpenCodeHome, scripted_config
+from tests.support.opencode.process import an_opencode
+from tests.support.opencode.shared import PASSWORD, SharedOpenCode
+
+# What OpenCode does takes seconds on a busy machine.
+LIMIT = 60.0
+
+
+class Watched:
+    """A watcher, and the changes that it told of."""
+
+    def __init__(self, client: AgentClient, **options: Any) -> None:
+        self.events = list[AgentEvent]()
+        # What was known at every change, for a test that wants to know what was never shown.
+        self.history = list[dict[str, str]]()
+        self._more = asyncio.Event()
+        self.watcher = AgentWatcher(client, self._changed, on_event=self._heard, **options)
+
+    def _changed(self) -> None:
+        self.history.append(self.states())
+        self._more.set()
+
+    def _heard(self, event: AgentEvent) -> None:
+        self.events.append(event)
+        self._more.set()
+
+    def states(self) -> dict[str, str]:
+        return {one.id: one.state for one in self.watcher.sessions}
+
+    def of(self, session: str) -> SessionState:
+        return next(one for one in self.watcher.sessions if one.id == session)
+
+    async def until(self, true: Callable[[AgentWatcher], object]) -> None:
+        """Returns when this holds of the watcher."""
+        async with asyncio.timeout(LIMIT):
+            while not true(self.watcher):
+                self._more.clear()
+                await self._more.wait()
+
+    async def until_is(self, session: str, state: str) -> None:
+        await self.until(lambda _: self.states().get(session) == state)
+
+
+@asynccontextmanager
+async def watching(client: AgentClient, **options: Any) -> AsyncGenerator[Watched]:
+    """A watcher that has read everything once, until the end of the block."""
+    watched = Watched(client, **options)
+    watched.watcher.start()
+    try:
+        async with asyncio.timeout(LIMIT):
+            await watched.watcher.wait_for_snapshot()
+        yield watched
+    finally:
+        await watched.watcher.close()
+
+
+@asynccontextmanager
+async def an_agent(
+    folder: Path,
+    model: ScriptedModel,
+    *,
+    home: OpenCodeHome | None = None,
+    config: Mapping[str, Any] | None = None,
+    spawner: Spawner | None = None,
+) -> AsyncGenerator[AgentClient]:
+    """The real OpenCode with a password, in `folder`, and our client to it."""
+    env = {"OPENCODE_SERVER_PASSWORD": PASSWORD}
+    settings = scripted_config(model.url, **(config or {}))
+    async with HttpClient() as http, an_opencode(folder, settings, home=home, env=env, spawner=spawner) as running:
+        yield AgentClient(http, running.url, folder, PASSWORD)
+
+
+@asynccontextmanager
+async def a_client(
+    shared: SharedOpenCode, folder: Path, model: ScriptedModel, config: Mapping[str, Any] | None = None
+) -> AsyncGenerator[AgentClient]:
+    """Our client to the OpenCode that tests share, for `folder`, which gets a config of its own."""
+    shared.configure(folder, scripted_config(model.url, **(config or {})))
+    async with HttpClient() as http:
+        yield AgentClient(http, shared.url, folder, PASSWORD)
+
+
+@asynccontextmanager
+async def over_a_cable(client: AgentClient) -> AsyncGenerator[tuple[Cable, AgentClient]]:
+    """A second client of the same agent, whose connections a test can cut."""
+    link = client.connection
+    async with HttpClient() as http, Cable(urlsplit(link.url).port or 0) as cable:
+        yield cable, AgentClient(http, cable.url, Path(link.directory), link.password)
+
+
+def steps(**turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """A script for every session: what is done after a message that contains the keyword's name."""
+    return {"turn": [{"when": name, "step": done} for name, done in turns.items()]}

@@ -1,0 +1,113 @@
+"""Workspaces with MCP servers on ports of their own, and a look at both."""
+
+import http.client
+import json
+import socket
+import sqlite3
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.cli.workspaces import told
+from tests.support.daemon.process import Answer, House, rookery, up
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}'
+
+
+@contextmanager
+def a_house(*settings: str) -> Generator[House]:
+    """A daemon with these settings, stopped in order at the end."""
+    house = up(*(word for one in settings for word in ("--set", one)))
+    try:
+        yield house
+    finally:
+        assert rookery("down").returncode == 0
+
+
+def mcp(name: str, cwd: Path) -> dict[str, Any]:
+    """What is told of the MCP server of a workspace."""
+    return told("show", name, cwd=cwd)["mcp"]
+
+
+def token_of(house: House, name: str) -> str:
+    """The token of the workspace with this git folder."""
+    with closing(sqlite3.connect(house.state / "rookery.db")) as db:
+        rows: list[tuple[str, str]] = db.execute("SELECT workspace, token FROM workspace_tokens").fetchall()
+    return {Path(workspace).name: token for workspace, token in rows}[name]
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    """One request to a port, with just these headers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there, and a program could."""
+    with socket.socket() as trial:
+        if trial.connect_ex(("127.0.0.1", port)) == 0:
+            return False
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        trial.bind(("127.0.0.1", port))
+        trial.listen()
+    return True
+
+
+def listens(pid: int, port: int) -> bool:
+    """Return whether this process listens there. A port that it has freed may be another test's by now."""
+    found = psutil.Process(pid).net_connections("inet")
+    return port in {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+
+
+@contextmanager
+def a_stranger(port: int) -> Generator[None]:
+    """Another program holds this port."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+        held.listen()
+        yield
+
+
+def bearer(token: str) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def call(id_: int | str, method: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}).encode()
+
+
+HELLO = call(
+    1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "test", "version": "1"}
+)
+
+
+def initialize(house: House, token: str) -> Answer:
+    return house.http("POST", "/mcp", HELLO, token=token, headers=JSON)
+
+
+def create(house: House, token: str, name: str) -> Any:
+    """What `workspace_create` answers, or its error."""
+    session = initialize(house, token).headers["mcp-session-id"]
+    headers = JSON | {"Mcp-Session-Id": session}
+    answer = house.http(
+        "POST",
+        "/mcp",
+        call(2, "tools/call", name="workspace_create", arguments={"name": name, "wait": True}),
+        token=token,
+        headers=headers,
+    )
+    text = answer.body.decode()
+    result = json.loads(text[text.index("{") :])["result"]
+    told = result["structuredContent"]
+    return told["error"] if result.get("isError") else told

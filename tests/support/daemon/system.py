@@ -1,0 +1,170 @@
+"""All of Rookery as a user has it: the real daemon, real OpenCodes in its workspaces, and a scripted model."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+
+from rookery.testing.model import ScriptedModel, scripted_model
+from rookery.testing.request_log import LoggedRequest
+from tests.support.agents.launch import config_with
+from tests.support.daemon.process import House, rookery, up, wait_dead
+from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package, scripted_config
+from tests.support.opencode.process import installed
+
+# Several OpenCodes start at once, and the machine may be busy with other tests.
+LIMIT = 400.0
+
+Shown = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass
+class Colony:
+    """A daemon, its environment, and the model that all of its agents speak to."""
+
+    house: House
+    model: ScriptedModel
+    env: dict[str, str]
+    _session: aiohttp.ClientSession = field(repr=False)
+
+    # ---- asking
+
+    async def rest(self, method: str, path: str, body: Any = None) -> Any:
+        """A request of the owner's; that it succeeds is seen to."""
+        url = self.house.runtime["url"] + path
+        headers = {"Authorization": f"Bearer {self.house.token}", "Content-Type": "application/json"}
+        data = json.dumps(body) if body is not None else None
+        async with self._session.request(method, url, data=data, headers=headers) as answer:
+            text = await answer.text()
+            assert answer.status < 400, f"{method} {path}: {answer.status} {text}"
+            return json.loads(text)
+
+    async def cli(self, *words: str, cwd: Path | None = None) -> CompletedProcess[str]:
+        return await asyncio.to_thread(rookery, *words, env=self.env, cwd=cwd, seconds=LIMIT)
+
+    async def create(self, name: str, prompt: str | None = None, project: str | None = None) -> Shown:
+        """A workspace that is prepared; its agent may still be on its way."""
+        asked = {"name": name, "prompt": prompt, "project": project, "wait": True}
+        return await self.rest("POST", "/api/workspaces", asked)
+
+    async def workspaces(self) -> dict[str, Shown]:
+        """Those that are not main checkouts, as `rookery status` tells of them."""
+        return {one["name"]: one for one in (await self.rest("GET", "/api/status"))["workspaces"] if not one["main"]}
+
+    async def show(self, one: Shown) -> Shown:
+        return await self.rest("GET", place_of(one))
+
+    # ---- waiting
+
+    async def until(self, one: Shown, true: Callable[[Shown], object]) -> Shown:
+        """The workspace as it is shown, once this holds of it."""
+        return await self._until(lambda: self.show(one), true)
+
+    async def until_all(self, true: Callable[[dict[str, Shown]], object]) -> dict[str, Shown]:
+        """All workspaces, once this holds of them."""
+        return await self._until(self.workspaces, true)
+
+    async def _until(self, look: Callable[[], Awaitable[T]], true: Callable[[T], object]) -> T:
+        """Looks again whenever something has changed."""
+        seen: list[T] = []
+        try:
+            async with asyncio.timeout(LIMIT), self._changes() as changed:
+                while True:
+                    changed.clear()
+                    unforeseen = [one.problem for one in self.model.requests.unforeseen]
+                    assert not unforeseen, unforeseen
+                    seen.append(await look())
+                    if true(seen[-1]):
+                        return seen[-1]
+                    await changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"that did not come to hold; last seen: {seen[-1:]}") from None
+
+    async def asked(self, wanted: Callable[[LoggedRequest], object]) -> LoggedRequest:
+        """The first request to the model that fits."""
+        try:
+            async with asyncio.timeout(LIMIT):
+                return await self.model.requests.wait_for(lambda record: bool(wanted(record)))
+        except TimeoutError:
+            told = [
+                (one.kind, one.user, one.conversation, one.turn, one.step, one.problem) for one in self.model.requests
+            ]
+            raise AssertionError(f"the model was not asked that, but: {told}") from None
+
+    @asynccontextmanager
+    async def _changes(self) -> AsyncGenerator[asyncio.Event]:
+        """Set with every event of the daemon."""
+        changed = asyncio.Event()
+        headers = {"Authorization": f"Bearer {self.house.token}"}
+        url = f"{self.house.runtime['url']}/api/events"
+        async with self._session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(None)) as stream:
+
+            async def listen() -> None:
+                async for _ in stream.content:
+                    changed.set()
+
+            task = asyncio.ensure_future(listen())
+            try:
+                yield changed
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError, aiohttp.ClientError):
+                    await task
+
+    # ---- lives of the daemon
+
+    async def killed(self) -> None:
+        """The daemon dies as in a crash."""
+        os.kill(self.house.pid, 9)
+        await asyncio.to_thread(wait_dead, self.house.pid)
+
+    async def start_again(self) -> None:
+        self.house = await asyncio.to_thread(up, env=self.env)
+
+
+def place_of(one: Shown) -> str:
+    """The route of a workspace."""
+    return f"/api/workspaces/{quote(one['project'])}/{quote(one['name'], safe='')}"
+
+
+def is_ready(one: Shown) -> bool:
+    """Whether the agent of a workspace works, with nothing to complain of."""
+    return one["agent"]["state"] == "running"
+
+
+def offline_environment(model_url: str) -> dict[str, str]:
+    """Of a user who has OpenCode and ripgrep on PATH and one model in their config, and nothing on the network."""
+    config = Path(os.environ["HOME"]) / ".config" / "opencode"
+    fetch_no_plugin_package(config)
+    (config / "opencode.json").write_text(config_with(**scripted_config(model_url)))
+    agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START": "open", "ROOKERY_AGENTS_START_SECONDS": "300"}
+    return {"PATH": installed().search_path, "LANG": "C.UTF-8", **agents, **OFFLINE}
+
+
+@asynccontextmanager
+async def a_colony(script: Any, *projects: Path, settings: Mapping[str, str] | None = None) -> AsyncGenerator[Colony]:
+    """A daemon with these projects. That it stops in order, and without an error in its log, is part of every test.
+
+    `settings` are further variables of its environment.
+    """
+    async with scripted_model(script) as model, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT)) as session:
+        env = await asyncio.to_thread(offline_environment, model.url) | dict(settings or {})
+        house = await asyncio.to_thread(up, env=env)
+        made = Colony(house, model, env, session)
+        try:
+            for project in projects:
+                await made.rest("POST", "/api/projects", {"path": str(project)})
+            yield made
+        finally:
+            done = await made.cli("down")
+        assert done.returncode == 0, done.stderr
+        assert [line for line in made.house.log() if line["level"] == "error"] == []

@@ -1,0 +1,98 @@
+"""Toasts of a real daemon through every interface: MCP, REST, the command line and Python."""
+
+import json
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client
+
+import rookery
+from rookery.sdk.client import Rookery
+from tests.support.daemon.sdk_client import a_client_of_house
+from tests.support.daemon.system import Colony
+from tests.support.mcp.sdk_client import MODERN
+
+Shown = dict[str, Any]
+
+
+class Toasts:
+    """Each read and each wait is asked for on every interface, and answered with one answer for each of these."""
+
+    def __init__(self, colony: Colony, path: Path, client: Client, hub: Rookery) -> None:
+        self._colony, self._path, self._client, self._hub = colony, path, client, hub
+
+    async def session(self) -> str:
+        made = await self._colony.rest("POST", "/api/sessions", {"directory": str(self._path), "title": "a session"})
+        return made["id"]
+
+    async def show(self, session: str, message: str) -> None:
+        toast = {"message": message, "variant": "success", "duration": 600_000}
+        await self._colony.rest("POST", f"/api/sessions/{session}/toasts", toast)
+
+    async def send(self, session: str, content: str) -> None:
+        await self._colony.rest("POST", f"/api/sessions/{session}/messages", {"content": content, "timeout": 120_000})
+
+    async def close(self, session: str) -> None:
+        await self._colony.rest("DELETE", f"/api/sessions/{session}")
+
+    async def press(self, session: str, *keys: str) -> None:
+        await self._colony.rest("POST", f"/api/sessions/{session}/keys", {"keys": keys})
+
+    # ---- reads
+
+    async def of(self, session: str | None, since: float | None = None) -> list[list[Shown]]:
+        """The toasts of a session, or of all."""
+        given = {name: value for name, value in (("sessionId", session), ("since", since)) if value is not None}
+        query = f"?since={since}" if since is not None else ""
+        words = [*([session] if session is not None else []), *(["--since", "1d"] if since is not None else [])]
+        found = [
+            await self._tool("get_toasts", given),
+            await self._colony.rest("GET", f"/api/sessions/{f'{session}/' if session else ''}toasts{query}"),
+            json.loads((await self._colony.cli("session", "toasts", *words, "--json")).stdout),
+        ]
+        if session is not None:
+            shown = await (await self._hub.sessions.get(session)).toasts(since=since)
+            found.append([one.as_dict() for one in shown])
+        return found
+
+    async def printed(self, session: str) -> str:
+        """What the command line shows to a person."""
+        return (await self._colony.cli("session", "toasts", session)).stdout
+
+    # ---- waits
+
+    def waits(
+        self, session: str, pattern: str, seconds: float, since: float | None = None
+    ) -> list[Coroutine[Any, Any, Shown]]:
+        """`since` is in seconds since the epoch; the command line takes all of the last day instead."""
+        moment = {"since": since * 1000} if since is not None else {}
+        given = {"pattern": pattern, "timeout": seconds * 1000, **moment}
+        return [
+            self._tool("wait_for_toast", {"sessionId": session, **given}),
+            self._colony.rest("POST", f"/api/sessions/{session}/wait", {"for": "toast", **given}),
+            self._wait_by_cli(session, pattern, seconds, [] if since is None else ["--since", "1d"]),
+            self._wait_by_python(session, pattern, seconds, since),
+        ]
+
+    async def _tool(self, name: str, given: Shown) -> Any:
+        answer = await self._client.call_tool(name, given)
+        assert not answer.is_error and answer.structured_content is not None, answer
+        return answer.structured_content.get("result", answer.structured_content)
+
+    async def _wait_by_cli(self, session: str, pattern: str, seconds: float, more: list[str]) -> Shown:
+        words = ("session", "wait", session, "--toast", pattern, "--timeout", str(seconds), "--json", *more)
+        done = await self._colony.cli(*words, cwd=self._path)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    async def _wait_by_python(self, session: str, pattern: str, seconds: float, since: float | None) -> Shown:
+        found = await self._hub.sessions.get(session)
+        return (await found.wait_for_toast(pattern, seconds, since=since, check=False)).as_dict()
+
+
+@asynccontextmanager
+async def every_interface(colony: Colony, path: Path) -> AsyncGenerator[Toasts]:
+    async with a_client_of_house(colony.house, "http", MODERN) as client, rookery.connect() as hub:
+        yield Toasts(colony, path, client, hub)

@@ -1,0 +1,222 @@
+"""The whole gateway in the process of a test: every part is the daemon's own, from the listener to the store."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from rookery.api.status import DaemonStatus
+from rookery.daemon.composition import Composition, DaemonCallbacks
+from rookery.daemon.settings.schema import Settings
+from rookery.guard.seal import Seal
+from rookery.system.bus import Bus, Event
+from rookery.system.fs import paths
+from rookery.system.ids import new_id, project_id
+from rookery.system.process.spawn import Spawner
+from rookery.system.store import Store
+from rookery.system.tasks import CRASH_LOG
+from rookery.upstreams.hub import Hub
+from rookery.upstreams.server import Server
+from rookery.wire.http.auth import OWNER, Authenticate, make_tcp_authenticator
+from tests.support.http.listener import Site, serving, welcome
+from tests.support.mcp.caller import HANDSHAKE, MODERN, Caller
+from tests.support.mcp.client import LIMIT
+from tests.support.mcp.scripted_server import Theatre, a_theatre
+
+# The owner's token, where a gateway asks for tokens.
+OWNERS = "rk_the-owners-token"
+
+
+class Events(Bus):
+    """The daemon's events, all kept, for tests that wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__("events")
+        self.all: list[Event] = []
+        self.more = asyncio.Event()
+
+    def publish(self, type_: str, **data: Any) -> Event:
+        made = super().publish(type_, **data)
+        self.all.append(made)
+        self.more.set()
+        return made
+
+    def of(self, type_: str) -> list[dict[str, Any]]:
+        return [event.data for event in self.all if event.type == type_]
+
+
+class Gateway:
+    """A running gateway, with marionettes for servers and callers for clients."""
+
+    def __init__(
+        self,
+        parts: Composition,
+        events: Events,
+        theatre: Theatre,
+        site: Site,
+        http: aiohttp.ClientSession,
+    ) -> None:
+        self.parts = parts
+        self.service = parts.gateway
+        self.approvals = parts.approvals
+        self.workspaces = parts.workspaces.workspaces
+        self.events = events
+        self.theatre = theatre
+        self.site = site
+        self.http = http
+        self.callers: list[Caller] = []
+
+    @property
+    def hub(self) -> Hub:
+        return self.service.hub
+
+    def url(self, path: str = "/mcp") -> str:
+        return f"http://127.0.0.1:{self.site.port}{path}"
+
+    async def caller(self, path: str = "/mcp", revision: str = MODERN, **more: Any) -> Caller:
+        made = Caller(self.http, self.url(path), revision, **more)
+        await made.open()
+        self.callers.append(made)
+        return made
+
+    async def old_caller(self, path: str = "/mcp", **more: Any) -> Caller:
+        """A client of the handshake era."""
+        return await self.caller(path, HANDSHAKE, **more)
+
+    async def rest(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        data = json.dumps(body).encode() if body is not None else None
+        kind = {"Content-Type": "application/json"}
+        async with self.http.request(method, self.url(path), data=data, headers=kind) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def server(self, name: str, directory: Path | None = None, session: str | None = None) -> Server:
+        return (await self.hub.server_set(directory)).server(name, session)
+
+    async def status(self, name: str, directory: Path | None = None) -> str:
+        return next(one.status for one in await self.hub.records(directory) if one.name == name)
+
+    async def becomes(self, name: str, *wanted: str, directory: Path | None = None) -> str | None:
+        """Wait until a server has one of these statuses; its error."""
+        news = self.events.more
+        stop = (await self.hub.server_set(directory)).listen(news.set, lambda session: None)
+        try:
+            async with asyncio.timeout(LIMIT):
+                while await self.status(name, directory) not in wanted:
+                    news.clear()
+                    await news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{name} is {await self.status(name, directory)}, not {wanted}") from None
+        finally:
+            stop()
+        return next(one.error for one in await self.hub.records(directory) if one.name == name)
+
+
+def user_file() -> Path:
+    return paths.config_folder() / "mcp.json"
+
+
+def write(servers: Mapping[str, Any], path: Path | None = None, **top: Any) -> None:
+    """Define servers in the user's own file, or in another one."""
+    path = path or user_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"servers": servers, **top}))
+
+
+def checkout(name: str = "app") -> Path:
+    """An empty repository."""
+    folder = Path.home() / "src" / name
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def worktree(folder: Path, name: str) -> Path:
+    """Make another workspace of a repository."""
+    made = folder.parent / f"{folder.name}-{name}"
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "-C", str(folder), *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    subprocess.run(["git", "-C", str(folder), "worktree", "add", "-q", "-b", name, str(made)], check=True)
+    return made
+
+
+def view_of(folder: Path, server: str | None = None, workspace: str = "@main") -> str:
+    """The path of a workspace's endpoint, or of that of one server in it; `folder` is the main checkout."""
+    end = "/mcp" if server is None else f"/s/{quote(server, safe='')}/mcp"
+    return f"/w/{project_id(folder.resolve())}/{workspace}{end}"
+
+
+@asynccontextmanager
+async def a_gateway(
+    servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    *projects: Path,
+    patient: bool = True,
+    with_tokens: bool = False,
+    settings: Settings | None = None,
+    **top: Any,
+) -> AsyncGenerator[Gateway]:
+    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left, and none
+    has crashed.
+
+    A list waits for all servers, however slow this machine is just now, unless a test is about those that are. One that
+    failed is left alone for the whole test, unless it is connected. Without tokens everybody is taken for the owner.
+    """
+    before, crashes = asyncio.all_tasks(), CRASH_LOG.entries()
+    async with AsyncExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr("rookery.wire.client.connect.compute_backoff", _an_hour)
+        if patient:
+            patch.setattr("rookery.gateway.view._MIN_SECONDS", LIMIT)
+        theatre = await stack.enter_async_context(a_theatre())
+        write((servers(theatre) if callable(servers) else servers) or {}, **top)
+        state = paths.ensure_private_folder(paths.state_folder())
+        Seal.for_store(paths.store_file(state)).create()
+        store = Store(paths.store_file(state))
+        await store.open()
+        stack.push_async_callback(store.close)
+        spawner, events = Spawner(new_id()), Events()
+        hands = DaemonCallbacks(
+            "test", lambda: DaemonStatus(0, "", "", 0.0, "0", "test", []), _nothing, lambda reason: None
+        )
+        made = Composition(
+            settings or Settings(),
+            state,
+            store=store,
+            spawner=spawner,
+            events=events,
+            logs=Bus("logs"),
+            callbacks=hands,
+        )
+        made.tokens.add(OWNERS, OWNER)
+        for folder in projects:
+            await made.projects.add(folder)
+        for service in (made.workspaces, made.files, made.gateway, made.upkeep):
+            await service.start()
+            stack.push_async_callback(service.stop)
+
+        def judge_of(port: int) -> Authenticate:
+            return make_tcp_authenticator(port, made.tokens) if with_tokens else welcome
+
+        site = await stack.enter_async_context(serving(made.endpoint_router, judge_of=judge_of))
+        stack.callback(made.endpoint_router.close)
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        gateway = Gateway(made, events, theatre, site, http)
+        yield gateway
+        for caller in gateway.callers:
+            await caller.close()
+    assert asyncio.all_tasks() <= before
+    assert CRASH_LOG.entries() == crashes
+
+
+def _an_hour(failures: int) -> float:
+    return 3_600.0
+
+
+async def _nothing() -> dict[str, Any]:
+    return {}

@@ -1,0 +1,74 @@
+"""Plugins that run in the process of a test, without sessions, and what happened to them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from rookery.plugins import CallEvent, Plugin, SessionEvent
+from rookery.plugins.records import PluginLimits, PluginShown
+from rookery.plugins.registry import PluginContext, PluginKey, PluginOrigin, PluginRegistry
+from rookery.sessions.service import Sessions
+from tests.support.clock import SetClock
+from tests.support.mcp.client import LIMIT
+
+QUICK = PluginLimits(seconds=LIMIT, event_seconds=LIMIT, queue=1000, failures=3)
+# For what is to be given up: long enough for whatever is not.
+IMPATIENT = PluginLimits(seconds=1.0, event_seconds=1.0, queue=1000, failures=3)
+BUILT_IN = PluginOrigin("built in")
+
+
+@asynccontextmanager
+async def a_registry(
+    folder: Path,
+    *plugins: Plugin,
+    limits: PluginLimits = QUICK,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> AsyncGenerator[PluginRegistry]:
+    """With these plugins running; at the end no task is left."""
+    before = asyncio.all_tasks()
+    made = PluginRegistry(PluginContext(cast(Sessions, None), folder, settings or {}, limits, SetClock()))
+    for plugin in plugins:
+        await made.add(plugin, BUILT_IN)
+    try:
+        yield made
+    finally:
+        await made.close()
+    assert asyncio.all_tasks() <= before
+
+
+async def shown(registry: PluginRegistry, name: str) -> PluginShown:
+    found = await registry.describe(PluginKey(None, name), None)
+    assert found is not None
+    return found
+
+
+def idle(session: str = "ses_1", project: str = "app-1", **more: Any) -> SessionEvent:
+    return SessionEvent(hook="session.idle", session_id=session, project=project, **more)
+
+
+def a_call(hook: str = "tool.execute.before", **more: Any) -> CallEvent:
+    given: dict[str, Any] = {"server": "files", "tool": "read", "name": "files_read", "arguments": {"path": "a"}}
+    return CallEvent(hook=hook, **given | more)
+
+
+class Heard(list[Any]):
+    """What a hook was told, for whoever waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = asyncio.Event()
+
+    def take(self, one: Any) -> None:
+        self.append(one)
+        self._more.set()
+
+    async def until(self, true: Callable[["Heard"], object]) -> None:
+        async with asyncio.timeout(LIMIT):
+            while not true(self):
+                self._more.clear()
+                await self._more.wait()
+
+    async def has(self, count: int) -> None:
+        await self.until(lambda heard: len(heard) >= count)
