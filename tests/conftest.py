@@ -2,15 +2,16 @@
 
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import psutil
 import pytest
 
-from rookery.system.process.table import MARKER
-from tests.support import leftovers
+from rookery.system.process.table import MARKER, read_marker
 from tests.support.daemon.process import House, rookery, up
 from tests.support.opencode.shared import SharedOpenCode, a_shared_opencode
 from tests.support.selection import needs_opencode
@@ -46,7 +47,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """No test sees the user's Rookery, and a process that outlives its test fails it."""
-    mark, before = f"test-{uuid.uuid4().hex}", leftovers.alive()
+    mark, before = f"test-{uuid.uuid4().hex}", _list_pids()
     for name in [name for name in os.environ if name.startswith(("ROOKERY_", "GIT_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(MARKER, mark)
@@ -61,7 +62,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
         for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name, raising=False)
         yield
-        left = leftovers.end(leftovers.carriers(mark, before)) + leftovers.zombies(before)
+        left = _kill(_find_marked(mark, before)) + _find_zombies(before)
     if left:
         pytest.fail(f"processes left over by {request.node.name}: {left}")
 
@@ -93,3 +94,62 @@ def shared_opencode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared
 @pytest.fixture
 def small_disk(state: Path) -> SmallDisk:
     return make_small_disk(state / "disk")
+
+
+def _list_pids() -> frozenset[int]:
+    """Return all pids of now. None of these processes carries the mark of a test that has not begun."""
+    return frozenset(psutil.pids())
+
+
+def _find_marked(mark: str, before: frozenset[int]) -> list[psutil.Process]:
+    """Return the running processes whose environment carries `mark`, except those in `before`."""
+    found: list[psutil.Process] = []
+    for pid in _list_pids() - before:
+        try:
+            if mark not in (read_marker(pid) or ""):
+                continue
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def _find_zombies(before: frozenset[int]) -> list[str]:
+    """Return the children that nobody has waited for after 5 seconds, except those in `before`."""
+    deadline = time.monotonic() + 5
+    while True:
+        left = [pid for pid in _children() - before if _is_zombie(pid)]
+        if not left or time.monotonic() > deadline:
+            return [f"{pid} (zombie)" for pid in left]
+        time.sleep(0.01)
+
+
+def _children() -> frozenset[int]:
+    threads = Path("/proc/self/task")
+    return frozenset(int(pid) for thread in threads.iterdir() for pid in _read(thread / "children").split())
+
+
+def _is_zombie(pid: int) -> bool:
+    return _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] == ["Z"]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _kill(processes: list[psutil.Process]) -> list[str]:
+    """Kill the processes, and return the pid and command line of each."""
+    killed: list[str] = []
+    for process in processes:
+        try:
+            killed.append(f"{process.pid} {' '.join(process.cmdline())}")
+            process.kill()
+        except psutil.Error:
+            continue
+    psutil.wait_procs(processes, timeout=10)
+    return killed

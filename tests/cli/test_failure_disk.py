@@ -14,13 +14,13 @@ import pytest
 
 from rookery.agents.opencode.release import PINNED_VERSION
 from tests.support.cli.commands import commands
+from tests.support.cli.user import user_environment
 from tests.support.daemon.process import ROOKERY
 from tests.support.npm.registry import npm_registry
 from tests.support.opencode.home import OFFLINE, no_plugin_package
 from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk, make_small_disk
-from tests.support.user import user_environment
 
 pytestmark = [requirement("house.error.disk-full"), pytest.mark.timeout(600)]
 

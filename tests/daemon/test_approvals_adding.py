@@ -15,11 +15,10 @@ import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.cli.user import at_a_terminal
+from tests.support.cli.user import at_a_terminal, user
 from tests.support.daemon.process import House, rookery
 from tests.support.mcp.caller import Caller, Message, failure, words
 from tests.support.requirements import requirement
-from tests.support.user import user
 from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio

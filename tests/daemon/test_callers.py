@@ -16,12 +16,12 @@ from rookery.system.fs.lock import is_held
 from rookery.system.fs.paths import lock_file
 from rookery.system.process.table import MARKER
 from tests.support.cli.commands import commands
+from tests.support.cli.user import user
 from tests.support.daemon.jobs import PROGRAM, Inside, Job, an_inside, as_child, command, program, refused
 from tests.support.daemon.process import SECONDS, House, kill, rookery, up
 from tests.support.daemon.socketio import editor
 from tests.support.mcp.caller import Caller, told
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 pytestmark = pytest.mark.anyio
 

@@ -13,12 +13,12 @@ import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
+from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.jobs import an_inside, program, routes
 from tests.support.daemon.process import House, rookery, up
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, told
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 pytestmark = pytest.mark.anyio
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.user import at_a_terminal
+from tests.support.cli.user import at_a_terminal, user_environment
 from tests.support.daemon.foreground import wait_for_line
 from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
 from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
-from tests.support.user import user_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

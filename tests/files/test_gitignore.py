@@ -15,9 +15,8 @@ from rookery.files.sandbox import SandboxRoot
 from rookery.system import git as git_index
 from rookery.system.git import Git
 from rookery.system.process.spawn import CompletedCommand, Spawner
-from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.sandbox import Tree
+from tests.support.sandbox import Tree, entries_of, paths
 
 PRINTED = b"a-b\0a.b\0a/x\0a/y/z\0b\0c/d\0\xff\0"
 

@@ -9,9 +9,8 @@ import pytest
 from rookery.files.list import MAX_DEPTH, MAX_PAGE
 from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
-from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.sandbox import SECRET_NAME, Tree, open_descriptors
+from tests.support.sandbox import SECRET_NAME, Tree, entries_of, open_descriptors, paths
 
 
 @requirement("files.list.path", "files.list.options")

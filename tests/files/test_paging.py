@@ -10,9 +10,8 @@ from rookery.files import paging
 from rookery.files.list import Listing, list_folder
 from rookery.files.sandbox import SandboxRoot
 from rookery.system.git import Git
-from tests.support.looks import entries_of, paths
 from tests.support.requirements import requirement
-from tests.support.sandbox import Tree
+from tests.support.sandbox import Tree, entries_of, paths
 
 NAMES = ("a-b", "a.b", "a/x", "a/y/z", "b", "c/d", "c/e", "f", "foo.py", "foo/bar", "foo/baz", "g/h/i")
 

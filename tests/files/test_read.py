@@ -8,9 +8,8 @@ import pytest
 from rookery.files.read import DEFAULT_TEXT_BYTES, MAX_READ_BYTES, FileContent, read_content
 from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
-from tests.support.looks import look
 from tests.support.requirements import requirement
-from tests.support.sandbox import Tree, open_descriptors
+from tests.support.sandbox import Tree, look, open_descriptors
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

@@ -4,6 +4,9 @@ import contextlib
 import os
 import socket
 import stat
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,27 @@ import pytest
 from rookery.files.sandbox import SandboxRoot
 from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
-from tests.support.looks import entries_of, look, paths, refusal, refused
 from tests.support.requirements import requirement
-from tests.support.sandbox import SECRET, SECRET_NAME, Tree, open_descriptors
-from tests.support.unprivileged import unprivileged
+from tests.support.sandbox import SECRET, SECRET_NAME, Tree, entries_of, look, open_descriptors, paths, refusal, refused
+
+SECONDS = 60
+
+
+def unprivileged(code: str) -> list[str]:
+    """Run Python code without the privileges that let root read everything; return the lines that it prints."""
+    words = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"] if os.geteuid() == 0 else []
+    if words and subprocess.run([*words, "true"], capture_output=True, timeout=SECONDS, check=False).returncode:
+        pytest.skip("privileges cannot be dropped here")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", "from pathlib import Path\n" + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
 
 OUTSIDE = {"path-outside-root"}
 UNFIT = {"invalid-input"}
@@ -264,7 +284,7 @@ def test_p32_what_the_user_may_not_read_is_told(tree: Tree, by_kernel: bool) -> 
     (tree.root / "folder").mkdir(mode=0)
     told = unprivileged(
         f"""
-        from tests.support.looks import refused, paths, entries_of
+        from tests.support.sandbox import refused, paths, entries_of
         from rookery.files.sandbox import SandboxRoot as Root
         with Root(Path({str(tree.root)!r}), use_openat2={by_kernel}) as root:
             for path in ("file", "folder", "folder/x"):

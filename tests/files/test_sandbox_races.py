@@ -168,7 +168,7 @@ assert library.prctl(22, 2, program, 0, 0) == 0, ctypes.get_errno()
 from pathlib import Path
 from rookery.files.sandbox import SandboxRoot as Root
 from rookery.system.fs import beneath
-from tests.support.looks import entries_of, look, paths, refusal
+from tests.support.sandbox import entries_of, look, paths, refusal
 print(beneath.has_openat2())
 with Root(Path(sys.argv[1])) as root:
     print(look(root, "good").text, *paths(entries_of(root, "to-a")), *refusal(root, "out"), *refusal(root, "abs"))

@@ -7,9 +7,8 @@ import pytest
 from rookery.files.sandbox import SandboxRoot
 from rookery.files.secrets import DenyRules
 from rookery.system.errors import RookeryError
-from tests.support.looks import entries_of, look, paths, refusal
 from tests.support.requirements import requirement
-from tests.support.sandbox import Tree
+from tests.support.sandbox import Tree, entries_of, look, paths, refusal
 
 DENIED = {"path-denied"}
 SECRETS = [

@@ -1,8 +1,19 @@
 """A workspace full of traps, and what lies around it."""
 
+import asyncio
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from rookery.files.list import Listing, list_folder
+from rookery.files.read import FileContent, read_content
+from rookery.files.sandbox import SandboxRoot
+from rookery.system.errors import RookeryError
+from rookery.system.git import Git
+from rookery.system.process.spawn import Spawner
 
 SECRET = b"from outside"
 SECRET_NAME = "outside-name"
@@ -36,3 +47,39 @@ def make_tree(folder: Path) -> Tree:
 
 def open_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
+
+
+SECONDS = 30
+
+
+def look(root: SandboxRoot, path: str) -> FileContent:
+    """What `read_file` gives."""
+    return asyncio.run(asyncio.wait_for(read_content(root, path), SECONDS))
+
+
+def entries_of(root: SandboxRoot, path: str = ".", **options: int | bool | str | None) -> Listing:
+    """What `list_directory` gives."""
+    return asyncio.run(_listed(root, path, options))
+
+
+async def _listed(root: SandboxRoot, path: str, options: dict[str, int | bool | str | None]) -> Listing:
+    git = Git(Spawner(uuid.uuid4().hex))
+    return await asyncio.wait_for(list_folder(root, git, path, **options), SECONDS)  # pyright: ignore[reportArgumentType]
+
+
+def paths(listing: Listing) -> list[str]:
+    return [entry.path for entry in listing.entries]
+
+
+def refused(root: SandboxRoot, path: str) -> tuple[RookeryError, RookeryError]:
+    """The errors of both tools."""
+    with pytest.raises(RookeryError) as reading:
+        look(root, path)
+    with pytest.raises(RookeryError) as listing:
+        entries_of(root, path)
+    return reading.value, listing.value
+
+
+def refusal(root: SandboxRoot, path: str) -> set[str]:
+    """The codes with which both tools refuse a path."""
+    return {error.code for error in refused(root, path)}

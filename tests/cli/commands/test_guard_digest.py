@@ -13,12 +13,11 @@ import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.cli.user import at_a_terminal
+from tests.support.cli.user import at_a_terminal, user, user_environment
 from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery
 from tests.support.mcp.caller import Caller, Message, words
 from tests.support.mcp.project_servers import SERVER, local
 from tests.support.requirements import requirement
-from tests.support.user import user, user_environment
 from tests.support.workspaces.service import git, make_repository
 
 pytestmark = requirement("guard.approve.unattended")

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.user import Person, at_a_terminal, user
 from tests.support.daemon.jobs import as_child
 from tests.support.daemon.process import House, quiet_port, rookery
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 SHOWY = [sys.executable, str(PROGRAMS / "showy_server.py")]
 

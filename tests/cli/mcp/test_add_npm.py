@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli.user import user
 from tests.support.daemon.process import House, rookery, up
 from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "mcp-servers.md"
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli.user import at_a_terminal
+from tests.support.cli.user import at_a_terminal, user
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
 from tests.support.daemon.process import ROOKERY, House, rookery
 from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 SHOWY = [sys.executable, str(PROGRAMS / "showy_server.py")]
 SDK = [sys.executable, str(PROGRAMS / "sdk_server.py"), "stdio"]

@@ -4,10 +4,10 @@ import json
 import sys
 
 from tests.cli.mcp.test_group import define
+from tests.support.cli.user import user
 from tests.support.daemon.process import House
 from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 SHOWY = [sys.executable, str(PROGRAMS / "showy_server.py")]
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.cli.test_main import HEAVY, imported_by
+from tests.support.cli.user import user
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
 from tests.support.daemon.process import Answer, House, rookery, up
 from tests.support.gateway.gateway import worktree
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 SHOWY = [sys.executable, str(PROGRAMS / "showy_server.py")]
 SECRET = "hush-hush-0123456789"

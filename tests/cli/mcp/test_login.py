@@ -13,13 +13,12 @@ import pytest
 
 from rookery.system.process.launch import open_browser
 from tests.cli.mcp.test_group import define
-from tests.support.cli.user import at_a_terminal
+from tests.support.cli.user import at_a_terminal, user, user_environment
 from tests.support.daemon.jobs import as_child
 from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, wait_dead
 from tests.support.mcp.caller import HANDSHAKE
 from tests.support.mcp.oauth import Issuer, an_estate, browse
 from tests.support.requirements import requirement
-from tests.support.user import user, user_environment
 from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = [pytest.mark.anyio, requirement("hub.cli.verbs", "hub.signin.flow")]

@@ -17,11 +17,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from rookery.api import app as api
+from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.foreground import house_of
 from tests.support.daemon.process import House, kill, quiet_port, rookery, up
 from tests.support.requirements import requirement
-from tests.support.user import user
 
 # The routes are made for a house that is not needed before one of them is called.
 APP = cast(Starlette, api.build_app(cast(api.AppServices, Mock())))

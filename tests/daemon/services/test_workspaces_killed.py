@@ -1,5 +1,6 @@
 """The daemon itself, killed at every step of making, deleting and restoring a workspace, and asked for many at once."""
 
+import ast
 import http.client
 import itertools
 import json
@@ -14,9 +15,22 @@ import pytest
 from tests.support.daemon.events import Reader
 from tests.support.daemon.process import House, rookery, up, wait_dead
 from tests.support.requirements import requirement
-from tests.support.steps import steps
 from tests.support.workspaces.deletion import contents, fill, index_of, make_workspace
 from tests.support.workspaces.service import branches, git, make_clone, make_repository
+
+SOURCE = Path(__file__).parents[3] / "src" / "rookery" / "workspaces"
+
+
+def steps(*kinds: str) -> list[str]:
+    """Return the fault points of these kinds, such as `delete`, that the source names."""
+    found = {
+        str(ast.literal_eval(node.args[0]))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fault_point"
+    }
+    return sorted(name for name in found if name.partition(".")[0] in kinds)
+
 
 JSON = {"Content-Type": "application/json"}
 # Each is a chain of lives: one of them sets right what the one before left, and is killed at something else.

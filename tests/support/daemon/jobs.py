@@ -18,9 +18,9 @@ from starlette.routing import Route
 from rookery.api import app as api
 from rookery.system.ids import project_id
 from rookery.system.process.table import MARKER
+from tests.support.cli.user import user
 from tests.support.daemon.process import ROOKERY, House, rookery, up
 from tests.support.mcp.caller import Caller, told, words
-from tests.support.user import user
 from tests.support.workspaces.service import make_repository
 
 PROGRAM = Path(__file__).parents[2] / "programs" / "inside.py"
