@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from rookery.system.process.table import MARKER, read_marker
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.opencode.shared import SharedOpenCode, a_shared_opencode
 from tests.support.selection import needs_opencode
 from tests.support.small_disk import SmallDisk, make_small_disk
 
 # How long an example takes says more about the machine than about us.
-hypothesis.settings.register_profile("house", deadline=None)
-hypothesis.settings.load_profile("house")
+hypothesis.settings.register_profile("rookery", deadline=None)
+hypothesis.settings.load_profile("rookery")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,7 +76,7 @@ def state() -> Path:
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
+def daemon() -> Iterator[Daemon]:
     """A daemon in the background; that it stops in order is part of every test that uses it."""
     running = up()
     yield running

@@ -13,7 +13,7 @@ from tests.support.clock import SetClock
 from tests.support.daemon.events import Reader
 from tests.support.daemon.notify import Pager
 from tests.support.daemon.process import ROOKERY
-from tests.support.daemon.system import Colony, Shown, a_colony, is_ready
+from tests.support.daemon.system import FullSystem, Shown, is_ready, start_system
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -66,17 +66,17 @@ def reasons(one: Shown) -> list[str]:
     return [need["reason"] for need in one["attention"]]
 
 
-async def send(colony: Colony, session: str, text: str) -> int:
-    return (await colony.cli("session", "send", session, text)).returncode
+async def send(system: FullSystem, session: str, text: str) -> int:
+    return (await system.cli("session", "send", session, text)).returncode
 
 
 @requirement("ws.attention.failed", "ws.notify.fires")
 async def test_failed_finished_waiting_working_and_never_started_are_told_apart(tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     with Pager(tmp_path) as pager:
-        async with a_colony(SCRIPT, app, settings={"ROOKERY_NOTIFY_COMMAND": pager.command}) as colony:
+        async with start_system(SCRIPT, app, settings={"ROOKERY_NOTIFY_COMMAND": pager.command}) as system:
             for name, prompt in PROMPTS.items():
-                await colony.rest("POST", "/api/workspaces", {"name": name, "prompt": prompt})
+                await system.rest("POST", "/api/workspaces", {"name": name, "prompt": prompt})
             wanted = {
                 "failing": "failed",
                 "asking": "waiting",
@@ -84,7 +84,7 @@ async def test_failed_finished_waiting_working_and_never_started_are_told_apart(
                 "working": "working",
                 "fresh": "new",
             }
-            found = await colony.until_all(lambda all_: activities(all_) == wanted and is_ready(all_["fresh"]))
+            found = await system.until_all(lambda all_: activities(all_) == wanted and is_ready(all_["fresh"]))
             assert {name: reasons(one) for name, one in found.items() if one["attention"]} == {
                 "failing": ["turn-failed"],
                 "asking": ["question"],
@@ -97,68 +97,68 @@ async def test_failed_finished_waiting_working_and_never_started_are_told_apart(
             words = {"failing": "turn failed", "asking": "waits for you", "finished": "finished"}
             words |= {"working": "busy", "fresh": "new"}
             for command in (("ws", "list"), ("status",)):
-                rows = {line.split()[0]: line for line in (await colony.cli(*command)).stdout.splitlines() if line}
+                rows = {line.split()[0]: line for line in (await system.cli(*command)).stdout.splitlines() if line}
                 assert [name for name, word in words.items() if word not in rows[name]] == [], rows.values()
                 assert "invalid key" in rows["failing"]
             page = pager.until(lambda page: page.reasons == ("turn-failed",))
             assert page.name == "failing" and "invalid key" in page.given["attention"][0]["text"]
             assert pager.until(lambda page: page.reasons == ("question",)).name == "asking"
-            assert await asyncio.to_thread(told_of, colony, "failing", "invalid key")
+            assert await asyncio.to_thread(told_of, system, "failing", "invalid key")
 
             # A list is no look; to show one is, and both are known after a crash.
-            assert activities(await colony.workspaces())["finished"] == "finished"
-            await colony.killed()
-            await colony.start_again()
+            assert activities(await system.workspaces())["finished"] == "finished"
+            await system.killed()
+            await system.start_again()
             # A session that is known from before is waited for while its agent starts.
-            assert (await colony.rest("GET", f"/api/sessions/{session}"))["id"] == session
-            found = await colony.until_all(lambda all_: all(map(is_ready, all_.values())))
+            assert (await system.rest("GET", f"/api/sessions/{session}"))["id"] == session
+            found = await system.until_all(lambda all_: all(map(is_ready, all_.values())))
             again = {**wanted, "asking": "waiting", "working": "waiting"}
-            found = await colony.until_all(lambda all_: activities(all_) == again)
+            found = await system.until_all(lambda all_: activities(all_) == again)
             assert reasons(found["failing"]) == ["turn-failed"]
-            assert (await colony.cli("ws", "show", "finished", cwd=app)).returncode == 0
-            assert activities(await colony.workspaces())["finished"] == "idle"
+            assert (await system.cli("ws", "show", "finished", cwd=app)).returncode == 0
+            assert activities(await system.workspaces())["finished"] == "idle"
 
             # An agent cannot dismiss what its user should see; its user can, and it stays so.
-            await colony.rest("POST", "/api/workspaces", {"name": "naughty", "prompt": "dismiss"})
-            naughty = await colony.asked(lambda one: one.step == 2 and one.conversation == 5)
+            await system.rest("POST", "/api/workspaces", {"name": "naughty", "prompt": "dismiss"})
+            naughty = await system.asked(lambda one: one.step == 2 and one.conversation == 5)
             assert "started by Rookery" in naughty.results[0]
-            assert activities(await colony.workspaces())["failing"] == "failed"
-            done = await colony.cli("ws", "dismiss", "failing", cwd=app)
+            assert activities(await system.workspaces())["failing"] == "failed"
+            done = await system.cli("ws", "dismiss", "failing", cwd=app)
             assert done.stdout == "1 failed turn dismissed in failing\n", done.stderr
-            await colony.until_all(lambda all_: all_["failing"]["attention"] == [])
-            assert (await colony.cli("agent", "restart", "failing", cwd=app)).returncode == 0
-            shown = (await colony.workspaces())["failing"]
+            await system.until_all(lambda all_: all_["failing"]["attention"] == [])
+            assert (await system.cli("agent", "restart", "failing", cwd=app)).returncode == 0
+            shown = (await system.workspaces())["failing"]
             assert (shown["activity"], shown["attention"]) == ("idle", [])
 
             # It stays while a later turn runs and after its user has ended that one; one that succeeds ends it.
-            assert await send(colony, session, "fail again") == 1
-            await colony.until_all(lambda all_: told(all_["failing"]) == ("failed", ["turn-failed"]))
-            assert (await colony.cli("session", "send", "--no-wait", session, "work")).returncode == 0
-            await colony.until_all(lambda all_: told(all_["failing"]) == ("working", ["turn-failed"]))
-            assert (await colony.cli("session", "abort", session)).returncode == 0
-            await colony.until_all(lambda all_: told(all_["failing"]) == ("failed", ["turn-failed"]))
-            assert await send(colony, session, "succeed") == 0
-            found = await colony.until_all(lambda all_: reasons(all_["failing"]) == [])
+            assert await send(system, session, "fail again") == 1
+            await system.until_all(lambda all_: told(all_["failing"]) == ("failed", ["turn-failed"]))
+            assert (await system.cli("session", "send", "--no-wait", session, "work")).returncode == 0
+            await system.until_all(lambda all_: told(all_["failing"]) == ("working", ["turn-failed"]))
+            assert (await system.cli("session", "abort", session)).returncode == 0
+            await system.until_all(lambda all_: told(all_["failing"]) == ("failed", ["turn-failed"]))
+            assert await send(system, session, "succeed") == 0
+            found = await system.until_all(lambda all_: reasons(all_["failing"]) == [])
             assert found["failing"]["activity"] in ("finished", "idle")
 
 
 @requirement("agent.crash.interrupted")
 async def test_a_cut_off_turn_is_shown_where_agents_start_on_use(tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, app, settings={"ROOKERY_AGENTS_START": "use"}) as colony:
-        made = await colony.create("working", "work")
-        await colony.until(made, lambda one: one["activity"] == "working")
-        await colony.killed()
-        await colony.start_again()
-        shown = await colony.show(made)
+    async with start_system(SCRIPT, app, settings={"ROOKERY_AGENTS_START": "use"}) as system:
+        made = await system.create("working", "work")
+        await system.until(made, lambda one: one["activity"] == "working")
+        await system.killed()
+        await system.start_again()
+        shown = await system.show(made)
         assert (shown["agent"]["state"], shown["activity"], reasons(shown)) == ("stopped", "waiting", ["interrupted"])
-        assert "cut off in the middle of a turn" in (await colony.cli("ws", "list", cwd=app)).stdout
+        assert "cut off in the middle of a turn" in (await system.cli("ws", "list", cwd=app)).stdout
 
 
 async def test_a_program_of_the_user_dismisses_a_failed_turn(tmp_path: Path) -> None:
-    async with a_colony(SCRIPT, make_repository(tmp_path / "app")) as colony:
-        await colony.create("failing", "fail")
-        found = await colony.until_all(lambda all_: activities(all_) == {"failing": "failed"})
+    async with start_system(SCRIPT, make_repository(tmp_path / "app")) as system:
+        await system.create("failing", "fail")
+        found = await system.until_all(lambda all_: activities(all_) == {"failing": "failed"})
         async with rookery.connect() as r:
             workspace = await r.workspaces.get("failing")
             assert workspace.agent.activity == "failed"
@@ -170,9 +170,9 @@ async def test_a_program_of_the_user_dismisses_a_failed_turn(tmp_path: Path) -> 
             assert (await workspace.refresh()).attention == []
 
 
-def told_of(colony: Colony, name: str, text: str) -> bool:
+def told_of(system: FullSystem, name: str, text: str) -> bool:
     """Wait for an event about the agent of a workspace that holds this text; those of the past count."""
-    reader = Reader(colony.house, "/api/events?since=0")
+    reader = Reader(system.daemon, "/api/events?since=0")
     try:
         while True:
             event = reader.until("agent.state")["data"]

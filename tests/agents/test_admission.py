@@ -10,7 +10,7 @@ import pytest
 from rookery.agents.admission import FirstTurnLimiter
 from tests.support.agents.launch import config_with
 from tests.support.daemon.events import Reader
-from tests.support.daemon.system import Colony, a_colony
+from tests.support.daemon.system import FullSystem, start_system
 from tests.support.opencode.home import scripted_config
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
@@ -45,11 +45,11 @@ class FirstTurns:
     seconds: dict[str, float]
 
 
-def first_turns(colony: Colony) -> FirstTurns:
+def first_turns(system: FullSystem) -> FirstTurns:
     """Read the events of the daemon from its start until all turns have ended."""
     turns = FirstTurns([], [], [], {}, {})
     began: dict[str, float] = {}
-    reader = Reader(colony.house, "/api/events?since=0")
+    reader = Reader(system.daemon, "/api/events?since=0")
     try:
         while len(turns.seconds) < len(NAMES):
             event = reader.next()
@@ -78,16 +78,16 @@ async def test_five_prompts_at_once_on_a_large_repository_are_answered_in_order(
     app = await asyncio.to_thread(large_repository, tmp_path / "app")
     # Agents in the background would be held up by other tests, one after the other.
     settings = {"ROOKERY_AGENTS_PRIORITY": "normal", "ROOKERY_EVENTS_HISTORY": "100000"}
-    async with a_colony(SCRIPT, app, settings=settings) as colony:
+    async with start_system(SCRIPT, app, settings=settings) as system:
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         # With snapshots, as users have them.
-        config.write_text(config_with(**scripted_config(colony.model.url, snapshot=True)))
+        config.write_text(config_with(**scripted_config(system.model.url, snapshot=True)))
         asked = [{"name": name, "prompt": f"prompt of {name}"} for name in NAMES]
-        await asyncio.gather(*(colony.rest("POST", "/api/workspaces", one) for one in asked))
+        await asyncio.gather(*(system.rest("POST", "/api/workspaces", one) for one in asked))
         async with asyncio.timeout(1500):
-            turns = await asyncio.to_thread(first_turns, colony)
-        assert [one["attention"] for one in (await colony.workspaces()).values()] == [[]] * 5
-        answers = [str(one.user) for one in colony.model.requests if one.kind == "step" and one.ended == "answered"]
+            turns = await asyncio.to_thread(first_turns, system)
+        assert [one["attention"] for one in (await system.workspaces()).values()] == [[]] * 5
+        answers = [str(one.user) for one in system.model.requests if one.kind == "step" and one.ended == "answered"]
         assert sorted(answers) == [f"prompt of {name}" for name in NAMES], "each is answered, and once"
         assert sorted(turns.admitted) == sorted(turns.prompted) == NAMES, "each is admitted and sent, and once"
         assert turns.admitted == turns.queued

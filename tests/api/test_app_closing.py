@@ -33,11 +33,11 @@ def path_of(workspace: Workspace) -> str:
 @pytest.mark.parametrize("era", ERAS)
 async def test_e17_closing_ends_calls_with_a_reason_and_leaves_other_workspaces_alone(era: str) -> None:
     folder = repository()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         left, right = await made(gateway, folder, "left"), await made(gateway, folder, "right")
         callers = [await gateway.caller(path_of(one), era) for one in (left, right)]
         held = [caller.begin("one__hold") for caller in callers]
-        servers = [await gateway.theatre.comes("one", number) for number in (1, 2)]
+        servers = [await gateway.scripted.comes("one", number) for number in (1, 2)]
         ending, staying = sorted(servers, key=lambda one: one.cwd != left.path)
         for one in servers:
             await one.called("hold")
@@ -56,7 +56,7 @@ async def test_e17_closing_ends_calls_with_a_reason_and_leaves_other_workspaces_
 
 async def test_e17_sessions_and_streams_of_a_closed_workspace_end() -> None:
     folder = repository()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task = await made(gateway, folder, "task")
         caller = await gateway.old_caller(path_of(task))
         await caller.listen()
@@ -70,13 +70,13 @@ async def test_e17_sessions_and_streams_of_a_closed_workspace_end() -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_agent_that_deletes_its_own_workspace_hears_that_it_is_done(era: str) -> None:
     folder = repository()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task = await made(gateway, folder, "task")
         caller = await gateway.caller(path_of(task), era)
         await caller.call("one__echo")
         found = await caller.call("workspace_delete", {"wait": True})
         assert found["result"]["structuredContent"]["started"] is True
-        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.scripted.of("one")[0].has_ended()
         assert not task.path.exists()
         assert [one.name for one in await gateway.workspaces.list()] == ["@main"]
         status, _ = await caller.raw(b'{"jsonrpc":"2.0","id":9,"method":"ping"}')

@@ -33,7 +33,7 @@ def repository(name: str = "app") -> Path:
 
 @asynccontextmanager
 async def a_guarded(*projects: Path) -> AsyncGenerator[Gateway]:
-    async with a_gateway(lambda theatre: theatre.servers("one"), *projects, with_tokens=True) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), *projects, with_tokens=True) as gateway:
         yield gateway
 
 
@@ -228,7 +228,7 @@ async def test_a06_the_token_of_a_workspace_opens_that_one_and_no_other(era: str
                 there = path.removesuffix("mcp") + end
                 method = "GET" if end in ("sse", "ws") else "POST"
                 assert await status(gateway, method, there, bearer(token, **headers), HELLO) == 403, (there, headers)
-        assert {one.cwd for one in gateway.theatre.all} == {left.path}
+        assert {one.cwd for one in gateway.scripted.all} == {left.path}
 
 
 @requirement("ws.identity.token")
@@ -321,17 +321,17 @@ async def test_e16_a_worktree_that_is_gone_or_replaced_is_noticed_without_being_
 ) -> None:
     monkeypatch.setattr("rookery.api.endpoint.router.RECHECK_SECONDS", 0.0)
     folder = repository()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task, _ = await made(gateway, folder, "task")
         caller = await gateway.caller(headers={HEADER: str(task.path)})
         assert told(await caller.call("one__echo"))["server"] == "one"
-        first = gateway.theatre.of("one")[0]
+        first = gateway.scripted.of("one")[0]
         git(folder, "worktree", "remove", "--force", str(task.path))
         assert failure(await caller.call("one__echo")) == "workspace-not-found"
         await first.has_ended()
         git(folder, "worktree", "add", str(task.path), "task")
         assert told(await caller.call("one__echo"))["server"] == "one"
-        assert gateway.theatre.of("one")[-1].cwd == task.path
+        assert gateway.scripted.of("one")[-1].cwd == task.path
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -367,7 +367,7 @@ async def test_a_project_that_is_removed_takes_its_views_and_servers_with_it() -
         caller = await gateway.caller(headers=bearer(OWNERS, **{HEADER: str(task.path)}))
         assert told(await caller.call("one__echo"))
         await gateway.parts.projects.remove(project_id(folder))
-        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.scripted.of("one")[0].has_ended()
         assert failure(await caller.call("one__echo")) == "project-not-found"
         assert await opens(gateway, token, path_of(task)) == 403
         mine = await (await gateway.caller(headers=bearer(token))).call("workspace_get_metadata")

@@ -88,8 +88,8 @@ async def staged(*, history: int = 1000, queue: int = 1000, limits: HttpLimits |
     rest = cast(Any, Mock())
     names = ("guard", "mcp", "agents", "endpoints", "sessions", "plugins", "clients", "shares", "reload", "stop")
     others: dict[str, Any] = dict.fromkeys(names, rest)
-    house = AppServices("i", "v", rest, rest, rest, events, logs, **others)
-    async with serving(build_app(house), limits) as site:
+    daemon = AppServices("i", "v", rest, rest, rest, events, logs, **others)
+    async with serving(build_app(daemon), limits) as site:
         yield Stage(site, events, logs)
     assert (events.reader_count, logs.reader_count) == (0, 0)
 

@@ -9,7 +9,7 @@ import pytest
 from rookery.cli import failure
 from rookery.cli.failure import EXIT_CODES, Failure, find_exit_code
 from tests.support.cli.workspaces import app, made, run
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 from tests.test_docs import PUT_TOGETHER, codes, text_of
 
@@ -48,7 +48,7 @@ def test_a_failure_ends_with_the_exit_code_of_its_error_code() -> None:
     assert Failure("timeout", "it failed", exit_code=1).exit_code == 1
 
 
-def test_commands_end_as_the_guide_says(house: House, state: Path) -> None:
+def test_commands_end_as_the_guide_says(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     made("fix", cwd=project)
     for words, code, error in (

@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.cli.user import Person, at_a_terminal
 from tests.support.cli.workspaces import app, made, ws
-from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, up
 from tests.support.requirements import requirement
 
 pytestmark = [requirement("ws.list.watch"), pytest.mark.timeout(300)]
@@ -177,7 +177,7 @@ def terminate(person: Person) -> None:
 
 @pytest.mark.parametrize("words", [LIST, STATUS], ids=["ws list", "status"])
 def test_changes_are_drawn_needy_first_and_the_terminal_is_left_as_it_was(
-    house: House, state: Path, words: tuple[str, ...]
+    daemon: Daemon, state: Path, words: tuple[str, ...]
 ) -> None:
     project = app(state / "src" / "app")
     made("alpha", cwd=project)
@@ -214,7 +214,7 @@ def test_changes_are_drawn_needy_first_and_the_terminal_is_left_as_it_was(
             ends_as_it_was(person, code)
 
 
-def test_nothing_is_fetched_but_after_an_event(house: House, state: Path) -> None:
+def test_nothing_is_fetched_but_after_an_event(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     made("alpha", cwd=project)
     with (
@@ -241,7 +241,7 @@ def test_nothing_is_fetched_but_after_an_event(house: House, state: Path) -> Non
 
 @pytest.mark.parametrize("words", [LIST, STATUS], ids=["ws list", "status"])
 def test_it_says_that_the_daemon_is_gone_and_goes_on_when_it_is_back(
-    house: House, state: Path, words: tuple[str, ...]
+    daemon: Daemon, state: Path, words: tuple[str, ...]
 ) -> None:
     project = app(state / "src" / "app")
     made("alpha", cwd=project)
@@ -260,7 +260,7 @@ def test_it_says_that_the_daemon_is_gone_and_goes_on_when_it_is_back(
         ends_as_it_was(person, 130)
 
 
-def test_a_burst_is_drawn_at_once_and_a_short_screen_tells_of_more(house: House, state: Path) -> None:
+def test_a_burst_is_drawn_at_once_and_a_short_screen_tells_of_more(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     for number in range(8):
         made(f"w{number}", cwd=project)
@@ -279,7 +279,7 @@ def test_a_burst_is_drawn_at_once_and_a_short_screen_tells_of_more(house: House,
         assert person.ends() == 0
 
 
-def test_ctrl_z_gives_the_terminal_back_and_the_view_returns(house: House, state: Path) -> None:
+def test_ctrl_z_gives_the_terminal_back_and_the_view_returns(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     made("alpha", cwd=project)
     # A shell with jobs, as people have it: it goes on when the command is stopped.
@@ -324,7 +324,7 @@ def next_line(process: "subprocess.Popen[bytes]") -> bytes:
     return line
 
 
-def test_for_programs_every_change_is_a_line_and_it_ends_with_its_reader(house: House, state: Path) -> None:
+def test_for_programs_every_change_is_a_line_and_it_ends_with_its_reader(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     with piped(*LIST, "--json", cwd=project) as process:
         assert [one["name"] for one in json.loads(next_line(process))] == ["@main"]
@@ -337,7 +337,7 @@ def test_for_programs_every_change_is_a_line_and_it_ends_with_its_reader(house: 
         assert process.wait(SECONDS) == 141
     with piped(*STATUS, "--json", cwd=project) as process:
         first = json.loads(next_line(process))
-        assert first["daemon"]["pid"] == house.pid and [one["name"] for one in first["workspaces"]] == [
+        assert first["daemon"]["pid"] == daemon.pid and [one["name"] for one in first["workspaces"]] == [
             "@main",
             "alpha",
         ]
@@ -353,7 +353,7 @@ def test_for_programs_every_change_is_a_line_and_it_ends_with_its_reader(house: 
         assert process.wait(SECONDS) == 130
 
 
-def test_what_is_wrong_at_the_beginning_is_told_as_ever(house: House) -> None:
+def test_what_is_wrong_at_the_beginning_is_told_as_ever(daemon: Daemon) -> None:
     assert rookery(*LIST, "--project", "nothing").returncode == 3
     assert rookery("down").returncode == 0
     assert rookery(*LIST, "--no-start").returncode == 5

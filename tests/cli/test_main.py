@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from rookery.cli.main import COMMANDS, cli
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import ROOKERY, House, rookery, wait_dead
+from tests.support.daemon.process import ROOKERY, Daemon, rookery, wait_dead
 from tests.support.requirements import requirement
 
 HEAVY = {"pydantic", "starlette", "aiohttp", "mcp", "asyncio", "msgspec", "psutil", "logging", "platformdirs"}
@@ -48,7 +48,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not imported_by("--help") & HEAVY
 
 
-def test_status_imports_nothing_heavy(house: House) -> None:
+def test_status_imports_nothing_heavy(daemon: Daemon) -> None:
     assert not imported_by("status", "--json") & (HEAVY - {"logging"})
 
 
@@ -97,7 +97,7 @@ def test_every_command_has_help_and_json_where_it_answers(path: tuple[str, ...],
 
 
 @requirement("house.cli.output")
-def test_answers_go_to_stdout_and_everything_else_to_stderr(house: House) -> None:
+def test_answers_go_to_stdout_and_everything_else_to_stderr(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     path = made("fix", "--no-agent", cwd=checkout)
     (path / "new.txt").write_text("work\n")
@@ -158,7 +158,7 @@ def test_what_goes_wrong_is_one_line_with_a_remedy_and_a_code(words: list[str], 
 
 @requirement("house.cli.exit")
 @pytest.mark.parametrize("words", ["up -d", "up", "project add", "mcp list", "doctor", "config show", "ws show"])
-def test_in_a_folder_that_was_deleted_one_is_told_so(words: str, house: House, tmp_path: Path) -> None:
+def test_in_a_folder_that_was_deleted_one_is_told_so(words: str, daemon: Daemon, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f'cd "{gone}" && rmdir "{gone}" && exec "{ROOKERY}" {words}'
@@ -178,16 +178,16 @@ def test_with_json_an_error_is_an_object_on_stderr() -> None:
 
 
 @requirement("house.cli.exit")
-def test_a_daemon_that_hangs_makes_down_time_out_with_124(house: House) -> None:
-    os.kill(house.pid, 19)
+def test_a_daemon_that_hangs_makes_down_time_out_with_124(daemon: Daemon) -> None:
+    os.kill(daemon.pid, 19)
     try:
         # Stopped, it cannot answer; the signal that `down` falls back to waits with it.
         done = rookery("down", "--timeout", "0.5")
     finally:
-        os.kill(house.pid, 18)
+        os.kill(daemon.pid, 18)
     assert done.returncode == 124
     assert "still stopping" in done.stderr
-    wait_dead(house.pid)
+    wait_dead(daemon.pid)
 
 
 @requirement("house.cli.autostart")
@@ -213,7 +213,7 @@ def test_a_command_that_needs_the_daemon_starts_it_and_says_so(state: Path) -> N
 
 
 @requirement("house.cli.output")
-def test_colour_is_for_terminals_only(house: House) -> None:
+def test_colour_is_for_terminals_only(daemon: Daemon) -> None:
     assert "\x1b[" not in rookery("status").stdout
     assert "\x1b[" in rookery("status", env={"CLICOLOR_FORCE": "1"}).stdout
     assert "\x1b[" not in rookery("status", env={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}).stdout
@@ -233,7 +233,7 @@ def test_of_two_starts_at_once_each_registers_its_project(state: Path, tmp_path:
     assert rookery("down").returncode == 0
 
 
-def test_a_reader_that_goes_away_is_no_error(house: House) -> None:
+def test_a_reader_that_goes_away_is_no_error(daemon: Daemon) -> None:
     done = subprocess.run(
         [
             "sh",
@@ -253,7 +253,7 @@ def test_a_reader_that_goes_away_is_no_error(house: House) -> None:
 
 @requirement("house.cli.exit")
 @pytest.mark.parametrize("words", [["--help"], ["completion", "bash"], ["config", "show"], ["status", "--json"]])
-def test_what_nobody_reads_ends_with_141(words: list[str], house: House) -> None:
+def test_what_nobody_reads_ends_with_141(words: list[str], daemon: Daemon) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     done = subprocess.run([ROOKERY, *words], stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -273,7 +273,7 @@ def test_the_completion_script_knows_the_commands(shell: str) -> None:
     assert "status" in completed.stdout
 
 
-def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(house: House, tmp_path: Path) -> None:
+def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(daemon: Daemon, tmp_path: Path) -> None:
     app, bare = tmp_path / "app", tmp_path / "bare"
     bare.mkdir()
     subprocess.run(["git", "init", "-q", str(app)], check=True, timeout=30)
@@ -288,7 +288,7 @@ def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(house: Ho
     assert (json.loads(quiet.stdout)["project"], quiet.stderr) == (None, "")
 
 
-def test_tables_are_straight_also_with_wide_characters(house: House, tmp_path: Path) -> None:
+def test_tables_are_straight_also_with_wide_characters(daemon: Daemon, tmp_path: Path) -> None:
     for name in ("日本", "plain", "e\u0301te"):
         subprocess.run(["git", "init", "-q", str(tmp_path / name)], check=True, timeout=30)
         assert rookery("project", "add", str(tmp_path / name)).returncode == 0
@@ -301,12 +301,12 @@ def test_tables_are_straight_also_with_wide_characters(house: House, tmp_path: P
     assert len(lines) == 4
 
 
-def test_status_for_people_names_daemon_endpoint_and_projects(house: House, tmp_path: Path) -> None:
+def test_status_for_people_names_daemon_endpoint_and_projects(daemon: Daemon, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     assert rookery("up", "-d", str(tmp_path / "app")).returncode == 0
     shown = rookery("status").stdout
-    assert f"pid {house.pid}" in shown
-    assert house.runtime["url"] in shown
-    assert house.runtime["mcp_url"] in shown
+    assert f"pid {daemon.pid}" in shown
+    assert daemon.runtime["url"] in shown
+    assert daemon.runtime["mcp_url"] in shown
     assert str(tmp_path / "app") in shown
     assert rookery("project", "list").stdout.splitlines()[1].startswith("app-")

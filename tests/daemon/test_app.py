@@ -12,8 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.daemon.foreground import foreground, house_of, on_a_terminal, pids_in, wait_for_line, with_children
-from tests.support.daemon.process import SECONDS, House, alive, kill, rookery, up, wait_dead
+from tests.support.daemon.foreground import (
+    foreground,
+    on_a_terminal,
+    pids_in,
+    read_daemon,
+    wait_for_line,
+    with_children,
+)
+from tests.support.daemon.process import SECONDS, Daemon, alive, kill, rookery, up, wait_dead
 from tests.support.requirements import requirement
 
 # What may stay after an orderly stop; none of it hinders the next start.
@@ -28,24 +35,24 @@ def names(state: Path) -> set[str]:
 def test_up_serves_in_the_background_and_down_leaves_nothing_that_hinders(state: Path) -> None:
     done = rookery("up", "-d")
     assert done.returncode == 0
-    house = house_of(state)
-    assert done.stdout == f"rookery is up at {house.runtime['url']} (pid {house.pid})\n"
-    assert house.http("GET", "/api/health", token=None).status == 200
+    daemon = read_daemon(state)
+    assert done.stdout == f"rookery is up at {daemon.runtime['url']} (pid {daemon.pid})\n"
+    assert daemon.http("GET", "/api/health", token=None).status == 200
     assert names(state) >= REMAINS | {"daemon.json", "rookery.sock"}
     assert rookery("down").stdout == "rookery is down\n"
-    wait_dead(house.pid)
+    wait_dead(daemon.pid)
     assert names(state) == REMAINS
     again = up()
-    assert again.token == house.token
-    assert again.runtime["instance"] != house.runtime["instance"]
+    assert again.token == daemon.token
+    assert again.runtime["instance"] != daemon.runtime["instance"]
     assert rookery("down").returncode == 0
 
 
 @requirement("house.start.up")
-def test_up_twice_in_the_background_is_one_daemon(house: House) -> None:
+def test_up_twice_in_the_background_is_one_daemon(daemon: Daemon) -> None:
     done = rookery("up", "-d", "--json")
     assert done.returncode == 0
-    assert json.loads(done.stdout)["pid"] == house.pid
+    assert json.loads(done.stdout)["pid"] == daemon.pid
     assert json.loads(done.stdout)["started"] is False
 
 
@@ -72,7 +79,7 @@ def test_every_file_of_the_daemon_is_in_the_state_folder(named: bool) -> None:
     folder = Path.home().parent / "named" if named else Path.home() / ".local" / "state" / "rookery"
     env = {"ROOKERY_HOME": str(folder) if named else ""}
     assert rookery("up", "-d", env=env).returncode == 0
-    runtime = House(folder).refresh().runtime
+    runtime = Daemon(folder).refresh().runtime
     assert names(folder) >= REMAINS | {"daemon.json", "rookery.sock"}
     assert Path(runtime["token_file"]) == folder / "token"
     assert (folder / "logs" / "daemon.jsonl").exists()
@@ -108,12 +115,12 @@ def test_what_lies_in_the_current_folder_is_not_imported(tmp_path: Path) -> None
 
 
 @requirement("house.start.single")
-def test_d09_a_second_daemon_is_refused_and_told_of_the_first(house: House) -> None:
+def test_d09_a_second_daemon_is_refused_and_told_of_the_first(daemon: Daemon) -> None:
     done = rookery("up")
     assert done.returncode == 1
-    assert f"pid {house.pid} at {house.runtime['url']}" in done.stderr
+    assert f"pid {daemon.pid} at {daemon.runtime['url']}" in done.stderr
     assert "rookery down" in done.stderr
-    assert house.http("GET", "/api/health", token=None).json()["instance"] == house.runtime["instance"]
+    assert daemon.http("GET", "/api/health", token=None).json()["instance"] == daemon.runtime["instance"]
 
 
 @requirement("house.start.single")
@@ -124,16 +131,16 @@ def test_d09_of_many_starts_at_once_exactly_one_wins(state: Path) -> None:
         stack.callback(lambda: [one.kill() for one in started])
         winners = [one for one in started if came_up(one)]
         assert len(winners) == 1
-        assert house_of(state).pid == winners[0].pid
+        assert read_daemon(state).pid == winners[0].pid
         assert {one.wait(SECONDS) for one in started if one not in winners} == {1}
         assert rookery("down").returncode == 0
         assert winners[0].wait(SECONDS) == 0
 
 
-def came_up(daemon: "subprocess.Popen[bytes]") -> bool:
+def came_up(process: "subprocess.Popen[bytes]") -> bool:
     """Whether it says that it is up, or ends without."""
-    assert daemon.stderr is not None
-    return any(b"up at" in line for line in iter(daemon.stderr.readline, b""))
+    assert process.stderr is not None
+    return any(b"up at" in line for line in iter(process.stderr.readline, b""))
 
 
 @requirement("house.start.single", "house.runtime.file")
@@ -149,33 +156,33 @@ def test_d10_stale_files_of_a_killed_daemon_do_not_hinder_and_do_not_deceive(sta
 
 
 @requirement("house.runtime.file")
-def test_d10_a_forged_runtime_file_with_a_living_pid_is_not_a_daemon(house: House) -> None:
+def test_d10_a_forged_runtime_file_with_a_living_pid_is_not_a_daemon(daemon: Daemon) -> None:
     """The pid is that of this test; the socket is even that of a real daemon."""
-    forged = house.runtime | {"pid": os.getpid()}
-    (house.state / "daemon.json").write_text(json.dumps(forged))
+    forged = daemon.runtime | {"pid": os.getpid()}
+    (daemon.state / "daemon.json").write_text(json.dumps(forged))
     told = rookery("status", "--no-start", "--json")
-    assert json.loads(told.stdout)["daemon"]["pid"] == house.pid
+    assert json.loads(told.stdout)["daemon"]["pid"] == daemon.pid
     # Without any, the socket is found where it always is.
-    (house.state / "daemon.json").write_text("{not json")
+    (daemon.state / "daemon.json").write_text("{not json")
     assert rookery("status", "--no-start").returncode == 0
-    (house.state / "daemon.json").unlink()
+    (daemon.state / "daemon.json").unlink()
     assert rookery("status", "--no-start").returncode == 0
-    kill(house.pid)
-    (house.state / "daemon.json").write_text(json.dumps(forged))
+    kill(daemon.pid)
+    (daemon.state / "daemon.json").write_text(json.dumps(forged))
     assert rookery("down").stdout == "rookery was not running\n"
 
 
 @requirement("house.runtime.file")
-def test_the_runtime_file_says_what_programs_rely_on(house: House) -> None:
-    path = house.state / "daemon.json"
+def test_the_runtime_file_says_what_programs_rely_on(daemon: Daemon) -> None:
+    path = daemon.state / "daemon.json"
     assert path.stat().st_mode & 0o777 == 0o600
     found = json.loads(path.read_text())
     assert {"pid", "started", "url", "mcp_url", "socket", "token_file", "version"} <= set(found)
-    assert found["url"] == f"http://127.0.0.1:{house.port}"
+    assert found["url"] == f"http://127.0.0.1:{daemon.port}"
     assert found["mcp_url"] == found["url"] + "/mcp"
     socket = Path(found["socket"])
     assert socket.is_socket() and socket.stat().st_mode & 0o777 == 0o600
-    assert Path(found["token_file"]).read_text().strip() == house.token
+    assert Path(found["token_file"]).read_text().strip() == daemon.token
     assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
 
 
@@ -183,11 +190,11 @@ def test_the_runtime_file_says_what_programs_rely_on(house: House) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda one: one.name)
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_d08_one_signal_stops_in_order(state: Path, number: signal.Signals, loop: str) -> None:
-    with foreground("--set", f"daemon.loop={loop}", "--log-level", "debug") as daemon:
-        house = house_of(state)
-        daemon.send_signal(number)
-        assert daemon.wait(SECONDS) == 0
-    told = [one["message"] for one in house.log() if one["logger"] == "rookery.services"]
+    with foreground("--set", f"daemon.loop={loop}", "--log-level", "debug") as process:
+        daemon = read_daemon(state)
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 0
+    told = [one["message"] for one in daemon.log() if one["logger"] == "rookery.services"]
     started = [line.partition(" is up ")[0] for line in told if " is up " in line]
     stopped = [line.removesuffix(" has stopped") for line in told if line.endswith(" has stopped")]
     assert len(started) > 5 and stopped == started[::-1]
@@ -198,12 +205,12 @@ def test_d08_one_signal_stops_in_order(state: Path, number: signal.Signals, loop
 @requirement("house.stop.ordered")
 def test_d08_a_second_signal_forces_the_end(state: Path, tmp_path: Path) -> None:
     """The child that ignores TERM would hold the orderly stop for seconds."""
-    with with_children(tmp_path / "notes", "deaf,setsid") as daemon:
-        assert daemon.stderr is not None
-        daemon.send_signal(signal.SIGTERM)
-        wait_for_line(daemon.stderr.fileno(), b"a second signal forces it")
-        daemon.send_signal(signal.SIGINT)
-        assert daemon.wait(SECONDS) == 128 + signal.SIGINT
+    with with_children(tmp_path / "notes", "deaf,setsid") as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGTERM)
+        wait_for_line(process.stderr.fileno(), b"a second signal forces it")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 128 + signal.SIGINT
     for pid in pids_in(tmp_path / "notes"):
         wait_dead(pid)
     assert not (state / "daemon.json").exists()
@@ -232,12 +239,12 @@ def test_d08_a_signal_during_the_start_stops_it_too(state: Path, tmp_path: Path)
 def test_down_waits_for_a_daemon_that_is_still_starting_or_stopping(state: Path, tmp_path: Path, phase: str) -> None:
     """A child that ignores TERM holds the stop for seconds; a store that another program holds, the start."""
     if phase == "stopping":
-        with with_children(tmp_path / "notes", "deaf") as daemon:
-            daemon.send_signal(signal.SIGTERM)
-            assert daemon.stderr is not None
-            wait_for_line(daemon.stderr.fileno(), b"stopping: SIGTERM")
+        with with_children(tmp_path / "notes", "deaf") as process:
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            wait_for_line(process.stderr.fileno(), b"stopping: SIGTERM")
             done = rookery("down")
-            assert daemon.wait(SECONDS) == 0
+            assert process.wait(SECONDS) == 0
     else:
         words = [sys.executable, "-P", "-m", "rookery.daemon", "serve", "--foreground", "--set", "log.level=debug"]
         up()
@@ -245,11 +252,11 @@ def test_down_waits_for_a_daemon_that_is_still_starting_or_stopping(state: Path,
         with closing(sqlite3.connect(state / "rookery.db")) as other:
             other.execute("PRAGMA locking_mode=EXCLUSIVE")
             other.execute("BEGIN EXCLUSIVE")
-            with subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/") as daemon:
-                assert daemon.stderr is not None
-                wait_for_line(daemon.stderr.fileno(), b"children is up")
+            with subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/") as process:
+                assert process.stderr is not None
+                wait_for_line(process.stderr.fileno(), b"children is up")
                 done = rookery("down")
-                assert daemon.wait(SECONDS) == 0
+                assert process.wait(SECONDS) == 0
     assert f"is {phase}" in done.stderr
     assert done.stdout == "rookery is down\n"
     assert not (state / "daemon.json").exists()
@@ -293,16 +300,16 @@ def test_d07_what_a_killed_daemon_left_is_ended_and_nothing_else(state: Path, tm
             assert twin.stdout is not None
             line = wait_for_line(twin.stdout.fileno(), b"ready")
             strangers += [int(word.split()[1]) for word in line.splitlines() if word.startswith(b"setsid")]
-        with with_children(tmp_path / "notes", *(kinds * 4)) as daemon:
+        with with_children(tmp_path / "notes", *(kinds * 4)) as process:
             pids = pids_in(tmp_path / "notes")
             assert len(pids) == 4 * (2 + 2 + 2 + 2 + 4)
-            daemon.kill()
-            daemon.wait(SECONDS)
+            process.kill()
+            process.wait(SECONDS)
         assert all(alive(pid) for pid in pids), "killing the daemon alone ends none of them"
-        house = up()
+        daemon = up()
         assert not any(alive(pid) for pid in pids)
         assert all(alive(pid) for pid in strangers)
-        told = [one["message"] for one in house.log() if "earlier daemon left" in one["message"]]
+        told = [one["message"] for one in daemon.log() if "earlier daemon left" in one["message"]]
         assert told and str(len(pids)) in told[0]
         assert rookery("down").returncode == 0
     finally:
@@ -317,10 +324,10 @@ def test_d07_what_a_killed_daemon_left_is_ended_and_nothing_else(state: Path, tm
 
 @requirement("house.start.reap")
 def test_d07_no_daemon_is_started_from_inside_a_leftover_and_the_next_one_ends_it(state: Path, tmp_path: Path) -> None:
-    with with_children(tmp_path / "notes", "plain") as daemon:
-        instance = house_of(state).runtime["instance"]
-        daemon.kill()
-        daemon.wait(SECONDS)
+    with with_children(tmp_path / "notes", "plain") as process:
+        instance = read_daemon(state).runtime["instance"]
+        process.kill()
+        process.wait(SECONDS)
     marker = f"{os.environ['ROOKERY_SPAWN']}:{instance}.99"
     assert rookery("up", "-d", env={"ROOKERY_SPAWN": marker}).returncode == 4
     assert all(alive(pid) for pid in pids_in(tmp_path / "notes"))
@@ -332,17 +339,17 @@ def test_d07_no_daemon_is_started_from_inside_a_leftover_and_the_next_one_ends_i
 def test_d17_a_daemon_that_was_suspended_goes_on_and_ends_nobody(state: Path, tmp_path: Path) -> None:
     """Suspended for longer than every time limit of its front."""
     env = {"ROOKERY_LIMITS_KEEP_ALIVE_SECONDS": "0.2", "ROOKERY_LIMITS_HEADER_SECONDS": "0.2"}
-    with with_children(tmp_path / "notes", "plain", "setsid", env=env) as daemon:
-        house = house_of(state)
-        daemon.send_signal(signal.SIGSTOP)
-        os.waitpid(daemon.pid, os.WUNTRACED)
+    with with_children(tmp_path / "notes", "plain", "setsid", env=env) as process:
+        daemon = read_daemon(state)
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
         with pytest.raises(subprocess.TimeoutExpired):
-            daemon.wait(1.0)
-        daemon.send_signal(signal.SIGCONT)
-        assert house.http("GET", "/api/health", token=None).status == 200
+            process.wait(1.0)
+        process.send_signal(signal.SIGCONT)
+        assert daemon.http("GET", "/api/health", token=None).status == 200
         assert all(alive(pid) for pid in pids_in(tmp_path / "notes"))
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(SECONDS) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
     assert not any(alive(pid) for pid in pids_in(tmp_path / "notes"))
 
 
@@ -356,26 +363,26 @@ def test_d13_a_daemon_with_few_descriptors_recovers_when_they_are_free_again(sta
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    house = house_of(state)
-    crowd = [house.connect() for _ in range(100)]
+    daemon = read_daemon(state)
+    crowd = [daemon.connect() for _ in range(100)]
     try:
-        assert house.http("GET", "/api/health", token=None).status == 200
+        assert daemon.http("GET", "/api/health", token=None).status == 200
         assert rookery("status", "--no-start").returncode == 0
     finally:
         for one in crowd:
             one.close()
-    assert house.http("GET", "/api/status").status == 200
+    assert daemon.http("GET", "/api/status").status == 200
     assert rookery("down").returncode == 0
 
 
 def test_d13_a_daemon_short_of_memory_refuses_and_lives_on(state: Path) -> None:
-    house = up("--set", "limits.body_bytes=1000000000")
-    process = psutil.Process(house.pid)
+    daemon = up("--set", "limits.body_bytes=1000000000")
+    process = psutil.Process(daemon.pid)
     process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + 50_000_000, -1))
     try:
-        answer = house.http("POST", "/api/projects", b"x" * 400_000_000, headers={"Content-Type": "application/json"})
+        answer = daemon.http("POST", "/api/projects", b"x" * 400_000_000, headers={"Content-Type": "application/json"})
         assert answer.status >= 400
     except OSError:
         pass
-    assert house.http("GET", "/api/status").status == 200
+    assert daemon.http("GET", "/api/status").status == 200
     assert rookery("down").returncode == 0

@@ -23,7 +23,7 @@ from rookery.upstreams.oauth.credentials import GrantStore, SignInTarget
 from rookery.upstreams.oauth.messages import Grant
 from tests.support.cli import workspaces as ws
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import ROOKERY, House, alive, kill, rookery, up, wait_dead
+from tests.support.daemon.process import ROOKERY, Daemon, alive, kill, rookery, up, wait_dead
 from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package
 from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
@@ -120,9 +120,9 @@ class Used:
             (("restore", "old"), "intended"),
         ):
             kind = {"rm": "delete"}.get(words[0], words[0])
-            house = up(env={"ROOKERY_FAULT": f"{kind}.{fault}"})
+            daemon = up(env={"ROOKERY_FAULT": f"{kind}.{fault}"})
             assert ws.run(*words, cwd=self.checkout).returncode != 0
-            wait_dead(house.pid)
+            wait_dead(daemon.pid)
             self._journal |= {path: path.read_bytes() for path in state.glob("projects/*/*ing/*.json")}
         assert {path.parent.name for path in self._journal} == {"creating", "deleting", "restoring"}
         kill(up().pid)
@@ -287,9 +287,9 @@ def _check_command(used: Used) -> None:
 # ---- while it runs
 
 
-def _heard(house: House, text: str) -> str:
+def _heard(daemon: Daemon, text: str) -> str:
     """Wait for a line of the log that has this text."""
-    reader = Reader(house, "/api/logs?last=200")
+    reader = Reader(daemon, "/api/logs?last=200")
     try:
         while event := reader.next():
             if text in event["data"].get("message", ""):
@@ -300,31 +300,31 @@ def _heard(house: House, text: str) -> str:
 
 
 @pytest.mark.parametrize("how", ["deleted", "garbled", "pipe"])
-def test_a_running_daemon_puts_its_files_back_and_stays_the_only_one(house: House, how: str) -> None:
+def test_a_running_daemon_puts_its_files_back_and_stays_the_only_one(daemon: Daemon, how: str) -> None:
     for name in ("daemon.lock", "rookery.sock", "daemon.json"):
         if how == "deleted":
-            (house.state / name).unlink()
+            (daemon.state / name).unlink()
         else:
-            _damage(house.state / "other", how)
-            (house.state / "other").replace(house.state / name)
-        assert "has been re" in _heard(house, f"{house.state / name} was")
+            _damage(daemon.state / "other", how)
+            (daemon.state / "other").replace(daemon.state / name)
+        assert "has been re" in _heard(daemon, f"{daemon.state / name} was")
     again = rookery("up", "-d")
-    assert again.returncode == 0 and f"(pid {house.pid}, running already)" in again.stdout, again
+    assert again.returncode == 0 and f"(pid {daemon.pid}, running already)" in again.stdout, again
     assert rookery("ws", "list").returncode == 0
-    assert _daemons() == [house.pid]
+    assert _daemons() == [daemon.pid]
 
 
-def test_a_second_daemon_is_refused_although_the_lock_is_gone(house: House) -> None:
-    os.kill(house.pid, signal.SIGSTOP)  # so that it cannot put anything back
+def test_a_second_daemon_is_refused_although_the_lock_is_gone(daemon: Daemon) -> None:
+    os.kill(daemon.pid, signal.SIGSTOP)  # so that it cannot put anything back
     try:
-        (house.state / "daemon.lock").unlink()
+        (daemon.state / "daemon.lock").unlink()
         command = [sys.executable, "-P", "-m", "rookery.daemon", "serve"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode != 0 and "already" in done.stderr and str(house.pid) in done.stderr
-        assert alive(house.pid)
+        assert done.returncode != 0 and "already" in done.stderr and str(daemon.pid) in done.stderr
+        assert alive(daemon.pid)
     finally:
-        os.kill(house.pid, signal.SIGCONT)
-    assert "daemon.lock" in _heard(house, "has been recreated")
+        os.kill(daemon.pid, signal.SIGCONT)
+    assert "daemon.lock" in _heard(daemon, "has been recreated")
     assert rookery("status").returncode == 0
 
 
@@ -337,7 +337,7 @@ def test_a_daemon_whose_state_folder_is_deleted_stops(tmp_path: Path) -> None:
     second = up()
     assert second.pid != first.pid and _daemons() == [second.pid]
     assert ws.names(ws.app(tmp_path / "app")) == ["@main"]
-    assert House(second.state).refresh().pid == second.pid
+    assert Daemon(second.state).refresh().pid == second.pid
     assert rookery("down").returncode == 0
     wait_dead(second.pid)
 
@@ -352,7 +352,7 @@ def test_a_daemon_whose_state_folder_is_another_daemons_stops_and_touches_nothin
     assert second.pid != first.pid and _daemons() == [second.pid]
     # Nothing of the second one's was taken away by the end of the first.
     assert ws.names(ws.app(tmp_path / "app")) == ["@main"]
-    assert House(second.state).refresh().pid == second.pid
+    assert Daemon(second.state).refresh().pid == second.pid
     (instance,) = json.loads((second.state / "instances.json").read_text())
     assert instance["pid"] == second.pid
     assert rookery("down").returncode == 0
@@ -360,12 +360,12 @@ def test_a_daemon_whose_state_folder_is_another_daemons_stops_and_touches_nothin
 
 
 def test_down_ends_a_daemon_that_has_lost_its_files() -> None:
-    house = up()
-    os.kill(house.pid, signal.SIGSTOP)
+    daemon = up()
+    os.kill(daemon.pid, signal.SIGSTOP)
     for name in ("daemon.lock", "rookery.sock", "daemon.json"):
-        (house.state / name).unlink()
+        (daemon.state / name).unlink()
     with subprocess.Popen([ROOKERY, "down"], stderr=subprocess.PIPE, text=True) as down:
-        assert down.stderr is not None and str(house.pid) in down.stderr.readline()
-        os.kill(house.pid, signal.SIGCONT)
+        assert down.stderr is not None and str(daemon.pid) in down.stderr.readline()
+        os.kill(daemon.pid, signal.SIGCONT)
         assert down.wait(60) == 0
-    wait_dead(house.pid)
+    wait_dead(daemon.pid)

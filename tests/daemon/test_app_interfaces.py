@@ -16,7 +16,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from rookery.system.ids import project_id
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.daemon.socketio import Editor, editor
 from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
@@ -31,7 +31,7 @@ JSON = {"Content-Type": "application/json"}
 class Faces:
     """One workspace, called `fix`, through all of them. A failure is answered as `{"error": …}`."""
 
-    house: House
+    daemon: Daemon
     client: Client
     editor: Editor
     app: Path
@@ -40,7 +40,7 @@ class Faces:
     async def rest(self, method: str, end: str, body: Any = None) -> Any:
         place = f"/api/workspaces/{project_id(self.app)}/fix{end}"
         data = json.dumps(body).encode() if body is not None else None
-        return (await asyncio.to_thread(self.house.http, method, place, data, headers=JSON)).json()
+        return (await asyncio.to_thread(self.daemon.http, method, place, data, headers=JSON)).json()
 
     async def tool(self, name: str, **given: Any) -> Any:
         content = (await self.client.call_tool(name, given)).structured_content
@@ -65,19 +65,19 @@ class Faces:
 
 
 @pytest.fixture
-async def faces(house: House) -> AsyncGenerator[Faces]:
+async def faces(daemon: Daemon) -> AsyncGenerator[Faces]:
     app = make_repository(Path.home() / "app")
     made = await asyncio.to_thread(rookery, "ws", "create", "fix", "--json", cwd=app)
     path = Path(json.loads(made.stdout)["path"])
-    async with editor(house.runtime["url"], house.token, path=str(path)) as ours, _client(house, path) as client:
-        yield Faces(house, client, ours, app, path)
+    async with editor(daemon.runtime["url"], daemon.token, path=str(path)) as ours, _client(daemon, path) as client:
+        yield Faces(daemon, client, ours, app, path)
 
 
 @asynccontextmanager
-async def _client(house: House, path: Path) -> AsyncGenerator[Client]:
-    headers = {"Authorization": f"Bearer {house.token}", "X-Workspace-Path": str(path)}
+async def _client(daemon: Daemon, path: Path) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {daemon.token}", "X-Workspace-Path": str(path)}
     async with create_mcp_http_client(headers) as http:
-        way = streamable_http_client(f"{house.runtime['url']}/mcp", http_client=http)
+        way = streamable_http_client(f"{daemon.runtime['url']}/mcp", http_client=http)
         async with Client(way, read_timeout_seconds=LIMIT) as client:
             await client.list_tools()
             yield client
@@ -94,27 +94,27 @@ async def test_what_one_face_sets_all_of_them_see(faces: Faces) -> None:
 
 
 @requirement("ws.metadata.set")
-def test_a_metadata_put_starts_as_many_processes_among_3_workspaces_as_among_30(house: House) -> None:
+def test_a_metadata_put_starts_as_many_processes_among_3_workspaces_as_among_30(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "app")
     assert rookery("project", "add", str(app)).returncode == 0
     project = project_id(app)
 
     def make(number: int) -> None:
         body = json.dumps({"name": f"w{number}", "agent": False, "wait": True}).encode()
-        assert house.http("POST", "/api/workspaces", body, headers=JSON).status == 201
+        assert daemon.http("POST", "/api/workspaces", body, headers=JSON).status == 201
 
     def started() -> int:
-        told = house.http("GET", "/metrics").body.decode()
+        told = daemon.http("GET", "/metrics").body.decode()
         return int(float(told.partition("\nrookery_children_started_total ")[2].split()[0]))
 
     def counted() -> int:
         """The processes that the daemon starts for ten changes, and for who watches, asks and is pushed them."""
-        assert len(house.http("GET", "/api/workspaces").json()) == len(made) + 1
-        events = Reader(house, "/api/events")
+        assert len(daemon.http("GET", "/api/workspaces").json()) == len(made) + 1
+        events = Reader(daemon, "/api/events")
         before = started()
         for number in range(10):
             body = json.dumps({"key": "note", "value": f"{len(made)}-{number}"}).encode()
-            answer = house.http("PUT", f"/api/workspaces/{project}/w0/metadata", body, headers=JSON)
+            answer = daemon.http("PUT", f"/api/workspaces/{project}/w0/metadata", body, headers=JSON)
             assert answer.json()["note"] == f"{len(made)}-{number}"
             assert events.until("workspace.changed")["data"]["metadata"]["note"] == f"{len(made)}-{number}"
         events.close()

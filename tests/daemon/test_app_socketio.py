@@ -12,7 +12,7 @@ import pytest
 
 from rookery.system.ids import project_id
 from tests.conformance.suite import NODE
-from tests.support.daemon.process import SECONDS, House, rookery, up
+from tests.support.daemon.process import SECONDS, Daemon, rookery, up
 from tests.support.daemon.socketio import editor
 from tests.support.npm.packages import fetched
 from tests.support.requirements import requirement
@@ -23,32 +23,32 @@ EXTENSION = Path(__file__).parents[1] / "programs" / "editor.js"
 CLIENT = "4.8.4"
 
 
-def imported(house: House) -> set[str]:
+def imported(daemon: Daemon) -> set[str]:
     """The packages that a daemon has told of because of PYTHONPROFILEIMPORTTIME."""
-    told = (house.state / "logs" / "daemon.out").read_text()
+    told = (daemon.state / "logs" / "daemon.out").read_text()
     return set(re.findall(r"^import time:[^|]*\|[^|]*\|\s*([^\s.]+)\S*$", told, re.MULTILINE))
 
 
 async def test_the_library_is_imported_with_the_first_client_and_not_before(tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    house = up(str(app), env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert house.http("GET", "/api/status").status == 200
-    before = imported(house)
+    daemon = up(str(app), env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert daemon.http("GET", "/api/status").status == 200
+    before = imported(daemon)
     assert {"rookery", "websockets"} <= before
     assert not {"socketio", "engineio"} & before
-    async with editor(house.runtime["url"], house.token, path=str(app)) as ours:
+    async with editor(daemon.runtime["url"], daemon.token, path=str(app)) as ours:
         assert await ours.data("getMetadata") == {"base": "main"}
-    assert {"socketio", "engineio"} <= imported(house)
-    assert not {"simple_websocket", "wsproto"} & imported(house)
+    assert {"socketio", "engineio"} <= imported(daemon)
+    assert not {"simple_websocket", "wsproto"} & imported(daemon)
     assert rookery("down").returncode == 0
 
 
 @requirement("ws.socketio.ack")
-async def test_the_unix_socket_serves_it_without_a_token(house: House, tmp_path: Path) -> None:
+async def test_the_unix_socket_serves_it_without_a_token(daemon: Daemon, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     assert rookery("project", "add", str(app)).returncode == 0
     for transport in ("websocket", "polling"):
-        async with editor("http://here", None, transports=[transport], unix=house.runtime["socket"]) as ours:
+        async with editor("http://here", None, transports=[transport], unix=daemon.runtime["socket"]) as ours:
             assert (await ours.data("getStatus", {"workspacePath": str(app)}))["isDirty"] is False
             assert await ours.code("getStatus") == "invalid-input"
 
@@ -70,12 +70,12 @@ def extension(options: dict[str, Any], *questions: list[Any]) -> dict[str, Any]:
 @requirement("ws.socketio.ack", "ws.socketio.delete")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("transports", [["polling", "websocket"], ["websocket"], ["polling"]], ids="-".join)
-def test_the_official_javascript_client_is_served(house: House, tmp_path: Path, transports: list[str]) -> None:
+def test_the_official_javascript_client_is_served(daemon: Daemon, tmp_path: Path, transports: list[str]) -> None:
     app = make_repository(tmp_path / "app")
     assert rookery("project", "add", str(app)).returncode == 0
-    bearer = {"Authorization": f"Bearer {house.token}"}
-    options = {"url": house.runtime["url"], "transports": transports, "extraHeaders": bearer}
-    place = house.state / "projects" / project_id(app) / "workspaces" / "one"
+    bearer = {"Authorization": f"Bearer {daemon.token}"}
+    options = {"url": daemon.runtime["url"], "transports": transports, "extraHeaders": bearer}
+    place = daemon.state / "projects" / project_id(app) / "workspaces" / "one"
     told = extension(
         options | {"auth": {"workspacePath": str(place)}},
         ["api:workspace:getStatus"],
@@ -104,11 +104,11 @@ def test_the_official_javascript_client_is_served(house: House, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("transport", ["websocket", "polling"])
-async def test_a_daemon_that_stops_tells_its_clients(house: House, transport: str) -> None:
-    async with editor(house.runtime["url"], house.token, transports=[transport]) as ours:
+async def test_a_daemon_that_stops_tells_its_clients(daemon: Daemon, transport: str) -> None:
+    async with editor(daemon.runtime["url"], daemon.token, transports=[transport]) as ours:
         down = await asyncio.to_thread(rookery, "down")
         assert down.returncode == 0
         assert await ours.heard("shutdown") is None
         async with asyncio.timeout(SECONDS):
             await ours.parted.wait()
-    assert not [line for line in house.log() if line["level"] in ("error", "warning")]
+    assert not [line for line in daemon.log() if line["level"] in ("error", "warning")]

@@ -10,7 +10,7 @@ from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, run, told as ws_told
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.gateway.gateway import Gateway, a_gateway
 from tests.support.mcp.project_servers import SERVER, define, local, was_started
 from tests.support.requirements import requirement
@@ -38,7 +38,7 @@ def approve(name: str, cwd: Path) -> str:
 
 @requirement("guard.approve.repo", "ws.create.barrier")
 def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prepared_by_itself(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     checkout = app(tmp_path / "app", SETUP)
     # It waits already: adding the project has approved nothing of it.
@@ -52,7 +52,7 @@ def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prep
     (one,) = waiting()
     assert (one["name"], one["place"], one["content"]) == ("setup", str(checkout), "sh tools/setup.sh; rm -rf cache")
     assert one["files"].keys() == {"tools/setup.sh"}
-    events = Reader(house, "/api/events")
+    events = Reader(daemon, "/api/events")
     # From inside the workspace: the approval is kept for the main checkout, and holds for all of its workspaces.
     seen = approve("setup", workspace)
     assert "setup (setup, 1 of 1) is new" in seen and f"project: {checkout}\n" in seen
@@ -70,7 +70,7 @@ def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prep
 
 @requirement("guard.approve.repo")
 def test_what_a_setup_command_makes_and_git_ignores_does_not_ask_for_its_approval_again(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     command = "mkdir -p .venv/bin; echo 'echo ran >> log' > .venv/bin/tool; sh .venv/bin/tool"
     setup = {".rookery/config.toml": f'[workspace]\nsetup = "{command}"\n', ".gitignore": ".venv\nlog\n"}
@@ -85,7 +85,7 @@ def test_what_a_setup_command_makes_and_git_ignores_does_not_ask_for_its_approva
 
 @requirement("guard.approve.repo")
 def test_c10_another_script_behind_the_same_command_waits_again_and_only_where_it_is(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     checkout = app(tmp_path / "app", SETUP)
     approve("setup", checkout)
@@ -106,7 +106,9 @@ def test_c10_another_script_behind_the_same_command_waits_again_and_only_where_i
 
 
 @requirement("guard.approve.repo")
-def test_e20_programs_of_a_repositorys_git_config_run_only_once_they_are_approved(house: House, tmp_path: Path) -> None:
+def test_e20_programs_of_a_repositorys_git_config_run_only_once_they_are_approved(
+    daemon: Daemon, tmp_path: Path
+) -> None:
     checkout = app(tmp_path / "app", {".gitattributes": "*.x filter=loud\n", "a.x": "plain\n"})
     git(checkout, "config", "filter.loud.smudge", "tr a-z A-Z")
     ran = tmp_path / "ran"

@@ -16,7 +16,7 @@ import pytest
 
 from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal, user
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.mcp.caller import Caller, Message, failure, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -74,10 +74,10 @@ def approve_all(checkout: Path) -> None:
 
 
 async def run_task(checkout: Path) -> Message:
-    house = House(Path(os.environ["ROOKERY_HOME"])).refresh()
-    headers = {"Authorization": f"Bearer {house.token}", "X-Workspace-Path": str(checkout)}
+    daemon = Daemon(Path(os.environ["ROOKERY_HOME"])).refresh()
+    headers = {"Authorization": f"Bearer {daemon.token}", "X-Workspace-Path": str(checkout)}
     async with aiohttp.ClientSession() as http:
-        caller = Caller(http, f"{house.runtime['url']}/mcp", headers=headers)
+        caller = Caller(http, f"{daemon.runtime['url']}/mcp", headers=headers)
         return await caller.call("run_just_task", {"task_name": "test"})
 
 
@@ -113,7 +113,7 @@ async def test_each_approval_by_adding_is_listed_as_it_happens(checkout: Path, c
     if command != "ws create":
         answer = json.loads(done.stdout)
         assert sorted(expected_lines(answer)) == sorted(said) and answer["note"] == ""
-    log = [one["message"] for one in House(Path(os.environ["ROOKERY_HOME"])).log()]
+    log = [one["message"] for one in Daemon(Path(os.environ["ROOKERY_HOME"])).log()]
     for (kind, name), digest in digests.items():
         assert f"approved by adding: {kind} {name} of {checkout} ({digest[:12]})" in log
     assert words(await run_task(checkout)) == "tested\n"

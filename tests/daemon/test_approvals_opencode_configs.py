@@ -6,7 +6,7 @@ import pytest
 
 from rookery.agents.opencode.project_config import APPROVAL_KIND
 from rookery.workspaces.model import Workspace
-from tests.support.agents.host import Agency, an_agency
+from tests.support.agents.host import AgentHost, start_agent_host
 from tests.support.agents.launch import config_with
 from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
@@ -23,9 +23,9 @@ SCRIPT = steps(hello=[{"say": "hello yourself"}])
 OFF = "the repository's own OpenCode config is not approved, and has no effect"
 
 
-async def in_force(agency: Agency, workspace: Workspace) -> bool:
+async def in_force(host: AgentHost, workspace: Workspace) -> bool:
     """Whether the repository's config is, in an agent that has loaded all that it loads."""
-    life = await agency.agents.ensure_running(workspace)
+    life = await host.agents.ensure_running(workspace)
     config = await life.client.config()
     return config.get("username") == "heron"
 
@@ -38,17 +38,17 @@ def note(workspace: Workspace) -> Path:
 async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_any_other_is_asked_about() -> None:
     config = config_with(username="heron", plugin=["./note.js"])
     app = make_repository(Path.home() / "src" / "app", {"opencode.json": config, "note.js": PLUGIN})
-    async with an_agency(SCRIPT, app, start="use") as agency:
-        configs = agency.gateway.parts.configs
-        same, other = await agency.create("same"), await agency.create("other")
-        assert await in_force(agency, same)
+    async with start_agent_host(SCRIPT, app, start="use") as host:
+        configs = host.gateway.parts.configs
+        same, other = await host.create("same"), await host.create("other")
+        assert await in_force(host, same)
         assert note(same).read_text() == "ran"
-        assert (await agency.agents.process(same)).notes == ()
-        await agency.agents.stop(same)
+        assert (await host.agents.process(same)).notes == ()
+        await host.agents.stop(same)
 
         (other.path / "note.js").write_text(PLUGIN.replace("ran", "ran off with it"))
-        assert not await in_force(agency, other)
-        agent = await agency.agents.process(other)
+        assert not await in_force(host, other)
+        agent = await host.agents.process(other)
         assert (agent.state, agent.notes) == ("running", (OFF,))
         assert [(one.reason, one.text) for one in agent.attention] == [
             ("needs-approval", f"{OFF}: rookery guard approve {APPROVAL_KIND}")
@@ -56,18 +56,18 @@ async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_an
         assert not note(other).exists()
 
         (subject,) = [
-            one for one in await configs.list_subjects() if await agency.gateway.approvals.state(one) != "approved"
+            one for one in await configs.list_subjects() if await host.gateway.approvals.state(one) != "approved"
         ]
         assert (subject.kind, subject.place, subject.folder) == (APPROVAL_KIND, str(app), str(other.path))
-        assert await agency.gateway.approvals.state(subject) == "changed"
-        await agency.gateway.approvals.approve(subject, subject.digest)
-        await agency.gateway.parts._on_decision(subject.key)
-        assert (await agency.agents.process(other)).needs_restart
+        assert await host.gateway.approvals.state(subject) == "changed"
+        await host.gateway.approvals.approve(subject, subject.digest)
+        await host.gateway.parts._on_decision(subject.key)
+        assert (await host.agents.process(other)).needs_restart
         assert not note(other).exists()
 
-        await agency.agents.restart(other)
-        assert await in_force(agency, other)
-        agent = await agency.agents.process(other)
+        await host.agents.restart(other)
+        assert await in_force(host, other)
+        agent = await host.agents.process(other)
         assert (agent.needs_restart, agent.notes, agent.attention) == (False, (), ())
         assert note(other).read_text() == "ran off with it"
 
@@ -75,14 +75,14 @@ async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_an
 @requirement("agent.config.project")
 async def test_what_is_added_to_the_main_checkout_later_is_asked_about_too() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with an_agency(SCRIPT, app, start="use") as agency:
-        project = await agency.tools.resolve_project(None)
-        main = await agency.tools.workspaces.get(project.id, "@main")
-        configs = agency.gateway.parts.configs
+    async with start_agent_host(SCRIPT, app, start="use") as host:
+        project = await host.tools.resolve_project(None)
+        main = await host.tools.workspaces.get(project.id, "@main")
+        configs = host.gateway.parts.configs
         assert await configs.explain_unapproved(main) == ""
         (app / "opencode.json").write_text(config_with(username="heron"))
         assert await configs.explain_unapproved(main) == OFF
-        await agency.gateway.parts.projects.add(app)
+        await host.gateway.parts.projects.add(app)
         assert await configs.explain_unapproved(main) == OFF, "to add what is there already approves nothing"
         (app / "opencode.json").write_text("{")
         assert "and cannot be approved: opencode.json cannot be read" in await configs.explain_unapproved(main)

@@ -18,7 +18,7 @@ from rookery.system.process.table import MARKER
 from tests.support.cli.commands import commands
 from tests.support.cli.user import user
 from tests.support.daemon.jobs import PROGRAM, Inside, Job, an_inside, as_child, command, program, refused
-from tests.support.daemon.process import SECONDS, House, kill, rookery, up
+from tests.support.daemon.process import SECONDS, Daemon, kill, rookery, up
 from tests.support.daemon.socketio import editor
 from tests.support.mcp.caller import Caller, told
 from tests.support.requirements import requirement
@@ -122,7 +122,7 @@ async def test_every_command_is_refused_to_what_rookery_started() -> None:
             path: path.read_bytes() for path in Path.home().rglob("*") if path.is_file() and ".git" not in str(path)
         }
         assert after == before
-        assert inside.house.refresh().http("GET", "/api/status").json()["daemon"]["pid"] == inside.house.pid
+        assert inside.daemon.refresh().http("GET", "/api/status").json()["daemon"]["pid"] == inside.daemon.pid
         assert await inside.names() == ["@main", "fix", "other"]
 
 
@@ -169,8 +169,8 @@ def acts(inside: Inside) -> dict[str, tuple[Job, Job]]:
 
 async def is_as_before(inside: Inside) -> None:
     """Nothing was done: the daemon runs, both workspaces are open, one is in the trash, and no setting was written."""
-    shown = inside.house.http("GET", "/api/status").json()
-    assert shown["daemon"]["instance"] == inside.house.runtime["instance"]
+    shown = inside.daemon.http("GET", "/api/status").json()
+    assert shown["daemon"]["instance"] == inside.daemon.runtime["instance"]
     assert {one["name"]: one["open"] for one in shown["workspaces"] if not one["main"]} == {"fix": True, "other": True}
     trashed = json.loads(user("ws", "trash", "list", "--json", cwd=inside.app).stdout)
     assert [one["name"] for one in trashed] == ["gone"]
@@ -195,7 +195,7 @@ async def test_c23_what_is_the_users_is_refused_as_a_command_and_on_every_way() 
         await is_as_before(inside)
 
         # Over MCP and Socket.IO, with its token and without one over the socket.
-        url = inside.house.runtime["url"]
+        url = inside.daemon.runtime["url"]
         for path, more in ((f"/w/{inside.project}/other/mcp", {}), ("/mcp", {"X-Workspace-Path": str(inside.other)})):
             sent = inside.to_port("POST", path, HELLO, **ACCEPT, **bearer, **more)
             over = inside.request("POST", path, HELLO, **ACCEPT, **more)
@@ -206,7 +206,7 @@ async def test_c23_what_is_the_users_is_refused_as_a_command_and_on_every_way() 
             for event, given in (("delete", {"force": True}), ("setMetadata", {"key": "a", "value": "b"})):
                 assert await ours.code(event, {"workspacePath": str(inside.other), **given}) == "forbidden"
         tried = await inside.run(
-            program(sys.executable, "-c", EVENTS, inside.house.runtime["socket"], str(inside.other))
+            program(sys.executable, "-c", EVENTS, inside.daemon.runtime["socket"], str(inside.other))
         )
         assert tried[0]["out"].strip() == "forbidden", tried
         await is_as_before(inside)
@@ -244,7 +244,7 @@ async def test_its_own_workspace_it_may_delete_over_the_bridge() -> None:
         (other,) = await inside.run(program(*shell, f"{inside.project}/other"))
         assert "was started by Rookery for another workspace" in other["out"], other
         assert await inside.names() == ["@main", "fix", "other"]
-        async with editor(inside.house.runtime["url"], inside.house.token) as ours:
+        async with editor(inside.daemon.runtime["url"], inside.daemon.token) as ours:
             await inside.run(program(*shell, f"{inside.project}/fix"))
             assert (await ours.heard("workspace:deleted"))["name"] == "fix"
         assert await inside.names() == ["@main", "other"]
@@ -270,7 +270,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 async def test_c23_a_process_is_known_by_those_above_it_and_by_its_session() -> None:
     async with an_inside() as inside:
         argv = [*command()["argv"], "status", "--no-start"]
-        forged = f"{MARKER}={inside.house.runtime['instance']}.1.user"
+        forged = f"{MARKER}={inside.daemon.runtime['instance']}.1.user"
         known, nobody = f"for the workspace at {inside.fix}", "works for no workspace"
         for before, said in (
             ([], known),
@@ -279,7 +279,7 @@ async def test_c23_a_process_is_known_by_those_above_it_and_by_its_session() -> 
             (["setsid", "-w"], known),
             ([sys.executable, "-c", ORPHAN], known),
             (["env", forged], nobody),
-            (["env", f"{MARKER}={inside.house.runtime['instance']}.99"], nobody),
+            (["env", f"{MARKER}={inside.daemon.runtime['instance']}.99"], nobody),
         ):
             (result,) = await inside.run(program(*before, *argv))
             assert "was started by Rookery" in result["err"] and said in result["err"], (before, result)
@@ -289,7 +289,7 @@ async def test_c23_a_process_is_known_by_those_above_it_and_by_its_session() -> 
 @requirement("ws.agent.principal")
 async def test_a_shared_server_has_no_rights_and_one_of_a_workspace_has_its() -> None:
     async with an_inside() as inside:
-        folder = inside.house.state.parent
+        folder = inside.daemon.state.parent
         bodies: dict[str, str] = {}
         for scope in ("app", "project", "workspace"):
             jobs, results = folder / f"{scope}.json", folder / f"{scope}-results.json"
@@ -331,11 +331,11 @@ asyncio.run(main())
 @pytest.mark.timeout(300)
 async def test_a_rookery_inside_an_agent_with_a_folder_of_its_own_has_its_own_owner() -> None:
     async with an_inside() as inside:
-        home = {"ROOKERY_HOME": str(inside.house.state.parent / "nested")}
+        home = {"ROOKERY_HOME": str(inside.daemon.state.parent / "nested")}
         words = (("up", "-d"), ("status",), ("config", "set", "log.level", "debug"), ("down",))
         jobs = [command(*one, cwd=inside.fix) for one in words]
         for job in jobs:
-            job["env"] = job["env"] | home | {"XDG_CONFIG_HOME": str(inside.house.state.parent / "nested-config")}
+            job["env"] = job["env"] | home | {"XDG_CONFIG_HOME": str(inside.daemon.state.parent / "nested-config")}
         results = await inside.run(*jobs)
         assert [one["code"] for one in results] == [0, 0, 0, 0], results
         assert refused((await inside.run(command("down")))[0])
@@ -344,7 +344,7 @@ async def test_a_rookery_inside_an_agent_with_a_folder_of_its_own_has_its_own_ow
 async def test_a_process_of_the_user_is_the_owner_whatever_its_environment() -> None:
     """Also with none at all, and below another Rookery, as these tests are."""
     async with an_inside() as inside:
-        jobs, results = (inside.house.state.parent / name for name in ("user.json", "user-results.json"))
+        jobs, results = (inside.daemon.state.parent / name for name in ("user.json", "user-results.json"))
         jobs.write_text(json.dumps([inside.request("GET", "/api/status")]))
         for env in ({}, {MARKER: "another.1"}, {MARKER: "another.1.user:more.2"}):
             argv = [sys.executable, "-P", str(PROGRAM), str(jobs), str(results)]
@@ -357,9 +357,9 @@ async def test_a_process_of_the_user_is_the_owner_whatever_its_environment() -> 
 
 @requirement("ws.agent.may-not")
 def test_d07_a_leftover_starts_no_daemon_and_has_no_rights_at_the_next_one(state: Path) -> None:
-    house = up()
-    marked = as_child(house)
-    kill(house.pid)
+    daemon = up()
+    marked = as_child(daemon)
+    kill(daemon.pid)
     for words in (("up", "-d"), ("up",), ("status",), ("ws", "list"), ("config", "set", "auth", "loopback")):
         done = rookery(*words, env=marked)
         assert done.returncode == 4 and "was started by Rookery" in done.stderr, (words, done)
@@ -372,19 +372,19 @@ def test_d07_a_leftover_starts_no_daemon_and_has_no_rights_at_the_next_one(state
 
 
 @requirement("ws.agent.may-not")
-def test_a_daemon_that_does_not_answer_is_not_signalled_by_what_it_started(house: House) -> None:
-    files = [lock_file(house.state), Path(house.runtime["socket"])]
-    os.kill(house.pid, signal.SIGSTOP)
+def test_a_daemon_that_does_not_answer_is_not_signalled_by_what_it_started(daemon: Daemon) -> None:
+    files = [lock_file(daemon.state), Path(daemon.runtime["socket"])]
+    os.kill(daemon.pid, signal.SIGSTOP)
     try:
-        silent = rookery("down", "--timeout", "1", env=as_child(house))
+        silent = rookery("down", "--timeout", "1", env=as_child(daemon))
         # Nor one that has lost its lock and its socket, and is known by its pid alone.
         for path in files:
             path.rename(path.with_suffix(".aside"))
-        lost = rookery("down", "--timeout", "1", env=as_child(house))
+        lost = rookery("down", "--timeout", "1", env=as_child(daemon))
         for path in files:
             path.with_suffix(".aside").rename(path)
     finally:
-        os.kill(house.pid, signal.SIGCONT)
+        os.kill(daemon.pid, signal.SIGCONT)
     for done in (silent, lost):
         assert done.returncode == 4 and "was started by Rookery" in done.stderr, done
-    assert house.http("GET", "/api/health", token=None).status == 200
+    assert daemon.http("GET", "/api/health", token=None).status == 200

@@ -16,7 +16,7 @@ from rookery.system.ids import project_id
 from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.jobs import an_inside, program, routes
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, told
 from tests.support.requirements import requirement
 
@@ -33,15 +33,15 @@ def two_workspaces(folder: Path) -> tuple[Path, list[Path]]:
     return checkout, paths
 
 
-def tokens(house: House) -> dict[str, str]:
+def tokens(daemon: Daemon) -> dict[str, str]:
     """The token of each workspace, by the name of its git folder. Agents will have them in their environment."""
-    with closing(sqlite3.connect(house.state / "rookery.db")) as db:
+    with closing(sqlite3.connect(daemon.state / "rookery.db")) as db:
         rows: list[tuple[str, str]] = db.execute("SELECT workspace, token FROM workspace_tokens").fetchall()
     return {Path(workspace).name: token for workspace, token in rows}
 
 
-async def who(http: aiohttp.ClientSession, house: House, era: str, path: str, headers: dict[str, str]) -> str:
-    caller = Caller(http, f"{house.runtime['url']}{path}", era, headers=headers)
+async def who(http: aiohttp.ClientSession, daemon: Daemon, era: str, path: str, headers: dict[str, str]) -> str:
+    caller = Caller(http, f"{daemon.runtime['url']}{path}", era, headers=headers)
     await caller.open()
     found = await caller.call("workspace_get_metadata")
     await caller.close()
@@ -50,17 +50,17 @@ async def who(http: aiohttp.ClientSession, house: House, era: str, path: str, he
 
 @requirement("house.auth.loopback")
 async def test_with_auth_loopback_the_header_alone_selects_any_workspace(state: Path, tmp_path: Path) -> None:
-    house = await asyncio.to_thread(up, "--set", "auth=loopback")
+    daemon = await asyncio.to_thread(up, "--set", "auth=loopback")
     try:
         checkout, paths = await asyncio.to_thread(two_workspaces, tmp_path / "app")
         async with aiohttp.ClientSession() as http:
             for era in ERAS:
                 for path in paths:
-                    assert await who(http, house, era, "/mcp", {HEADER: str(path)}) == path.name
-                    assert await who(http, house, era, f"/w/{project_id(checkout)}/{path.name}/mcp", {}) == path.name
+                    assert await who(http, daemon, era, "/mcp", {HEADER: str(path)}) == path.name
+                    assert await who(http, daemon, era, f"/w/{project_id(checkout)}/{path.name}/mcp", {}) == path.name
         for wrong, status in (({"Host": "evil.test"}, 421), ({"Origin": "http://evil.test"}, 403)):
             sent = {HEADER: str(paths[0]), "Content-Type": "application/json", **wrong}
-            answer = await asyncio.to_thread(house.http, "POST", "/mcp", b"{}", token=None, headers=sent)
+            answer = await asyncio.to_thread(daemon.http, "POST", "/mcp", b"{}", token=None, headers=sent)
             assert answer.status == status
     finally:
         await asyncio.to_thread(rookery, "down")
@@ -68,27 +68,27 @@ async def test_with_auth_loopback_the_header_alone_selects_any_workspace(state: 
 
 @requirement("ws.identity.token")
 async def test_a06_a_token_opens_its_workspace_over_restarts_and_is_in_no_log(state: Path, tmp_path: Path) -> None:
-    house = await asyncio.to_thread(up)
+    daemon = await asyncio.to_thread(up)
     try:
         _, paths = await asyncio.to_thread(two_workspaces, tmp_path / "app")
-        given = tokens(house)
+        given = tokens(daemon)
         assert given.keys() == {"left", "right"} and len(set(given.values())) == 2
         for _ in range(2):
             async with aiohttp.ClientSession() as http:
                 for name, token in given.items():
                     headers = {"Authorization": f"Bearer {token}"}
-                    assert await who(http, house, ERAS[1], "/mcp", headers) == name
+                    assert await who(http, daemon, ERAS[1], "/mcp", headers) == name
             for method, path, more in (
                 ("GET", "/api/status", {}),
                 ("GET", "/api/workspaces", {}),
                 ("GET", "/sse", {HEADER: str(paths[1])}),
             ):
-                answer = await asyncio.to_thread(house.http, method, path, token=given["left"], headers=more)
+                answer = await asyncio.to_thread(daemon.http, method, path, token=given["left"], headers=more)
                 assert answer.status == 403, path
             assert (await asyncio.to_thread(rookery, "down")).returncode == 0
-            house = await asyncio.to_thread(up)
-        assert tokens(house) == given
-        assert not [one for one in house.log() if any(token in str(one) for token in given.values())]
+            daemon = await asyncio.to_thread(up)
+        assert tokens(daemon) == given
+        assert not [one for one in daemon.log() if any(token in str(one) for token in given.values())]
     finally:
         await asyncio.to_thread(rookery, "down")
 
@@ -111,15 +111,15 @@ def test_a_token_file_that_holds_no_token_is_replaced_and_that_is_said(state: Pa
     path = state / "token"
     path.write_text(bad)
     path.chmod(0o600)
-    house = up()
+    daemon = up()
     try:
         assert re.fullmatch(r"rk_[\w-]{43}\n", path.read_text()) and path.stat().st_mode & 0o777 == 0o600
-        assert house.http("GET", "/api/status").status == 200
+        assert daemon.http("GET", "/api/status").status == 200
         if bad.isascii() and bad.strip().isprintable():
-            assert house.http("GET", "/api/status", token=bad or None).status == 401
-        problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+            assert daemon.http("GET", "/api/status", token=bad or None).status == 401
+        problems = daemon.http("GET", "/api/status").json()["daemon"]["problems"]
         assert any(f"{path} held no valid token" in problem for problem in problems)
-        assert any(f"{path} held no valid token" in one["message"] for one in house.log())
+        assert any(f"{path} held no valid token" in one["message"] for one in daemon.log())
         kept = path.read_text()
     finally:
         assert rookery("down").returncode == 0
@@ -134,20 +134,20 @@ def test_a_token_file_that_holds_no_token_is_replaced_and_that_is_said(state: Pa
 
 @requirement("house.auth.token")
 def test_a_workspace_token_that_is_none_is_replaced_and_that_is_said(state: Path, tmp_path: Path) -> None:
-    house = up()
+    daemon = up()
     checkout, _ = two_workspaces(tmp_path / "app")
-    good = tokens(house)
+    good = tokens(daemon)
     assert rookery("down").returncode == 0
     with closing(sqlite3.connect(state / "rookery.db")) as db:
         db.execute("UPDATE workspace_tokens SET token = 'a' WHERE workspace LIKE '%/left'")
         db.commit()
-    house = up()
+    daemon = up()
     try:
         assert ws("token", "right", cwd=checkout).strip() == good["right"]
         left = ws("token", "left", cwd=checkout).strip()
         assert re.fullmatch(r"rk_[\w-]{43}", left) and left != good["left"]
-        assert house.http("GET", f"/w/{project_id(checkout)}/left/mcp", token="a").status == 401
-        problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+        assert daemon.http("GET", f"/w/{project_id(checkout)}/left/mcp", token="a").status == 401
+        problems = daemon.http("GET", "/api/status").json()["daemon"]["problems"]
         assert [one for one in problems if "held no valid token" in one and "worktrees/left" in one]
     finally:
         assert rookery("down").returncode == 0
@@ -165,7 +165,7 @@ OWNERS = {"answer_ask", "send_message", "create_session", "hub_list_servers"}
 @pytest.mark.timeout(300)
 async def test_without_a_token_a_named_workspace_offers_its_own_tools_and_nothing_else(state: Path) -> None:
     async with an_inside("auth=loopback") as inside:
-        house, url = inside.house, inside.house.runtime["url"]
+        daemon, url = inside.daemon, inside.daemon.runtime["url"]
         servers = {"servers": {"odd": {"command": [sys.executable, "-c", "input()"]}}}
         config = Path.home() / ".config" / "rookery" / "mcp.json"
         config.parent.mkdir(parents=True, exist_ok=True)
@@ -196,18 +196,18 @@ async def test_without_a_token_a_named_workspace_offers_its_own_tools_and_nothin
             assert "workspace_delete" in names and not names & (OWNERS | {"read_file"})
         hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
         for path, status in (("/mcp", 400), (f"{place}/s/odd/mcp", 403), ("/w/nowhere/x/mcp", 404)):
-            answer = await asyncio.to_thread(house.http, "POST", path, hello, token=None, headers=KINDS)
+            answer = await asyncio.to_thread(daemon.http, "POST", path, hello, token=None, headers=KINDS)
             assert answer.status == status, (path, answer.body)
         for method, path in (("GET", "/sse"), ("GET", "/ws")):
-            assert (await asyncio.to_thread(house.http, method, path, token=None)).status == 400
+            assert (await asyncio.to_thread(daemon.http, method, path, token=None)).status == 400
         for method, path in routes():
             filled = re.sub(r"{\w+}", "any", path)
             body = b"{}" if method in ("POST", "PUT") else None
-            answer = await asyncio.to_thread(house.http, method, filled, body, token=None, headers=KINDS)
+            answer = await asyncio.to_thread(daemon.http, method, filled, body, token=None, headers=KINDS)
             assert answer.status == (200 if path == "/api/health" else 401), (method, path)
         for site in ("cross-site", "same-site"):
             sent = {HEADER: str(inside.other), "Sec-Fetch-Site": site}
-            assert (await asyncio.to_thread(house.http, "GET", "/sse", token=None, headers=sent)).status == 403
+            assert (await asyncio.to_thread(daemon.http, "GET", "/sse", token=None, headers=sent)).status == 403
 
 
 @requirement("house.auth.loopback-agents", "ws.agent.may-not")
@@ -236,14 +236,14 @@ async def test_with_auth_loopback_an_agent_stays_within_its_workspace() -> None:
             )
             assert [one["status"] for one in found] == [403, 403, 200, 200], auth
         # Also through a socket for IPv6, as some runtimes have for all addresses.
-        argv = [sys.executable, "-c", MAPPED, str(inside.house.port), place, json.dumps(hello)]
+        argv = [sys.executable, "-c", MAPPED, str(inside.daemon.port), place, json.dumps(hello)]
         (sent,) = await inside.run(program(*argv))
         assert sent["out"].strip() == "403", sent
-        for wrong in ("rk_garbage", inside.house.token[:-1], ""):
+        for wrong in ("rk_garbage", inside.daemon.token[:-1], ""):
             for path in (place, "/mcp", "/api/status"):
-                answer = await asyncio.to_thread(inside.house.http, "GET", path, token=wrong or " ")
+                answer = await asyncio.to_thread(inside.daemon.http, "GET", path, token=wrong or " ")
                 assert answer.status == 401, (wrong, path)
-        assert (await asyncio.to_thread(inside.house.http, "GET", "/api/status")).status == 200
+        assert (await asyncio.to_thread(inside.daemon.http, "GET", "/api/status")).status == 200
         assert await inside.names() == ["@main", "fix", "other"]
 
 
@@ -263,7 +263,7 @@ print(line.recv(1000).split()[1].decode())
 @requirement("house.auth.loopback-agents")
 def test_status_doctor_and_the_log_say_that_no_token_is_needed(state: Path) -> None:
     for mode, shown in (("token", False), ("loopback", True)):
-        house = up("--set", f"auth={mode}")
+        daemon = up("--set", f"auth={mode}")
         try:
             assert json.loads(rookery("status", "--json").stdout)["daemon"]["auth"] == mode
             assert ("without a token" in rookery("status").stdout) is shown
@@ -271,7 +271,7 @@ def test_status_doctor_and_the_log_say_that_no_token_is_needed(state: Path) -> N
             (check,) = [one for one in checks if one["id"] == "auth"]
             assert check["status"] == ("warning" if shown else "ok")
             assert ("without a token" in check["summary"] and bool(check["remedy"])) is shown
-            said = [one["level"] for one in house.log() if "without a token" in one["message"]]
+            said = [one["level"] for one in daemon.log() if "without a token" in one["message"]]
             assert said == (["warning"] if shown else [])
         finally:
             assert rookery("down").returncode == 0

@@ -16,7 +16,7 @@ from rookery.system.ids import project_id
 from tests.support.daemon.jobs import PROGRAM, Job, command, refused, routes
 from tests.support.daemon.sessions import SCRIPT
 from tests.support.daemon.socketio import editor
-from tests.support.daemon.system import LIMIT, Colony, a_colony, place_of
+from tests.support.daemon.system import LIMIT, FullSystem, place_of, start_system
 from tests.support.mcp.caller import Caller, failure
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -83,27 +83,27 @@ class Prey:
         return jobs
 
 
-async def hunt(colony: Colony, app: Path, lib: Path) -> Prey:
-    other, gone = [await colony.create(name, project=project_id(app)) for name in ("other", "gone")]
-    await colony.rest("DELETE", f"{place_of(gone)}?force=1&wait=1")
-    session = (await colony.rest("POST", "/api/sessions", {"directory": other["path"]}))["id"]
+async def hunt(system: FullSystem, app: Path, lib: Path) -> Prey:
+    other, gone = [await system.create(name, project=project_id(app)) for name in ("other", "gone")]
+    await system.rest("DELETE", f"{place_of(gone)}?force=1&wait=1")
+    session = (await system.rest("POST", "/api/sessions", {"directory": other["path"]}))["id"]
     asking = {"content": "ask", "wait": False}
-    await colony.rest("POST", f"/api/sessions/{session}/messages", asking)
-    await colony.until(other, lambda one: any(need["id"].startswith("per_") for need in one["attention"]))
-    (ask,) = await colony.rest("GET", "/api/sessions/asks")
-    (entry,) = await colony.rest("GET", "/api/trash")
+    await system.rest("POST", f"/api/sessions/{session}/messages", asking)
+    await system.until(other, lambda one: any(need["id"].startswith("per_") for need in one["attention"]))
+    (ask,) = await system.rest("GET", "/api/sessions/asks")
+    (entry,) = await system.rest("GET", "/api/trash")
     assert ask["sessionId"] == session
     return Prey(project_id(app), Path(other["path"]), session, ask["id"], entry["id"], project_id(lib))
 
 
-async def picture(colony: Colony, prey: Prey) -> dict[str, Any]:
+async def picture(system: FullSystem, prey: Prey) -> dict[str, Any]:
     """All that must be as it was."""
     found: dict[str, Any] = {
-        path: await colony.rest("GET", path)
+        path: await system.rest("GET", path)
         for path in ("/api/projects", "/api/trash", "/api/sessions/asks", "/api/plugins/boulder/state", "/api/mcp")
     }
-    found["messages"] = await colony.rest("GET", f"/api/sessions/{prey.session}/messages")
-    status = await colony.rest("GET", "/api/status")
+    found["messages"] = await system.rest("GET", f"/api/sessions/{prey.session}/messages")
+    status = await system.rest("GET", "/api/status")
     found["daemon"] = {key: status["daemon"][key] for key in ("pid", "instance", "auth")}
     found["workspaces"] = {
         one["name"]: (one["path"], one["open"], one["agent"]["state"], one["agent"].get("port"))
@@ -158,30 +158,30 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
     rookery_config.parent.mkdir(parents=True, exist_ok=True)
     rookery_config.write_text(json.dumps(SERVER))
     settings = {"ROOKERY_AGENTS_TOOLSETS": "workspace,project,session,hub", "ROOKERY_AUTH": auth}
-    async with a_colony(SCRIPT, app, lib, settings=settings) as colony, aiohttp.ClientSession() as http:
+    async with start_system(SCRIPT, app, lib, settings=settings) as system, aiohttp.ClientSession() as http:
         config = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
         asks = {"permission": {"bash": {"*": "allow", "echo asked*": "ask"}}}
         config.write_text(json.dumps(json.loads(config.read_text()) | asks))
-        prey = await hunt(colony, app, lib)
-        fix = await colony.create("fix", project=prey.project)
-        token = (await colony.rest("GET", f"{place_of(fix)}/token"))["token"]
-        own = (await colony.rest("POST", "/api/sessions", {"directory": fix["path"]}))["id"]
-        before = await picture(colony, prey)
+        prey = await hunt(system, app, lib)
+        fix = await system.create("fix", project=prey.project)
+        token = (await system.rest("GET", f"{place_of(fix)}/token"))["token"]
+        own = (await system.rest("POST", "/api/sessions", {"directory": fix["path"]}))["id"]
+        before = await picture(system, prey)
 
         # From its own shell: every route, over the socket and with its token, and commands. What comes over the socket
         # is judged alike in both modes.
-        house, bearer = colony.house, {"Authorization": f"Bearer {token}"}
+        daemon, bearer = system.daemon, {"Authorization": f"Bearer {token}"}
         asked = [(method, prey.filled(path)) for method, path in routes() if path not in ("/socket.io/", "/api/health")]
 
         def requests(to: str | int, headers: dict[str, str]) -> list[Job]:
             bodies: dict[str, Job] = {"POST": {}, "PUT": {}}
             return [{"request": [method, path, bodies.get(method), headers], "to": to} for method, path in asked]
 
-        over_port, over_socket = requests(house.port, bearer), requests(house.runtime["socket"], {})
-        commands = prey.commands(house.state)
+        over_port, over_socket = requests(daemon.port, bearer), requests(daemon.runtime["socket"], {})
+        commands = prey.commands(daemon.state)
         jobs = over_port if auth == "loopback" else [*over_port, *over_socket, *commands]
         known = f"was started by Rookery for the workspace at {fix['path']}"
-        for job, answer in zip(jobs, await in_shell(colony, own, jobs), strict=True):
+        for job, answer in zip(jobs, await in_shell(system, own, jobs), strict=True):
             if job in commands:
                 assert refused(answer), (job, answer)
                 continue
@@ -189,10 +189,10 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
             if job["request"][0] != "HEAD":
                 error = json.loads(answer["body"])["error"]
                 assert error["code"] == "forbidden" and (job in over_port or known in error["message"]), (job, error)
-        assert await picture(colony, prey) == before
+        assert await picture(system, prey) == before
 
         # With its token, over MCP and Socket.IO.
-        caller = Caller(http, f"{house.runtime['url']}/mcp", headers=bearer, limit=LIMIT)
+        caller = Caller(http, f"{daemon.runtime['url']}/mcp", headers=bearer, limit=LIMIT)
         tools = {tool["name"] for tool in await caller.listed("tools")}
         for tool, given, codes in attempts(prey):
             assert tool in tools and failure(await caller.call(tool, given)) in codes, tool
@@ -203,27 +203,27 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
         assert prey.session not in str(listed) and own in str(listed)
         assert prey.session not in str(await caller.call("get_plugin_state", {"pluginName": "boulder"}))
         for path in (f"/w/{prey.project}/other/mcp", f"/w/{prey.project}/other/s/odd/mcp", f"/w/{prey.lib}/@main/mcp"):
-            beside = Caller(http, house.runtime["url"] + path, headers=bearer)
+            beside = Caller(http, daemon.runtime["url"] + path, headers=bearer)
             assert (await beside.raw(json.dumps(beside.message("tools/list")).encode()))[0] == 403, path
-        async with editor(house.runtime["url"], token) as events:
+        async with editor(daemon.runtime["url"], token) as events:
             for event, given in (("delete", {"force": True}), ("setMetadata", {"key": "a", "value": "b"})):
                 assert await events.code(event, {"workspacePath": str(prey.other), **given}) == "forbidden"
             assert await events.code("create", {"name": "more", "project": prey.lib}) == "forbidden"
-        assert await picture(colony, prey) == before
+        assert await picture(system, prey) == before
 
         # All of it was there to be had: the owner can.
-        answered = await colony.rest("POST", f"/api/sessions/asks/{prey.ask}", {"reply": "reject"})
+        answered = await system.rest("POST", f"/api/sessions/asks/{prey.ask}", {"reply": "reject"})
         assert answered["id"] == prey.ask
-        assert (await colony.rest("DELETE", f"/api/trash/{prey.trash}"))["purged"]
+        assert (await system.rest("DELETE", f"/api/trash/{prey.trash}"))["purged"]
 
 
-async def in_shell(colony: Colony, session: str, jobs: list[Job]) -> list[Any]:
+async def in_shell(system: FullSystem, session: str, jobs: list[Job]) -> list[Any]:
     """What came of each, done by one process that the agent's bash has started."""
-    asked, answered = (colony.house.state.parent / name for name in ("jobs.json", "results.json"))
+    asked, answered = (system.daemon.state.parent / name for name in ("jobs.json", "results.json"))
     asked.write_text(json.dumps(jobs))
     line = f"{sys.executable} -P {PROGRAM} {asked} {answered}"
     given = {"command": line, "description": "try it", "timeout": int(LIMIT) * 1000}
     body = {"tool": "bash", "args": given, "timeout": int(LIMIT) * 1000}
-    ran = await colony.rest("POST", f"/api/sessions/{session}/tools", body)
+    ran = await system.rest("POST", f"/api/sessions/{session}/tools", body)
     assert answered.exists(), ran
     return json.loads(await asyncio.to_thread(answered.read_text))

@@ -15,8 +15,8 @@ from mcp import Client
 from tests.support.cli.user import at_a_terminal
 from tests.support.daemon.jobs import as_child
 from tests.support.daemon.process import rookery
-from tests.support.daemon.sdk_client import a_client_of_house
-from tests.support.daemon.system import LIMIT, Colony, a_colony
+from tests.support.daemon.sdk_client import open_sdk_client
+from tests.support.daemon.system import LIMIT, FullSystem, start_system
 from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
@@ -80,13 +80,13 @@ def ordered(path: Path, *words: str) -> None:
         assert person.ends() == 0, person.text
 
 
-async def a_warm_agent(colony: Colony) -> Path:
+async def a_warm_agent(system: FullSystem) -> Path:
     """A workspace whose agent has done a turn: the first takes longest, and the seed's time limits are for others."""
-    path = Path((await colony.create("fix"))["path"])
-    made = await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": "warm"})
+    path = Path((await system.create("fix"))["path"])
+    made = await system.rest("POST", "/api/sessions", {"directory": str(path), "title": "warm"})
     one = f"/api/sessions/{made['id']}"
-    await colony.rest("POST", f"{one}/messages", {"content": "Starting boulder test", "timeout": 1000 * LIMIT})
-    await colony.rest("DELETE", one)
+    await system.rest("POST", f"{one}/messages", {"content": "Starting boulder test", "timeout": 1000 * LIMIT})
+    await system.rest("DELETE", one)
     return path
 
 
@@ -102,9 +102,9 @@ async def test_who_follows_the_two_prompts_step_by_step_sees_what_they_foretell(
 ) -> None:
     monkeypatch.setenv("ROOKERY_BOULDER_IDLE_SECONDS", "1")
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": "# The app\n"})
-    async with a_colony(SCRIPT, app) as colony:
-        path = await a_warm_agent(colony)
-        async with a_client_of_house(colony.house, "http", MODERN) as client:
+    async with start_system(SCRIPT, app) as system:
+        path = await a_warm_agent(system)
+        async with open_sdk_client(system.daemon, "http", MODERN) as client:
             idle, complete = [(await tell(client, "create_session", directory=str(path)))["id"] for _ in range(2)]
             ended = await asyncio.gather(_follows_idle(client, idle), _follows_completion(client, complete))
             assert ended == ["OFF", "OFF"]
@@ -178,13 +178,13 @@ async def test_the_boulder_test_of_the_seed_passes_every_time_in_a_row(monkeypat
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": "# The app\n"})
-    async with a_colony(SCRIPT, app) as colony:
-        path = await a_warm_agent(colony)
-        marked = {**colony.env, **as_child(colony.house)}
+    async with start_system(SCRIPT, app) as system:
+        path = await a_warm_agent(system)
+        marked = {**system.env, **as_child(system.daemon)}
         refused = await asyncio.to_thread(rookery, "boulder", "on", "--workspace", "fix", env=marked, cwd=path)
         assert refused.returncode == 4 and "started by Rookery" in refused.stderr
         await asyncio.to_thread(ordered, path, "on", "--workspace", "fix")
-        async with a_client_of_house(colony.house, "http", MODERN) as client:
+        async with open_sdk_client(system.daemon, "http", MODERN) as client:
             passed = [await _example(client, path) for _ in range(RUNS)]
             assert len(set(passed)) == RUNS
             assert await tell(client, "list_sessions") == []
@@ -192,10 +192,10 @@ async def test_the_boulder_test_of_the_seed_passes_every_time_in_a_row(monkeypat
             session = await _completes(client, path)
             await asyncio.to_thread(ordered, path, "stop", session)
             before = await state_of(client, f"boulder://state/{session}")
-        await _is_told_on_the_command_line(colony, path, session)
-        assert (await colony.cli("down")).returncode == 0
-        await colony.start_again()
-        async with a_client_of_house(colony.house, "http", MODERN) as client:
+        await _is_told_on_the_command_line(system, path, session)
+        assert (await system.cli("down")).returncode == 0
+        await system.start_again()
+        async with open_sdk_client(system.daemon, "http", MODERN) as client:
             await tell(client, "create_session", directory=str(path))
             after = await state_of(client, f"boulder://state/{session}")
             kept = ("iteration", "status", "stopRequested", "lastEnforcement", "complete", "switched", "checks")
@@ -235,14 +235,14 @@ async def _completes(client: Client, path: Path) -> str:
     return id_
 
 
-async def _is_told_on_the_command_line(colony: Colony, path: Path, session: str) -> None:
-    told = json.loads((await colony.cli("boulder", "status", session, "--json", cwd=path)).stdout)
+async def _is_told_on_the_command_line(system: FullSystem, path: Path, session: str) -> None:
+    told = json.loads((await system.cli("boulder", "status", session, "--json", cwd=path)).stdout)
     assert (told["sessionId"], told["status"], told["stopRequested"]) == (session, "STOPPED", True)
-    line = (await colony.cli("boulder", "status", session, cwd=path)).stdout
+    line = (await system.cli("boulder", "status", session, cwd=path)).stdout
     assert f"{session} is STOPPED, 1 of 5 spent" in line
-    table = (await colony.cli("boulder", "status", cwd=path)).stdout
+    table = (await system.cli("boulder", "status", cwd=path)).stdout
     assert session in table and "STOPPED" in table
-    log = json.loads((await colony.cli("boulder", "log", session, "--json", cwd=path)).stdout)
+    log = json.loads((await system.cli("boulder", "log", session, "--json", cwd=path)).stdout)
     assert [(one["what"], one["iteration"]) for one in log] == [("enforced", 1), ("complete", 1), ("stop", 1)]
     assert '1 todo is open: "write the test"' in log[0]["why"] and log[0]["who"].endswith("for the workspace")
-    assert "write the test" in (await colony.cli("boulder", "log", cwd=path)).stdout
+    assert "write the test" in (await system.cli("boulder", "log", cwd=path)).stdout

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.suite import NODE
-from tests.support.daemon.process import SECONDS, House, rookery
+from tests.support.daemon.process import SECONDS, Daemon, rookery
 from tests.support.npm.packages import fetched
 from tests.support.opencode.home import OpenCodeHome
 from tests.support.opencode.process import installed
@@ -49,11 +49,11 @@ def install(client: str, transport: str, env: Mapping[str, str] | None = None) -
 
 @requirement("client.real.connected")
 @pytest.mark.parametrize("transport", ["http", "bridge"])
-def test_opencode_shows_rookery_as_connected(house: House, tmp_path: Path, transport: str) -> None:
+def test_opencode_shows_rookery_as_connected(daemon: Daemon, tmp_path: Path, transport: str) -> None:
     home = OpenCodeHome.make(tmp_path / "opencode")
     install("opencode", transport, {"XDG_CONFIG_HOME": str(home.config.parent)})
     found = installed()
-    env = {**home.environment(), "PATH": found.search_path, "ROOKERY_TOKEN": house.token}
+    env = {**home.environment(), "PATH": found.search_path, "ROOKERY_TOKEN": daemon.token}
     shown = run([str(found.opencode), "mcp", "list"], env, tmp_path)
     assert "rookery" in shown
     assert "connected" in shown and "failed" not in shown
@@ -69,10 +69,10 @@ def with_node() -> dict[str, str]:
 @requirement("client.real.connected")
 @pytest.mark.timeout(BRINGING)
 @pytest.mark.parametrize("transport", ["http", "bridge"])
-def test_claude_code_shows_rookery_as_connected(house: House, tmp_path: Path, transport: str) -> None:
+def test_claude_code_shows_rookery_as_connected(daemon: Daemon, tmp_path: Path, transport: str) -> None:
     install("claude-code", transport)
     claude = fetched("claude-code", CLAUDE_CODE) / ".bin" / "claude"
-    env = {**with_node(), "ROOKERY_TOKEN": house.token, **QUIET}
+    env = {**with_node(), "ROOKERY_TOKEN": daemon.token, **QUIET}
     shown = run([str(claude), "mcp", "list"], env, tmp_path)
     (line,) = [line for line in shown.splitlines() if line.startswith("rookery:")]
     assert line.endswith("Connected")
@@ -86,7 +86,7 @@ def test_claude_code_shows_rookery_as_connected(house: House, tmp_path: Path, tr
 
 @requirement("client.real.connected")
 @pytest.mark.timeout(BRINGING)
-def test_codex_lists_rookery_over_both_transports(house: House, tmp_path: Path) -> None:
+def test_codex_lists_rookery_over_both_transports(daemon: Daemon, tmp_path: Path) -> None:
     codex = [str(fetched("codex", CODEX) / ".bin" / "codex"), "mcp", "list", "--json"]
     ways: dict[str, dict[str, Any]] = {}
     for transport in ("http", "bridge"):
@@ -103,12 +103,12 @@ def test_codex_lists_rookery_over_both_transports(house: House, tmp_path: Path) 
 @requirement("client.real.connected")
 @pytest.mark.timeout(BRINGING)
 @pytest.mark.parametrize("transport", ["http", "bridge"])
-def test_the_inspector_lists_and_calls_tools(house: House, tmp_path: Path, transport: str) -> None:
+def test_the_inspector_lists_and_calls_tools(daemon: Daemon, tmp_path: Path, transport: str) -> None:
     config = json.loads(rookery("client", "print", "cursor", "--transport", transport).stdout)
     entry = config["mcpServers"]["rookery"]
     if transport == "http":
         # It expands nothing, so it is given what Cursor would make of the placeholder.
-        entry["headers"] = {"Authorization": f"Bearer {house.token}"}
+        entry["headers"] = {"Authorization": f"Bearer {daemon.token}"}
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(config))
     inspector = [str(fetched("inspector", INSPECTOR) / ".bin" / "mcp-inspector"), "--cli"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli.user import at_a_terminal, user_environment
 from tests.support.daemon.foreground import wait_for_line
-from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, up
 from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 
@@ -22,14 +22,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @requirement("kit.demo.tour")
 async def test_two_agents_edit_files_call_a_tool_and_raise_toasts_and_are_photographed_at_it(tmp_path: Path) -> None:
-    house = await asyncio.to_thread(up)
+    daemon = await asyncio.to_thread(up)
     try:
-        await a_demo_beside(house, tmp_path)
+        await a_demo_beside(daemon, tmp_path)
     finally:
         assert rookery("down").returncode == 0
 
 
-async def a_demo_beside(house: House, tmp_path: Path) -> None:
+async def a_demo_beside(daemon: Daemon, tmp_path: Path) -> None:
     temporary = Path(os.environ["HOME"]).parent / "t"
     temporary.mkdir()
     env = {"TMPDIR": str(temporary), "PATH": installed().search_path, "ROOKERY_AGENTS_VERSION": "path"}
@@ -61,8 +61,8 @@ async def a_demo_beside(house: House, tmp_path: Path) -> None:
     assert list(Path.home().rglob("*")) == []
 
     # The user's own daemon runs beside it, and has heard of nothing.
-    assert house.refresh().http("GET", "/api/projects").json() == []
-    assert not any("demo" in json.dumps(line) for line in house.log())
+    assert daemon.refresh().http("GET", "/api/projects").json() == []
+    assert not any("demo" in json.dumps(line) for line in daemon.log())
 
 
 @requirement("kit.demo.tour")

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from rookery.sessions.drawing.picture import CELL_HEIGHT, CELL_WIDTH
-from tests.support.daemon.system import Colony, a_colony
+from tests.support.daemon.system import FullSystem, start_system
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 from tests.support.workspaces.service import make_repository
@@ -116,40 +116,40 @@ def text_of_picture(answer: dict[str, Any]) -> str:
     return "\n".join(rows[row][0] if row in rows else "" for row in range(answer["rows"]))
 
 
-async def first_look(colony: Colony, path: Path, number: int) -> None:
+async def first_look(system: FullSystem, path: Path, number: int) -> None:
     said, expected = LOOKS[number % len(LOOKS)]
-    made = await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": f"look {number}"})
+    made = await system.rest("POST", "/api/sessions", {"directory": str(path), "title": f"look {number}"})
     session = f"/api/sessions/{made['id']}"
     for content in said:
-        turn = await colony.rest("POST", f"{session}/messages", {"content": content, "timeout": 600_000})
+        turn = await system.rest("POST", f"{session}/messages", {"content": content, "timeout": 600_000})
         assert turn["status"] == "finished", turn
     # Every second time it is a picture, whose text is read as well.
     picture = number % 2 == 1
     look = f"{session}/{'screenshot?format=svg&json=true' if picture else 'screen?colours=true'}"
-    first = await colony.rest("GET", look)
+    first = await system.rest("GET", look)
     assert (first["source"], first["note"]) == ("terminal", None), first
     text = text_of_picture(first) if picture else first["text"]
     assert in_order(text, expected), f"{expected} are not all on it:\n{text}"
     # Whatever was still to be drawn would be drawn meanwhile, and the second look would differ in a letter or a colour.
-    await colony.rest("POST", f"{session}/wait", {"for": "screen", "pattern": "not there", "timeout": 1500})
-    later = await colony.rest("GET", f"{session}/screen")
+    await system.rest("POST", f"{session}/wait", {"for": "screen", "pattern": "not there", "timeout": 1500})
+    later = await system.rest("GET", f"{session}/screen")
     assert in_order(later["text"], expected), f"{expected} are not all on it:\n{later['text']}"
     assert later["regions"]["prompt"] is not None and later["regions"]["status"] is not None, later["text"]
-    assert await colony.rest("GET", look) == first, f"the first look was half-drawn:\n{text}"
-    await colony.rest("DELETE", session)
+    assert await system.rest("GET", look) == first, f"the first look was half-drawn:\n{text}"
+    await system.rest("DELETE", session)
 
 
 @soak
 @requirement("term.first.complete")
 async def test_first_looks_on_a_busy_machine_show_all_that_was_said_last_every_time() -> None:
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": "# The app\n"})
-    async with a_colony(SCRIPT, app) as colony:
-        path = Path((await colony.create("fix"))["path"])
+    async with start_system(SCRIPT, app) as system:
+        path = Path((await system.create("fix"))["path"])
         numbers, complete = iter(range(RUNS)), list[int]()
 
         async def look() -> None:
             for number in numbers:
-                await first_look(colony, path, number)
+                await first_look(system, path, number)
                 complete.append(number)
 
         with a_busy_machine():

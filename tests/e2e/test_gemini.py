@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.suite import NODE
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.endpoints import token_of
-from tests.support.daemon.process import SECONDS, House, rookery
+from tests.support.daemon.process import SECONDS, Daemon, rookery
 from tests.support.npm.packages import fetched
 from tests.support.requirements import requirement
 
@@ -43,14 +43,14 @@ def listed(folder: Path, token: str | None) -> str:
 @requirement("client.real.connected")
 @pytest.mark.timeout(BRINGING)
 @pytest.mark.parametrize("transport", ["http", "bridge"])
-def test_gemini_cli_shows_rookery_as_connected_in_a_folder_that_it_trusts(house: House, transport: str) -> None:
+def test_gemini_cli_shows_rookery_as_connected_in_a_folder_that_it_trusts(daemon: Daemon, transport: str) -> None:
     checkout = app(Path.home() / "app")
     made("fix", "--no-agent", cwd=checkout)
     words = ("--workspace", "fix", "--transport", transport)
     done = rookery("client", "install", "gemini", *words, cwd=checkout)
     assert done.returncode == 0, done.stderr
     assert "trusts" in done.stderr
-    token = token_of(house, "fix")
+    token = token_of(daemon, "fix")
     assert listed(checkout, token).endswith("Disabled")
     (Path.home() / ".gemini" / "trustedFolders.json").write_text(json.dumps({str(checkout): "TRUST_FOLDER"}))
     assert listed(checkout, token).endswith("- Connected")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.cli.user import at_a_terminal
-from tests.support.daemon.system import Colony, Shown, a_colony, place_of
+from tests.support.daemon.system import FullSystem, Shown, place_of, start_system
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
 
@@ -58,56 +58,56 @@ async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it
     tmp_path: Path,
 ) -> None:
     app = make_repository(tmp_path / "app", FILES)
-    async with a_colony(SCRIPT, app) as colony:
+    async with start_system(SCRIPT, app) as system:
         # A permission of the user's, for the name that the tool has without Rookery.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(json.dumps(json.loads(config.read_text()) | {"permission": {"echo_s*": "ask"}}))
-        early = await colony.create("early", "You are too early.")
-        answered = await colony.asked(lambda one: one.kind == "step" and one.ended)
+        early = await system.create("early", "You are too early.")
+        answered = await system.asked(lambda one: one.kind == "step" and one.ended)
         assert answered.problem is None and "rookery_workspace_get_status" in answered.tools
 
-        await asyncio.to_thread(approve, colony, app)
-        await colony.until(early, lambda one: one["agent"]["needs_restart"])
-        late = await colony.create("late", "Tell of the heron.")
-        await allow(colony, late, "once")
-        told = await colony.asked(lambda one: one.conversation == 2 and one.step == 2)
-        assert colony.model.requests.unforeseen == []
+        await asyncio.to_thread(approve, system, app)
+        await system.until(early, lambda one: one["agent"]["needs_restart"])
+        late = await system.create("late", "Tell of the heron.")
+        await allow(system, late, "once")
+        told = await system.asked(lambda one: one.conversation == 2 and one.step == 2)
+        assert system.model.requests.unforeseen == []
         said = json.loads(told.results[0])
         assert (said["text"], said["folder"]) == ("a heron", late["path"])
 
-        shown = await colony.show(late)
-        daemon, agent = psutil.Process(colony.house.pid), psutil.Process(shown["agent"]["pid"])
+        shown = await system.show(late)
+        daemon, agent = psutil.Process(system.daemon.pid), psutil.Process(shown["agent"]["pid"])
         assert said["parent"] == daemon.pid
         assert [server_of(one) for one in daemon.children() if server_of(one)] == [late["path"]]
         assert not [one for one in agent.children(recursive=True) if server_of(one)]
 
         # Its tools go while the model is at it, which still knows them.
-        await colony.rest("POST", f"/api/mcp/echo/disable?workspace={quote(late['path'])}")
-        colony.model.release("it is switched off")
-        await allow(colony, late, "once")
-        gone = await colony.asked(lambda one: one.conversation == 2 and one.step == 3)
+        await system.rest("POST", f"/api/mcp/echo/disable?workspace={quote(late['path'])}")
+        system.model.release("it is switched off")
+        await allow(system, late, "once")
+        gone = await system.asked(lambda one: one.conversation == 2 and one.step == 3)
         assert "there is no tool" in gone.results[-1] and "stork" not in gone.results[-1]
         for one in (early, late):
             assert git(Path(one["path"]), "status", "--porcelain", "--ignored") == ""
-        colony.model.release("the test has looked")
-        await colony.until(late, is_idle)
+        system.model.release("the test has looked")
+        await system.until(late, is_idle)
 
 
-def approve(colony: Colony, app: Path) -> None:
-    with at_a_terminal("guard", "approve", "echo", cwd=app, env=colony.env) as person:
+def approve(system: FullSystem, app: Path) -> None:
+    with at_a_terminal("guard", "approve", "echo", cwd=app, env=system.env) as person:
         person.reads("[y/N] ")
         person.types("y\n")
         assert person.ends() == 0, person.text
 
 
-async def allow(colony: Colony, one: Shown, reply: str) -> None:
+async def allow(system: FullSystem, one: Shown, reply: str) -> None:
     """Answer what the pattern makes OpenCode ask before it calls the tool."""
-    shown = await colony.until(one, lambda now: "permission" in [need["reason"] for need in now["attention"]])
+    shown = await system.until(one, lambda now: "permission" in [need["reason"] for need in now["attention"]])
     assert "echo_say" in shown["attention"][0]["text"]
-    (session,) = (await colony.rest("GET", f"{place_of(one)}/agent"))["sessions"]
+    (session,) = (await system.rest("GET", f"{place_of(one)}/agent"))["sessions"]
     asks = f"/api/sessions/{session['id']}/asks"
-    (ask,) = await colony.rest("GET", asks)
-    await colony.rest("POST", f"{asks}/{quote(ask['id'])}", {"reply": reply})
+    (ask,) = await system.rest("GET", asks)
+    await system.rest("POST", f"{asks}/{quote(ask['id'])}", {"reply": reply})
 
 
 def server_of(process: psutil.Process) -> str | None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.daemon.sessions import SCRIPT
-from tests.support.daemon.system import LIMIT, Colony, a_colony
+from tests.support.daemon.system import LIMIT, FullSystem, start_system
 from tests.support.opencode.home import fetch_no_plugin_package
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -67,10 +67,10 @@ FILES = {
 }
 
 
-async def seen(colony: Colony, *wanted: str) -> list[list[Any]]:
+async def seen(system: FullSystem, *wanted: str) -> list[list[Any]]:
     """What the witness has seen, once these hooks are among it."""
     asked = {"args": {"hooks": wanted}}
-    return (await colony.rest("POST", "/api/plugins/witness/actions/until", asked))["result"]
+    return (await system.rest("POST", "/api/plugins/witness/actions/until", asked))["result"]
 
 
 @requirement("plugin.hook.registry", "plugin.list.all", "plugin.state.get")
@@ -84,23 +84,23 @@ async def test_a_plugin_sees_a_session_from_its_making_to_its_end_and_opencodes_
     (app / ".opencode" / "node_modules" / "empty").touch()
     git(app, "add", "-f", ".opencode")
     git(app, "commit", "-qm", "as if OpenCode had run here")
-    async with a_colony(SCRIPT, app) as colony:
-        one = await colony.create("fix")
-        session = (await colony.rest("POST", "/api/sessions", {"directory": one["path"]}))["id"]
+    async with start_system(SCRIPT, app) as system:
+        one = await system.create("fix")
+        session = (await system.rest("POST", "/api/sessions", {"directory": one["path"]}))["id"]
         messages, asks = f"/api/sessions/{session}/messages", f"/api/sessions/{session}/asks"
-        await colony.rest("POST", messages, {"content": "hello"})
-        await colony.rest("POST", messages, {"content": "list"})
-        await seen(colony, "toast.shown", "tool.finished")
-        await colony.rest("POST", messages, {"content": "ask", "wait": False})
-        await seen(colony, "ask.opened")
-        (ask,) = await colony.rest("GET", asks)
-        await colony.rest("POST", f"{asks}/{quote(ask['id'])}", {"reply": "once"})
-        await seen(colony, "ask.answered")
-        await colony.rest("POST", f"/api/sessions/{session}/wait", {"for": "idle", "timeout": LIMIT * 1000})
-        await colony.rest("POST", messages, {"content": "fail"})
-        await seen(colony, "session.error")
-        await colony.rest("DELETE", f"/api/sessions/{session}")
-        found = await seen(colony, "session.closed")
+        await system.rest("POST", messages, {"content": "hello"})
+        await system.rest("POST", messages, {"content": "list"})
+        await seen(system, "toast.shown", "tool.finished")
+        await system.rest("POST", messages, {"content": "ask", "wait": False})
+        await seen(system, "ask.opened")
+        (ask,) = await system.rest("GET", asks)
+        await system.rest("POST", f"{asks}/{quote(ask['id'])}", {"reply": "once"})
+        await seen(system, "ask.answered")
+        await system.rest("POST", f"/api/sessions/{session}/wait", {"for": "idle", "timeout": LIMIT * 1000})
+        await system.rest("POST", messages, {"content": "fail"})
+        await seen(system, "session.error")
+        await system.rest("DELETE", f"/api/sessions/{session}")
+        found = await seen(system, "session.closed")
 
         assert {place for _, place, *_ in found} == {"fix"}
         mine = [(hook, *rest) for hook, _, id_, *rest in found if id_ == session]
@@ -118,7 +118,7 @@ async def test_a_plugin_sees_a_session_from_its_making_to_its_end_and_opencodes_
         assert "no credit left" in error
         assert [toast for hook, *_, toast in found if hook == "toast.shown"] == ["a turn is over"]
 
-        listed = await colony.rest("GET", "/api/plugins")
+        listed = await system.rest("GET", "/api/plugins")
         theirs = {one["name"]: one for one in listed if one["kind"] == "opencode"}
         assert {name: theirs[name]["status"] for name in ("good", "throws", "broken")} == {
             "good": "unknown",
@@ -127,6 +127,6 @@ async def test_a_plugin_sees_a_session_from_its_making_to_its_end_and_opencodes_
             "broken": "unknown",
         }
         assert theirs["throws"]["error"] == "no luck" and theirs["good"]["workspace"] == one["path"]
-        assert await colony.rest("GET", "/api/plugins/witness/state?key=seen") == found
+        assert await system.rest("GET", "/api/plugins/witness/state?key=seen") == found
         (witness,) = [one for one in listed if one["name"] == "witness"]
         assert (witness["status"], witness["failures"], witness["error"]) == ("loaded", 0, None)

@@ -51,7 +51,7 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
     async with driving(SCRIPT) as stage:
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "permission": {"bash": "ask"}}))
-        workspace = await stage.agency.create("one")
+        workspace = await stage.host.create("one")
         session = await stage.session(workspace)
         try:
             await stage.sessions.send(session, "hello", timeout=SECONDS)

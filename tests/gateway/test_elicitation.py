@@ -18,7 +18,7 @@ from tests.support.gateway.fastpath import Noted, again, holding
 from tests.support.gateway.gateway import OWNERS, a_gateway, checkout, view_of
 from tests.support.gateway.round_trips import ADA, NAME, QUESTIONS, answers, ask, asked, go_on, held, next_round
 from tests.support.mcp.caller import MODERN, Caller, Message, failure, words
-from tests.support.mcp.scripted_server import Play, text
+from tests.support.mcp.scripted_server import ServerScript, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("method", QUESTIONS)
 async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_client(method: str) -> None:
     question, answer = QUESTIONS[method]
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller, progressToken="first")
         token = request["params"]["_meta"]["progressToken"]
@@ -53,7 +53,7 @@ async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_cl
 
 @requirement("hub.call.server-requests")
 async def test_questions_that_come_together_are_asked_together_and_what_is_not_answered_is_asked_again() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         for method in QUESTIONS:
@@ -81,7 +81,7 @@ async def test_questions_that_come_together_are_asked_together_and_what_is_not_a
 
 @requirement("hub.call.parked")
 async def test_no_time_runs_for_a_call_that_is_parked_and_it_counts_as_one_in_flight() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -105,7 +105,7 @@ async def test_no_time_runs_for_a_call_that_is_parked_and_it_counts_as_one_in_fl
 @requirement("hub.call.parked")
 async def test_s4_a_state_is_for_one_token_one_call_and_one_use() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder, with_tokens=True) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder, with_tokens=True) as gateway:
         workspace = await gateway.workspaces.find(project_id(folder), "@main")
         token = await gateway.workspaces.token(workspace.workspace)
         owner = await gateway.caller(view_of(folder), headers={"Authorization": f"Bearer {OWNERS}"})
@@ -145,7 +145,7 @@ async def test_s4_a_state_is_for_one_token_one_call_and_one_use() -> None:
 @requirement("hub.call.parked")
 async def test_too_many_parked_calls_are_refused_and_their_servers_told() -> None:
     settings = Settings(gateway=GatewaySettings(parked_calls_each=1))
-    async with a_gateway(lambda theatre: theatre.servers("one", "two"), settings=settings) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two"), settings=settings) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -164,7 +164,7 @@ async def test_too_many_parked_calls_are_refused_and_their_servers_told() -> Non
 @requirement("hub.call.parked")
 async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
     settings = Settings(gateway=GatewaySettings(parked_seconds=0.2))
-    async with a_gateway(lambda theatre: theatre.servers("one"), settings=settings) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), settings=settings) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -177,11 +177,11 @@ async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
 
 
 async def test_a_call_that_is_parked_for_a_connection_ends_with_that() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         async with connect(gateway.url("/ws").replace("http", "ws"), subprotocols=[Subprotocol("mcp")]) as line:
             await line.send(json.dumps(caller.message("tools/call", {"name": "one__hold"})))
-            one = await gateway.theatre.comes("one")
+            one = await gateway.scripted.comes("one")
             request = await one.called("hold")
             ask(one)
             assert asked(json.loads(await line.recv()))
@@ -198,7 +198,7 @@ async def test_hooks_see_one_call_however_many_rounds_it_takes() -> None:
     async def after(call: ToolCall, result: Raw) -> None:
         seen.append(json.loads(bytes(result))["content"][0]["text"])
 
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         gateway.service.hooks.before.append(before)
         gateway.service.hooks.after.append(after)
         caller = await gateway.caller()
@@ -211,7 +211,7 @@ async def test_hooks_see_one_call_however_many_rounds_it_takes() -> None:
 
 
 async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -223,7 +223,7 @@ async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:
 
 
 async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_unknown_break_nothing() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         one.say({"id": "what", "method": "no/such", "params": {}})
@@ -243,7 +243,7 @@ async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_un
 
 
 async def test_c20_a_form_is_not_shown_by_a_client_that_only_opens_pages_nor_the_reverse() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         unable: list[tuple[Message, str]] = [({"url": {}}, "form"), ({}, "url"), ({"form": {}}, "url")]
         for number, (able, mode) in enumerate(unable, 1):
             caller = await gateway.caller(able={"elicitation": able})
@@ -255,7 +255,7 @@ async def test_c20_a_form_is_not_shown_by_a_client_that_only_opens_pages_nor_the
 
 
 async def test_an_error_of_a_server_whose_modern_client_lacks_something_says_what() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller(able={"elicitation": {}})
         running, one, request = await held(gateway, caller)
         ask(one, method="sampling/createMessage")
@@ -266,11 +266,11 @@ async def test_an_error_of_a_server_whose_modern_client_lacks_something_says_wha
 
 
 async def test_a_tool_that_is_called_through_another_one_may_ask_too() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp?mode=search")
         inner = {"arguments": {"name": "one__hold", "arguments": {"x": 1}}}
         running = caller.begin("hub_call_tool", inner["arguments"])
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         ask(one)
         params = next_round(await running, tool="hub_call_tool") | inner
@@ -281,18 +281,18 @@ async def test_a_tool_that_is_called_through_another_one_may_ask_too() -> None:
 
 
 async def test_a_prompt_and_a_resource_may_ask_too() -> None:
-    play = Play(prompts=[{"name": "p"}], resources=[{"uri": "note://a", "name": "a"}])
+    play = ServerScript(prompts=[{"name": "p"}], resources=[{"uri": "note://a", "name": "a"}])
     play.held |= {"prompts/get", "resources/read"}
     results: dict[str, Message] = {
         "prompts/get": {"messages": []},
         "resources/read": {"contents": [{"uri": "note://a", "text": "t"}]},
     }
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         for number, (method, result) in enumerate(results.items(), 1):
             named = {"name": "one__p"} if method == "prompts/get" else {"uri": "one+note://a"}
             running = asyncio.create_task(caller.ask(method, named))
-            one = await gateway.theatre.comes("one")
+            one = await gateway.scripted.comes("one")
             request = await one.hears(method)
             ask(one, number)
             first = await running
@@ -306,7 +306,7 @@ async def test_a_prompt_and_a_resource_may_ask_too() -> None:
 
 
 async def test_a_call_that_was_begun_without_a_task_is_asked_in_rounds_too(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, MODERN)
         lane.clear()
         request = await habit.held(server)

@@ -11,7 +11,7 @@ from tests.support.gateway.fastpath import Habit, Noted, a_habit, holding
 from tests.support.gateway.gateway import a_gateway, checkout, view_of
 from tests.support.http.listener import soon
 from tests.support.mcp.caller import ERAS, told, words
-from tests.support.mcp.scripted_server import Play, text
+from tests.support.mcp.scripted_server import ServerScript, text
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
         "ü": "\\n \u2028 😀",
         "deep": {"x": {"y": []}},
     }
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         habit = await a_habit(gateway, era)
         usual = await habit.caller.call("one__echo", given, id_=7)
         assert lane.count() == (0, 0)
@@ -41,7 +41,7 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
         assert await habit.call(given, id="seven") == {**usual, "id": "seven"}
         assert lane.count() == (2, 0)
         assert CALLS.value("one", "answered") == count + 2
-        server = gateway.theatre.of("one")[0]
+        server = gateway.scripted.of("one")[0]
         ordinary, brief, _ = [json.loads(line)["params"] for line in server.lines if '"z"' in line]
         assert list(brief["arguments"]) == list(given) and brief["_meta"].pop("progressToken") > 0
         ordinary["_meta"].pop("progressToken")
@@ -50,7 +50,7 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
 
 
 async def test_numbers_and_the_order_of_members_pass_as_they_came_and_line_breaks_do_no_harm(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway)
         body = b"""{"params" : {"arguments":
             {"n" : 1.500,\r\n "big":123456789012345678901234567890},"name":"one__echo"},
@@ -58,13 +58,13 @@ async def test_numbers_and_the_order_of_members_pass_as_they_came_and_line_break
         await habit.client.send(habit.framed(body))
         assert (await habit.answer())["id"] == 5
         assert lane.count() == (1, 0)
-        line = gateway.theatre.of("one")[0].lines[-1]
+        line = gateway.scripted.of("one")[0].lines[-1]
         assert "1.500" in line and '"big":123456789012345678901234567890' in line
 
 
 @BOTH
 async def test_many_clients_at_once_each_get_their_own_answers(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habits = [await a_habit(gateway, era) for _ in range(8)]
         lane.clear()
 
@@ -78,7 +78,7 @@ async def test_many_clients_at_once_each_get_their_own_answers(lane: Noted, era:
 
 
 async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         first = await habit.held(server)
         await habit.begin(id="second")
@@ -94,7 +94,7 @@ async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: Note
 @BOTH
 async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: Noted, era: str) -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         habit = await a_habit(gateway, era, view_of(folder))
         await habit.call({"x": 1})
         assert lane.count() == (1, 0)

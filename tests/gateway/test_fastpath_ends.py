@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 
 @BOTH
 async def test_an_error_is_answered_as_such(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         count = CALLS.value("one", "error")
@@ -36,7 +36,7 @@ async def test_an_error_is_answered_as_such(lane: Noted, era: str) -> None:
 
 @BOTH
 async def test_a_result_that_is_no_object_is_answered_as_ever(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         server.answer(await habit.held(server), [1])
         said = await habit.answer()
@@ -50,7 +50,7 @@ async def test_a_result_that_is_no_object_is_answered_as_ever(lane: Noted, era: 
 @BOTH
 async def test_a_call_that_takes_too_long_fails_and_its_server_is_told(lane: Noted, era: str) -> None:
     limits = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         request = await habit.held(server)
@@ -63,7 +63,7 @@ async def test_a_call_that_takes_too_long_fails_and_its_server_is_told(lane: Not
 
 @BOTH
 async def test_a_server_that_ends_fails_the_call(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         await habit.held(server)
@@ -75,7 +75,7 @@ async def test_a_server_that_ends_fails_the_call(lane: Noted, era: str) -> None:
 
 @BOTH
 async def test_a_server_that_is_disconnected_fails_the_call(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         await habit.held(server)
         await (await gateway.server("one")).disconnect()
@@ -88,7 +88,7 @@ async def test_a_server_that_is_disconnected_fails_the_call(lane: Noted, era: st
 
 @BOTH
 async def test_the_server_is_told_when_the_client_has_gone(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         count = CALLS.value("one", "cancelled")
@@ -101,7 +101,7 @@ async def test_the_server_is_told_when_the_client_has_gone(lane: Noted, era: str
 
 
 async def test_a_call_is_cancelled_by_a_word_of_its_client(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         request = await habit.held(server, id="mine")
         await habit.caller.cancel("mine")
@@ -111,7 +111,7 @@ async def test_a_call_is_cancelled_by_a_word_of_its_client(lane: Noted) -> None:
 
 
 async def test_a_call_ends_with_its_session(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         request = await habit.held(server)
         await habit.caller.close()
@@ -122,7 +122,7 @@ async def test_a_call_ends_with_its_session(lane: Noted) -> None:
 
 @BOTH
 async def test_a_call_is_told_when_the_gateway_closes(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         await habit.held(server)
@@ -134,7 +134,7 @@ async def test_a_call_is_told_when_the_gateway_closes(lane: Noted, era: str) -> 
 
 @BOTH
 async def test_a_workspace_that_is_closed_waits_for_the_call(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one"), checkout()) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), checkout()) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         request = await habit.held(server)

@@ -8,7 +8,7 @@ from rookery.gateway.hooks import ToolCall
 from tests.support.gateway.fastpath import Noted, a_habit, holding
 from tests.support.gateway.gateway import OWNERS, a_gateway, checkout, view_of
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, told, words
-from tests.support.mcp.scripted_server import Play, text, tool
+from tests.support.mcp.scripted_server import ServerScript, text, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
     ],
 )
 async def test_calls_that_say_more_are_served_by_a_task(lane: Noted, era: str, more: dict[str, Any]) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway, era)
         for _ in range(4):
             assert "result" in await habit.call(**more)
@@ -41,7 +41,7 @@ async def test_a_hook_sees_the_next_call(lane: Noted, era: str) -> None:
     async def hook(call: ToolCall) -> None:
         seen.append(call.public)
 
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway, era)
         await habit.call()
         gateway.service.hooks.before.append(hook)
@@ -56,7 +56,7 @@ async def test_a_hook_sees_the_next_call(lane: Noted, era: str) -> None:
 
 @BOTH
 async def test_a_tool_that_is_switched_off_or_gone_cannot_be_called_any_more(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway, era)
         await habit.call()
         # Each change is heard of before the next, so that no notice is taken for another one's.
@@ -67,7 +67,7 @@ async def test_a_tool_that_is_switched_off_or_gone_cannot_be_called_any_more(lan
         await gateway.hub.switch(None, None, "one", tool="echo", level="app", enabled=True)
         await habit.caller.hears("notifications/tools/list_changed", 2)
         assert "result" in await habit.call()
-        server = gateway.theatre.of("one")[0]
+        server = gateway.scripted.of("one")[0]
         await server.change(tool("other"))
         await habit.caller.hears("notifications/tools/list_changed", 3)
         assert "there is no tool" in (await habit.call())["error"]["message"]
@@ -75,8 +75,8 @@ async def test_a_tool_that_is_switched_off_or_gone_cannot_be_called_any_more(lan
 
 async def test_headers_that_are_to_repeat_arguments_are_checked_in_each_call(lane: Noted) -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": "X"}}}
-    play = Play(tools=[tool("echo", inputSchema=schema)])
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(tools=[tool("echo", inputSchema=schema)])
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         habit = await a_habit(gateway, MODERN)
         for _ in range(4):
             assert "result" in await habit.call()
@@ -85,7 +85,7 @@ async def test_headers_that_are_to_repeat_arguments_are_checked_in_each_call(lan
 
 
 async def test_whoever_finds_the_server_full_waits_for_a_place(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", calls=1)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", calls=1)) as gateway:
         habit, server = await holding(gateway)
         other, _ = await holding(gateway)
         lane.clear()
@@ -100,7 +100,7 @@ async def test_whoever_finds_the_server_full_waits_for_a_place(lane: Noted) -> N
 
 
 async def test_a_server_for_one_caller_at_a_time_is_called_by_tasks(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", exclusive=True)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", exclusive=True)) as gateway:
         habit = await a_habit(gateway)
         await habit.call()
         assert lane.count() == (0, 0)
@@ -108,19 +108,19 @@ async def test_a_server_for_one_caller_at_a_time_is_called_by_tasks(lane: Noted)
 
 @BOTH
 async def test_a_server_that_is_disconnected_or_started_again(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway, era)
         server = await gateway.server("one")
         await server.disconnect()
         assert "error" in await habit.call()
         await server.connect()
         for _ in range(4):
-            assert told(await habit.call())["pid"] == gateway.theatre.of("one")[1].pid
+            assert told(await habit.call())["pid"] == gateway.scripted.of("one")[1].pid
         assert lane.count()[0] >= 1 and not lane.tasks
 
 
 async def test_a_session_that_ended_is_not_there_and_an_id_in_use_is_refused(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         request = await habit.held(server, id="same")
         said = await habit.caller.call("one__echo", {}, id_="same")
@@ -133,7 +133,7 @@ async def test_a_session_that_ended_is_not_there_and_an_id_in_use_is_refused(lan
 
 
 async def test_a_token_that_was_taken_back_opens_nothing(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one"), with_tokens=True) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), with_tokens=True) as gateway:
         habit = await a_habit(gateway, MODERN, token=OWNERS)
         assert "result" in await habit.call()
         assert lane.count() == (1, 0)
@@ -145,7 +145,7 @@ async def test_a_token_that_was_taken_back_opens_nothing(lane: Noted) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}', b"\xff", b"{" * 600])
 async def test_what_is_no_call_is_refused_as_ever(lane: Noted, body: bytes) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway)
         await habit.call()
         await habit.client.send(habit.framed(body))
@@ -157,7 +157,7 @@ async def test_what_is_no_call_is_refused_as_ever(lane: Noted, body: bytes) -> N
 
 async def test_a_workspace_that_was_closed_and_is_open_again_is_found_anew(lane: Noted) -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         habit = await a_habit(gateway, MODERN, view_of(folder))
         await habit.call()
         assert lane.count() == (1, 0)
@@ -168,7 +168,7 @@ async def test_a_workspace_that_was_closed_and_is_open_again_is_found_anew(lane:
 
 
 async def test_a_revision_that_nobody_knows_is_refused_with_a_known_session_too(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit = await a_habit(gateway)
         habit.caller.revision = "2099-01-01"
         for _ in range(4):

@@ -8,7 +8,7 @@ from tests.support.clock import let_pass
 from tests.support.gateway.fastpath import Noted, again, holding
 from tests.support.gateway.gateway import a_gateway
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, words
-from tests.support.mcp.scripted_server import Message, Play, text
+from tests.support.mcp.scripted_server import Message, ServerScript, text
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 @BOTH
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_log_messages_come_before_the_answer_and_in_order(lane: Noted, era: str, server_era: str) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         habit, server = await holding(gateway, era)
         lane.clear()
         request = await habit.held(server)
@@ -35,7 +35,7 @@ async def test_log_messages_come_before_the_answer_and_in_order(lane: Noted, era
 
 
 async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         other, _ = await holding(gateway)
         lane.clear()
@@ -48,7 +48,7 @@ async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(
 
 
 async def test_a_question_is_asked_on_the_stream_of_the_call_and_its_answer_reaches_the_server(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway)
         lane.clear()
         request = await habit.held(server)
@@ -70,7 +70,7 @@ async def test_a_question_is_asked_on_the_stream_of_the_call_and_its_answer_reac
 
 @BOTH
 async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         habit, server = await holding(gateway, era, able={})
         request = await habit.held(server)
         server.say({"id": 77, "method": "roots/list", "params": {}})
@@ -81,7 +81,7 @@ async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(la
 
 
 async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane: Noted) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=MODERN))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         habit, server = await holding(gateway, able={})
         lane.clear()
         request = await habit.held(server, {"x": 1})
@@ -98,7 +98,7 @@ async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane:
 
 async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane: Noted) -> None:
     limits = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         habit, server = await holding(gateway)
         lane.clear()
         request = await habit.held(server)

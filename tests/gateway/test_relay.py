@@ -10,7 +10,7 @@ from tests.support.clock import let_pass
 from tests.support.gateway.gateway import a_gateway, checkout, view_of
 from tests.support.gateway.round_trips import held
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
-from tests.support.mcp.scripted_server import Marionette, Message, Play, text
+from tests.support.mcp.scripted_server import Message, ScriptedServer, ServerScript, text
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_progress_reaches_the_caller_under_its_own_token_and_before_the_answer(era: str, server_era: str) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
         running, one, request = await held(gateway, caller, progressToken="mine")
         waiting, _, second = await held(gateway, other, count=2, progressToken="mine")
@@ -44,7 +44,7 @@ async def test_progress_reaches_the_caller_under_its_own_token_and_before_the_an
 @requirement("hub.call.hang")
 async def test_progress_resets_the_time_out_also_for_a_caller_that_does_not_want_to_hear_of_it() -> None:
     limits = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         token = request["params"]["_meta"]["progressToken"]
@@ -65,7 +65,7 @@ async def test_progress_resets_the_time_out_also_for_a_caller_that_does_not_want
 
 @requirement("hub.catalog.primitives")
 async def test_logs_reach_only_the_caller_whose_call_it_is_and_only_from_the_level_it_wants() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         wants, quiet = await gateway.old_caller(), await gateway.old_caller()
         await wants.ask("logging/setLevel", {"level": "warning"})
         await quiet.ask("logging/setLevel", {"level": "emergency"})
@@ -86,7 +86,7 @@ async def test_logs_reach_only_the_caller_whose_call_it_is_and_only_from_the_lev
 
 
 async def test_a_log_that_could_be_of_two_clients_calls_reaches_neither() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
         first, one, a = await held(gateway, callers[0])
         second, _, b = await held(gateway, callers[1], count=2)
@@ -101,7 +101,7 @@ async def test_a_log_that_could_be_of_two_clients_calls_reaches_neither() -> Non
 @requirement("hub.catalog.primitives")
 async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() -> None:
     level = "io.modelcontextprotocol/logLevel"
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         for count, meta in ((1, {}), (2, {level: "info"})):
             running, one, request = await held(gateway, caller, count=count, **meta)
@@ -115,8 +115,8 @@ async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() 
 # ---- what else there is to be had
 
 
-def library(**more: Any) -> Play:
-    return Play(
+def library(**more: Any) -> ServerScript:
+    return ServerScript(
         resources=[{"uri": "note://one", "name": "n", "x": 12345678901234567890}, {"uri": "note://two", "name": "m"}],
         templates=[{"uriTemplate": "note://{name}/text", "name": "t"}],
         prompts=[{"name": "greet", "arguments": [{"name": "who"}]}],
@@ -125,7 +125,9 @@ def library(**more: Any) -> Play:
     )
 
 
-async def asked(caller: Caller, server: Marionette, method: str, params: Message, result: Message) -> tuple[Any, Any]:
+async def asked(
+    caller: Caller, server: ScriptedServer, method: str, params: Message, result: Message
+) -> tuple[Any, Any]:
     """What the server was asked, and what the caller got."""
     count = len(server.all(method)) + 1
     asking = asyncio.create_task(caller.ask(method, params))
@@ -137,7 +139,9 @@ async def asked(caller: Caller, server: Marionette, method: str, params: Message
 @requirement("hub.catalog.primitives", "hub.name.unique")
 @pytest.mark.parametrize("era", ERAS)
 async def test_resources_prompts_and_completion_work_under_public_names(era: str) -> None:
-    async with a_gateway(lambda theatre: {name: theatre.server(name, library()) for name in ("one", "two")}) as gateway:
+    async with a_gateway(
+        lambda scripted: {name: scripted.server(name, library()) for name in ("one", "two")}
+    ) as gateway:
         caller = await gateway.caller("/mcp", era)
         resources = await caller.listed_of_servers("resources")
         uris = [resource["uri"] for resource in resources]
@@ -146,7 +150,7 @@ async def test_resources_prompts_and_completion_work_under_public_names(era: str
         templates = [one["uriTemplate"] for one in await caller.listed("resourceTemplates")]
         assert templates[-2:] == ["one+note://{name}/text", "two+note://{name}/text"]
         assert [one["name"] for one in await caller.listed_of_servers("prompts")] == ["one__greet", "two__greet"]
-        (two,) = gateway.theatre.of("two")
+        (two,) = gateway.scripted.of("two")
         for own in ("note://one", "note://ada/text", "note://never/listed"):
             content = {"uri": own, "text": "x", "y": 12345678901234567890}
             params, found = await asked(
@@ -177,14 +181,16 @@ async def test_resources_prompts_and_completion_work_under_public_names(era: str
             )
             assert params["ref"] == own and params["argument"] == argument
             assert found["result"]["completion"] == {"values": ["Ada"]}
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         assert not [message for message in one.heard if message.get("method") in one.play.held]
 
 
 @requirement("hub.catalog.primitives")
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
-    async with a_gateway(lambda theatre: {name: theatre.server(name, library()) for name in ("one", "two")}) as gateway:
+    async with a_gateway(
+        lambda scripted: {name: scripted.server(name, library()) for name in ("one", "two")}
+    ) as gateway:
         caller = await gateway.caller("/mcp", era)
         assert (await caller.ask("prompts/get", {"name": "one__no"}))["error"]["code"] == -32602
         ref = {"type": "ref/prompt", "name": "no"}
@@ -198,11 +204,11 @@ async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
 
 @requirement("hub.call.hang")
 async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", library())}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", library())}) as gateway:
         caller = await gateway.caller()
         await caller.listed("resources")
         asking = asyncio.create_task(caller.ask("resources/read", {"uri": "one+note://one"}))
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         await one.hears("resources/read")
         one.order(exit=3)
         error = (await asking)["error"]
@@ -217,7 +223,9 @@ async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_others(era: str, server_era: str) -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}, left, right) as gateway:
+    async with a_gateway(
+        lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}, left, right
+    ) as gateway:
         paths = [view_of(left), view_of(left, "one"), view_of(right), "/mcp"]
         callers = [await gateway.caller(path, era) for path in paths]
         for caller in callers:
@@ -225,9 +233,9 @@ async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_other
         for caller in callers:
             await caller.tools()  # starts its server, which is a change too
             await caller.hears("notifications/tools/list_changed")
-        one = next(one for one in gateway.theatre.all if one.cwd == left.resolve())
+        one = next(one for one in gateway.scripted.all if one.cwd == left.resolve())
         kept = [entry for entry in one.play.tools if entry["name"] == "hold"]
-        one.play = Play(tools=[*kept, {"name": "fresh", "inputSchema": {}}], era=server_era)
+        one.play = ServerScript(tools=[*kept, {"name": "fresh", "inputSchema": {}}], era=server_era)
         if server_era == MODERN:
             subscribed = await one.hears("subscriptions/listen")
             meta = {"io.modelcontextprotocol/subscriptionId": subscribed["id"]}
@@ -248,12 +256,12 @@ async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_other
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_watched_resource_is_told_of_under_its_public_uri(era: str, server_era: str) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", library(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", library(era=server_era))}) as gateway:
         caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
         await caller.listed("resources")
         await caller.listen("one+note://one")
         await other.listen("one+note://two")
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         meta: Message = {}
         if server_era == MODERN:
             while True:
@@ -283,11 +291,11 @@ async def test_a_watched_resource_is_told_of_under_its_public_uri(era: str, serv
 
 @requirement("hub.catalog.changed")
 async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_ever() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         play = one._play
 
         def and_again(message: Message) -> None:
@@ -306,12 +314,12 @@ async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_eve
 
 @requirement("hub.catalog.changed")
 async def test_a_list_that_changes_while_it_is_fetched_for_the_first_time_is_fetched_again() -> None:
-    play = Play(held={"tools/list"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(held={"tools/list"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         listing = asyncio.create_task(caller.tools())
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.hears("tools/list")
         one.tell("notifications/tools/list_changed")
         one.answer(request, {"tools": [{"name": "old", "inputSchema": {}}]})
@@ -325,8 +333,8 @@ async def test_a_list_that_changes_while_it_is_fetched_for_the_first_time_is_fet
 async def test_the_instructions_of_servers_are_told_each_under_its_name() -> None:
     folder = checkout()
 
-    def servers(theatre: Any) -> Message:
-        return {name: theatre.server(name, Play(instructions=f"use {name} well")) for name in ("one", "two")}
+    def servers(scripted: Any) -> Message:
+        return {name: scripted.server(name, ServerScript(instructions=f"use {name} well")) for name in ("one", "two")}
 
     async with a_gateway(servers, folder) as gateway:
         await (await gateway.caller(view_of(folder))).tools()

@@ -25,11 +25,11 @@ OLD = ClientProfile(HANDSHAKE, {}, {})
 @pytest.mark.parametrize("ends", ["an error", "a lost server"])
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_was_said_before_a_call_failed_reaches_the_caller_all_the_same(era: str, ends: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp", era)
         meta: Any = {"io.modelcontextprotocol/logLevel": "info"} if era == MODERN else {}
         running = caller.begin("one__hold", **meta)
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         for number in range(20):
             one.tell("notifications/message", level="info", data=number)

@@ -17,7 +17,7 @@ from rookery.gateway.table import build_table
 from rookery.toolsets.toolset import Toolset
 from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
-from tests.support.mcp.scripted_server import Message, Play, Theatre, text, tool
+from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +26,11 @@ OURS = "hub_list_servers"
 NAMES = ("read", "write", "delete_one", "delete_all")
 
 
-def library(**more: Any) -> Callable[[Theatre], Message]:
-    def servers(theatre: Theatre) -> Message:
-        return {name: theatre.server(name, Play(tools=[tool(one) for one in NAMES]), **more) for name in ("a", "b")}
+def library(**more: Any) -> Callable[[ScriptedServers], Message]:
+    def servers(scripted: ScriptedServers) -> Message:
+        return {
+            name: scripted.server(name, ServerScript(tools=[tool(one) for one in NAMES]), **more) for name in ("a", "b")
+        }
 
     return servers
 
@@ -70,7 +72,7 @@ async def test_a_server_says_which_of_its_tools_are_shown_the_last_wildcard_that
         for name in hidden:
             error = (await caller.call(f"a__{name}"))["error"]
             assert error["code"] == -32602
-        assert gateway.theatre.of("a")[0].all("tools/call") == []
+        assert gateway.scripted.of("a")[0].all("tools/call") == []
 
 
 @requirement("hub.filter.wildcard")
@@ -80,7 +82,7 @@ async def test_a_file_says_which_tools_are_shown_of_all_servers() -> None:
         # However a view names things, a rule is about the one name that a tool has here.
         assert await shown(await gateway.caller("/mcp?names=opencode")) == {"a_read", "a_write", "b_read"}
         assert await shown(await gateway.caller("/mcp?prefix=conflict")) == {"a__read", "b__read", "a__write"}
-        write(library()(gateway.theatre), tools={"*": False})
+        write(library()(gateway.scripted), tools={"*": False})
         await gateway.hub.config_watcher.read_again()
         assert await (await gateway.caller()).tools() == []
 
@@ -137,12 +139,12 @@ async def test_a_server_that_is_switched_off_ends_and_one_that_is_switched_on_st
         await caller.tools()
         await caller.hears("notifications/tools/list_changed")
         await switch(gateway, "disable", "a")
-        await gateway.theatre.of("a")[0].has_ended()
+        await gateway.scripted.of("a")[0].has_ended()
         await caller.hears("notifications/tools/list_changed", 2)
         assert not {name for name in await shown(caller) if name.startswith("a__")}
         assert "a is disabled" in (await caller.call("a__read"))["error"]["message"]
         await switch(gateway, "enable", "a")
-        assert len(gateway.theatre.of("a")) == 1
+        assert len(gateway.scripted.of("a")) == 1
         assert await shown(caller) == all_but()
 
 
@@ -166,10 +168,10 @@ async def test_a_server_that_its_file_turns_off_can_be_switched_on_and_starts_no
         caller = await gateway.caller()
         assert await shown(caller) == set()
         assert {one.status for one in await gateway.hub.records(None)} == {"disabled"}
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         await switch(gateway, "enable", "a")
         assert await shown(caller) == {f"a__{name}" for name in NAMES}
-        assert gateway.theatre.of("b") == []
+        assert gateway.scripted.of("b") == []
 
 
 @requirement("hub.api.control", "hub.filter.disconnected")
@@ -181,7 +183,7 @@ async def test_a_disconnected_server_is_hidden_and_stays_so_until_it_is_connecte
         for _ in range(2):
             assert await shown(caller) == {f"b__{name}" for name in NAMES}
         assert "error" in await caller.call("a__read")
-        assert len(gateway.theatre.of("a")) == 1
+        assert len(gateway.scripted.of("a")) == 1
         assert (await switch(gateway, "connect"))["status"] == "connected"
         assert await shown(caller) == all_but()
         assert [one["status"] for one in gateway.events.of("mcp.status") if one["server"] == "a"] == [
@@ -210,7 +212,7 @@ async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era
         assert '"*delete*": "deny"' in words(denied) and "mcp.json" in words(denied)
         assert "needs the user's consent" in words(asked) and '"b__read": "allow"' in words(asked)
         assert failure(await caller.call(OURS)) == "tool-denied"
-        assert gateway.theatre.of("b")[0].all("tools/call") == []
+        assert gateway.scripted.of("b")[0].all("tools/call") == []
         for path in ("/mcp?names=opencode", "/mcp?prefix=never"):
             other = await gateway.caller(path, era)
             names = [name for name in await other.tools() if "delete" in name]
@@ -218,8 +220,8 @@ async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era
 
 
 async def test_a_denied_tool_with_an_output_schema_answers_nothing_that_the_schema_would_hide() -> None:
-    def servers(theatre: Theatre) -> Message:
-        return {"a": theatre.server("a", Play(tools=[tool("read", outputSchema={"type": "object"})]))}
+    def servers(scripted: ScriptedServers) -> Message:
+        return {"a": scripted.server("a", ServerScript(tools=[tool("read", outputSchema={"type": "object"})]))}
 
     async with a_gateway(servers, permission={"*": "ask"}) as gateway:
         denied = await (await gateway.caller(able={})).call("a__read")
@@ -248,13 +250,13 @@ async def test_a_changed_rule_counts_at_once_for_clients_that_are_connected() ->
         await caller.listen()
         assert told(await caller.call("a__read"))["tool"] == "read"
         changes = len(caller.all("notifications/tools/list_changed"))
-        write(library()(gateway.theatre), permission={"a__read": "deny"})
+        write(library()(gateway.scripted), permission={"a__read": "deny"})
         await caller.hears("notifications/tools/list_changed", changes + 1)
         while failure_of(await caller.call("a__read")) is None:
             changes += 1
             await caller.hears("notifications/tools/list_changed", changes + 1)
         assert "a__read" not in await shown(caller)
-        assert len(gateway.theatre.of("a")) == 1
+        assert len(gateway.scripted.of("a")) == 1
 
 
 def failure_of(message: Message) -> str | None:
@@ -313,12 +315,12 @@ async def test_hooks_see_and_may_replace_what_goes_in_and_what_comes_out(era: st
         assert told(await caller.call("a__read", {"n": 1}))["arguments"] == {"n": 1}
         assert seen == [("a", "read", "a__read", {"n": 1}, str(folder.resolve())), ("read", {"n": 1}, "text")]
         assert words(await caller.call("a__write", {"n": 2})) == "replaced too"
-        request = await gateway.theatre.of("a")[0].called("write")
+        request = await gateway.scripted.of("a")[0].called("write")
         assert request["params"]["arguments"] == {"replaced": 12345678901234567890}
         assert seen[-1] == ("write", {"replaced": 12345678901234567890}, "text")
         # Whoever gives no arguments gives none to the server either.
         await caller.call("a__read")
-        assert "arguments" not in (await gateway.theatre.of("a")[0].called("read", 2))["params"]
+        assert "arguments" not in (await gateway.scripted.of("a")[0].called("read", 2))["params"]
         # What is ours is watched as well.
         before_ours = len(seen)
         await caller.call("workspace_get_metadata")
@@ -351,7 +353,7 @@ async def test_a_hook_that_fails_changes_nothing_and_is_logged(caplog: pytest.Lo
         assert told(await caller.call("a__read", {"n": 1})) == {
             "server": "a",
             "tool": "read",
-            "pid": gateway.theatre.of("a")[0].pid,
+            "pid": gateway.scripted.of("a")[0].pid,
             "arguments": {"n": 1},
         }
         assert caplog.text.count("a hook failed before a__read") == 5
@@ -377,5 +379,5 @@ async def test_a_call_that_is_left_while_a_hook_works_goes_no_further() -> None:
         await asyncio.wait_for(begun.wait(), 10)
         running.cancel()
         await asyncio.wait_for(ended.wait(), 10)
-        assert gateway.theatre.of("a")[0].all("tools/call") == []
+        assert gateway.scripted.of("a")[0].all("tools/call") == []
     assert Path.home().is_dir()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.gateway.gateway import a_gateway, checkout, view_of, write
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
-from tests.support.mcp.scripted_server import Marionette, Play, all_of, text, tool
+from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -42,14 +42,14 @@ def sent(line: str, key: str) -> str:
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_arguments_and_results_pass_as_the_bytes_they_came_in(era: str, server_era: str) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller = await gateway.caller("/mcp", era)
         await caller.tools()
         message = json.dumps(caller.message("tools/call", {"name": "one__hold", "arguments": "HERE"}, "x"))
         body = message.replace('"HERE"', ODD).encode()
         headers = {"Mcp-Method": "tools/call", "Mcp-Name": "one__hold", "MCP-Protocol-Version": era}
         asking = asyncio.create_task(caller.raw(body, headers))
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         request = await one.called("hold")
         line = next(line for line in one.lines if '"tools/call"' in line)
         assert sent(line, "arguments") == ODD
@@ -67,10 +67,10 @@ async def test_arguments_and_results_pass_as_the_bytes_they_came_in(era: str, se
 @requirement("hub.call.route")
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_error_comes_back_as_the_server_gave_it(era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running = caller.begin("one__hold", {})
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         one.refuse(await one.called("hold"), -31234, "no — ünmöglich", data={"why": ["because", 12345678901234567890]})
         error = (await running)["error"]
         assert error["code"] == -31234 and error["message"] == "no — ünmöglich"
@@ -79,7 +79,7 @@ async def test_an_error_comes_back_as_the_server_gave_it(era: str) -> None:
 
 @requirement("hub.call.route")
 async def test_a_call_without_arguments_stays_without() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         assert told(await caller.call("one__echo"))["arguments"] is None
         assert told(await caller.call("one__echo", {}))["arguments"] == {}
@@ -87,7 +87,7 @@ async def test_a_call_without_arguments_stays_without() -> None:
 
 @requirement("hub.call.route", "wire.fields.kept")
 async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_nothing_of_our_leg_does() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.ask(
             "tools/call",
@@ -97,7 +97,7 @@ async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_noth
                 "_meta": {"traceparent": "00-1-2-03", "progressToken": "mine", "com.example/x": 1},
             },
         )
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         params = (await one.called("echo"))["params"]
         assert params["x-extra"] == [1]
         meta = params["_meta"]
@@ -107,9 +107,9 @@ async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_noth
 
 @requirement("hub.call.route", "guard.policy.rules")
 async def test_a_call_reaches_the_tool_that_was_judged_whatever_else_it_names() -> None:
-    offered = Play(tools=[tool("safe"), tool("one__safe")], resources=[{"uri": "x://y", "name": "y"}])
+    offered = ServerScript(tools=[tool("safe"), tool("one__safe")], resources=[{"uri": "x://y", "name": "y"}])
     rules = {"one__one__safe": "deny"}
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", offered)}, permission=rules) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", offered)}, permission=rules) as gateway:
         caller = await gateway.old_caller()
         assert failure(await caller.call("one__one__safe")) == "tool-denied"
         for other in ({"uri": "one+x://y"}, {"uri": "x"}, {"ref": {"name": "x"}}, {"tool": "one__safe"}):
@@ -122,7 +122,7 @@ async def test_a_call_reaches_the_tool_that_was_judged_whatever_else_it_names() 
         body = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"one__safe","name":"one__one__safe"}}'
         _, answered = await caller.raw(body)
         assert b"tool-denied" in answered
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         assert not one.calls("one__safe")
 
 
@@ -132,10 +132,12 @@ async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
     names.append("hub_list_servers")
     servers = ["a", "a__b", "A", "hub", "my server", "é", "__proto__"]
 
-    def play() -> Play:
-        return Play(tools=[*(tool(name) for name in names), tool("c"), tool(""), {"inputSchema": {}}, tool("y" * 2000)])
+    def play() -> ServerScript:
+        return ServerScript(
+            tools=[*(tool(name) for name in names), tool("c"), tool(""), {"inputSchema": {}}, tool("y" * 2000)]
+        )
 
-    async with a_gateway(lambda theatre: {name: theatre.server(name, play()) for name in servers}) as gateway:
+    async with a_gateway(lambda scripted: {name: scripted.server(name, play()) for name in servers}) as gateway:
         for query in ("", "?names=opencode", "?prefix=conflict", "?prefix=never", "?prefix=never&names=opencode"):
             caller = await gateway.caller(f"/mcp{query}")
             listed = [name for name in await caller.tools() if name != "hub_list_servers"]
@@ -148,9 +150,9 @@ async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
 
 @requirement("hub.name.default", "hub.name.parity")
 async def test_names_are_chosen_by_the_address() -> None:
-    offered = Play(tools=[tool("create.issue"), tool("x-y")])
+    offered = ServerScript(tools=[tool("create.issue"), tool("x-y")])
     folder = checkout()
-    async with a_gateway(lambda theatre: {"git hub": theatre.server("git hub", offered)}, folder) as gateway:
+    async with a_gateway(lambda scripted: {"git hub": scripted.server("git hub", offered)}, folder) as gateway:
         parity = await gateway.caller("/mcp?names=opencode")
         assert set(await parity.tools()) == {"hub_list_servers", "git_hub_create_issue", "git_hub_x-y"}
         bare = await gateway.caller(view_of(folder, "git hub"))
@@ -164,24 +166,24 @@ async def test_names_are_chosen_by_the_address() -> None:
 
 @requirement("hub.call.route")
 async def test_an_unknown_tool_is_an_error_that_tells_who_is_missing() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
-        more = {"off": gateway.theatre.server("off", enabled=False), "bad": {"command": "false"}}
-        write(gateway.theatre.servers("one") | more)
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        more = {"off": gateway.scripted.server("off", enabled=False), "bad": {"command": "false"}}
+        write(gateway.scripted.servers("one") | more)
         caller = await gateway.caller()
         error = (await caller.call("bad__tool"))["error"]
         assert error["code"] == -32602
         assert "there is no tool bad__tool" in error["message"]
         assert "bad is " in error["message"] and "off is disabled" in error["message"]
         assert "one is" not in error["message"]
-        assert gateway.theatre.of("off") == []
+        assert gateway.scripted.of("off") == []
 
 
 @requirement("hub.call.route")
 async def test_a17_two_clients_with_the_same_id_get_each_their_own_answer() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(3)] + [await gateway.caller() for _ in range(3)]
         running = [caller.begin("one__hold", {"who": who}, id_=1) for who, caller in enumerate(callers)]
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold", 6)
         for request in reversed(one.calls("hold")):
             one.answer(request, text(request["params"]["arguments"]))
@@ -192,10 +194,10 @@ async def test_a17_two_clients_with_the_same_id_get_each_their_own_answer() -> N
 
 @requirement("hub.call.route")
 async def test_a17_an_id_that_is_in_use_is_refused_and_disturbs_nothing() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running = caller.begin("one__hold", id_=7)
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         assert "error" in await caller.call("one__echo", id_=7)
         one.answer(request, text("mine"))
@@ -207,10 +209,10 @@ async def test_a17_an_id_that_is_in_use_is_refused_and_disturbs_nothing() -> Non
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_caller_that_leaves_is_free_at_once_and_the_server_is_told(era: str, server_era: str) -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(era=server_era))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller = await gateway.caller("/mcp", era)
         running = caller.begin("one__hold", id_="x")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         if era == MODERN:
             running.cancel()
@@ -226,13 +228,15 @@ async def test_a_caller_that_leaves_is_free_at_once_and_the_server_is_told(era: 
 
 @requirement("hub.call.abort")
 async def test_a_caller_that_leaves_while_its_server_starts_does_not_keep_it_from_starting() -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(held={"initialize"}))}) as gateway:
+    async with a_gateway(
+        lambda scripted: {"one": scripted.server("one", ServerScript(held={"initialize"}))}
+    ) as gateway:
         first, second = await gateway.caller(), await gateway.caller()
         leaving, staying = first.begin("one__echo"), second.begin("one__echo")
-        one: Marionette = await gateway.theatre.comes("one")
+        one: ScriptedServer = await gateway.scripted.comes("one")
         hello = await one.hears("initialize")
         leaving.cancel()
         one.play.held.clear()
         one.answer(hello, one.play.about("one"))
         assert told(await staying)["server"] == "one"
-        assert len(gateway.theatre.of("one")) == 1
+        assert len(gateway.scripted.of("one")) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rookery
-from tests.support.daemon.process import House, alive, rookery as run, up
+from tests.support.daemon.process import Daemon, alive, rookery as run, up
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -57,7 +57,7 @@ async def test_a_daemon_that_cannot_start_is_told_with_its_reason(state: Path) -
 
 
 @requirement("session.face.python")
-async def test_workspaces_are_made_found_looked_at_and_removed(house: House) -> None:
+async def test_workspaces_are_made_found_looked_at_and_removed(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "src" / "app")
     async with rookery.connect() as r:
         project = await r.projects.add(app / ".git" / "..")
@@ -95,7 +95,7 @@ async def test_workspaces_are_made_found_looked_at_and_removed(house: House) -> 
         assert caught.value.code == "project-not-found"
 
 
-async def test_names_that_several_projects_have_are_asked_about(house: House) -> None:
+async def test_names_that_several_projects_have_are_asked_about(daemon: Daemon) -> None:
     async with rookery.connect() as r:
         ids: list[str] = []
         for folder in ("a", "b"):

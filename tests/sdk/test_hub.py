@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rookery
-from tests.support.daemon.process import House, rookery as run, up
+from tests.support.daemon.process import Daemon, rookery as run, up
 from tests.support.gateway.gateway import write
-from tests.support.mcp.scripted_server import Play, Theatre, a_theatre, text, tool
+from tests.support.mcp.scripted_server import ScriptedServers, ServerScript, start_scripted_servers, text, tool
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -36,16 +36,16 @@ BROKEN = text("no such file") | {"isError": True}
 
 
 @asynccontextmanager
-async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, Theatre, House]]:
+async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, ScriptedServers, Daemon]]:
     tools = [tool("read", description="Reads.", inputSchema=SCHEMA), tool("show"), tool("break"), tool("hold")]
     tools.append(tool("odd", description=None, inputSchema=[]))
-    play = Play(tools, results={"show": SHOWN, "break": BROKEN})
-    async with a_theatre() as theatre:
-        write({"files": theatre.server("files", play), "other": theatre.server("other")})
-        house = await asyncio.to_thread(up)
+    play = ServerScript(tools, results={"show": SHOWN, "break": BROKEN})
+    async with start_scripted_servers() as scripted:
+        write({"files": scripted.server("files", play), "other": scripted.server("other")})
+        daemon = await asyncio.to_thread(up)
         try:
             async with rookery.connect() as r:
-                yield r, theatre, house
+                yield r, scripted, daemon
         finally:
             assert (await asyncio.to_thread(run, "down")).returncode == 0
 
@@ -54,7 +54,7 @@ async def a_hub() -> AsyncGenerator[tuple[rookery.Rookery, Theatre, House]]:
 @requirement("hub.python.contract", "hub.python.text", "hub.python.attachments")
 async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with a_hub() as (r, theatre, house):
+    async with a_hub() as (r, scripted, daemon):
         await r.projects.add(app)
         ws = await r.workspaces.create("fix", agent=False)
         tools = await r.hub.tools(workspace=ws)
@@ -67,7 +67,7 @@ async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() ->
         assert (odd.description, odd.schema) == ("", {"type": "object"})
 
         assert "path" in (await read.execute({"path": "a"})).text
-        assert (await theatre.comes("files")).cwd == ws.path
+        assert (await scripted.comes("files")).cwd == ws.path
         shown = await tools["files__show"].execute()
         assert (str(shown), shown.structured) == ("one\nsecond: note://2\ntwo", {"count": 2})
         kinds = [(each.media_type, each.content, each.uri) for each in shown.attachments]
@@ -79,11 +79,13 @@ async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() ->
         with pytest.raises(rookery.RookeryError) as caught:
             await tools["files__hold"].execute(timeout=0.2)
         assert caught.value.code == "timeout"
-        await (await theatre.comes("files")).hears("notifications/cancelled")
+        await (await scripted.comes("files")).hears("notifications/cancelled")
 
         # What is switched off is not listed any more, but the record that was given stays what it was.
         place = f"/api/mcp/files/disable?workspace={ws.path}"
-        answer = await asyncio.to_thread(house.http, "POST", place, b"{}", headers={"Content-Type": "application/json"})
+        answer = await asyncio.to_thread(
+            daemon.http, "POST", place, b"{}", headers={"Content-Type": "application/json"}
+        )
         assert answer.status == 200, answer.body
         assert {name.partition("__")[0] for name in await r.hub.tools(workspace=ws.path)} == {"other"}
         assert (await r.hub.servers(ws))["files"]["status"] == "disabled"
@@ -109,13 +111,13 @@ async def test_own_toolsets_come_on_request_and_their_errors_keep_code_and_remed
 
 
 async def test_tools_are_listed_and_run_again_after_a_restart_of_the_daemon() -> None:
-    async with a_hub() as (r, theatre, house):
+    async with a_hub() as (r, scripted, daemon):
         tools = await r.hub.tools()
         before = tools["files__show"]
         assert (await before.execute()).text
         held = asyncio.ensure_future(tools["files__hold"].execute())
-        await (await theatre.comes("files")).hears("tools/call", 2)
-        os.kill(house.pid, signal.SIGKILL)
+        await (await scripted.comes("files")).hears("tools/call", 2)
+        os.kill(daemon.pid, signal.SIGKILL)
         with pytest.raises(rookery.RookeryError) as caught:
             await held
         assert caught.value.code == "daemon-unreachable" and "was lost" in caught.value.message and caught.value.remedy

@@ -7,7 +7,7 @@ import pytest
 
 import rookery
 from tests.support.cli.user import at_a_terminal
-from tests.support.daemon.sessions import README, a_driven_colony
+from tests.support.daemon.sessions import README, start_system_with_sessions
 from tests.support.requirements import requirement
 
 # A program that somebody runs, who says yes.
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 @requirement("session.face.python", "session.send.wait", "session.wait.toast", "session.wait.timeout")
 async def test_a_program_drives_a_session_and_what_ends_badly_is_raised_or_answered() -> None:
-    async with a_driven_colony("fix") as (colony, (path,)), rookery.connect() as r:
+    async with start_system_with_sessions("fix") as (system, (path,)), rookery.connect() as r:
         ws = await r.workspaces.get("fix")
         s = await ws.sessions.create(title="By Python")
         assert (s.directory, s.status, s.record.title) == (path, "idle", "By Python")
@@ -64,7 +64,7 @@ async def test_a_program_drives_a_session_and_what_ends_badly_is_raised_or_answe
 
         assert (await s.send("ask", wait=False)).status == "taken"
         # The turn that failed is among what wants attention already.
-        await colony.until_all(lambda all_: "permission" in [need["reason"] for need in all_["fix"]["attention"]])
+        await system.until_all(lambda all_: "permission" in [need["reason"] for need in all_["fix"]["attention"]])
         (ask,) = await s.asks()
         assert [each.id for each in await r.sessions.asks()] == [ask.id] and "echo asked" in ask.text
         # Tests may share a terminal with what Rookery started, which may not answer.

@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a_restart_closes_nothing() -> None:
     async with driving(steps(hello=[{"say": "hello yourself"}]), pace=SupervisionIntervals(first_pause=0.1)) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
-        life = await stage.agency.agents.ensure_running(one)
+        life = await stage.host.agents.ensure_running(one)
 
         # A turn that has been taken runs, whatever OpenCode has said of it by then.
         assert (await sessions.send(session, "hello", wait=False)).status == "taken"
@@ -48,7 +48,7 @@ async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a
         def began(tenant: WorkspaceAgent, life: AgentRun) -> None:
             found.append(sessions._index.of_agent(tenant).session(session) is not None)
 
-        stage.agency.agents.listeners.append(began)
+        stage.host.agents.listeners.append(began)
         waiting = asyncio.ensure_future(sessions.wait_for_file(session, "late.txt", 90))
         os.kill(life.process.pid, signal.SIGKILL)
         await stage.until(lambda: found)
@@ -60,10 +60,10 @@ async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a
 @requirement("session.get.one")
 async def test_a_session_is_waited_for_while_it_is_not_known_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     async with driving(steps(hello=[{"say": "hello yourself"}])) as stage:
-        sessions, agents = stage.sessions, stage.agency.agents
+        sessions, agents = stage.sessions, stage.host.agents
         # However slow the machine is.
         monkeypatch.setattr("rookery.sessions.index._START_SECONDS", LIMIT)
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         life = await agents.ensure_running(one)
         # Of children nothing is kept.

@@ -23,7 +23,7 @@ from rookery.sessions.service import Sessions
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
-from tests.support.agents.host import LIMIT, Agency, an_agency
+from tests.support.agents.host import LIMIT, AgentHost, start_agent_host
 from tests.support.agents.watcher import steps
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -54,8 +54,8 @@ T = TypeVar("T")
 class Stage:
     """A session of an agent, and tools that are run beside it."""
 
-    def __init__(self, agency: Agency, sessions: Sessions, executor: HiddenChildExecutor, life: AgentRun) -> None:
-        self.agency, self.sessions, self.executor, self.life = agency, sessions, executor, life
+    def __init__(self, host: AgentHost, sessions: Sessions, executor: HiddenChildExecutor, life: AgentRun) -> None:
+        self.host, self.sessions, self.executor, self.life = host, sessions, executor, life
         self.folder = Path(life.client.directory)
         self.pid_file = self.folder / "pid"
         self.session = ""
@@ -122,17 +122,17 @@ class Stage:
 
     @property
     def workspace(self) -> Workspace:
-        return next(one for one in self.agency.agents.workspaces() if one.path == self.folder)
+        return next(one for one in self.host.agents.workspaces() if one.path == self.folder)
 
 
 @asynccontextmanager
 async def a_stage(**more: Any) -> AsyncGenerator[Stage]:
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
-    async with an_agency(SCRIPT, app, **more) as agency:
-        sessions = Sessions(agency.agents, agency.gateway.workspaces, Bus("sessions"))
-        executor = sessions.executor = HiddenChildExecutor(agency.gateway.parts.agents.scripted_calls, 0.1)
-        made = await agency.create("one")
-        stage = Stage(agency, sessions, executor, await agency.agents.ensure_running(made))
+    async with start_agent_host(SCRIPT, app, **more) as host:
+        sessions = Sessions(host.agents, host.gateway.workspaces, Bus("sessions"))
+        executor = sessions.executor = HiddenChildExecutor(host.gateway.parts.agents.scripted_calls, 0.1)
+        made = await host.create("one")
+        stage = Stage(host, sessions, executor, await host.agents.ensure_running(made))
         await stage.begin()
         try:
             yield stage
@@ -199,7 +199,7 @@ async def test_a_turn_that_runs_meanwhile_its_model_and_its_messages_are_left_al
         await client.send(stage.session, "hello")
         before = await client.session(stage.session)
         await client.prompt(stage.session, "work")
-        held = await stage.agency.model.requests.wait_for(lambda one: one.session == stage.session and one.step == 2)
+        held = await stage.host.model.requests.wait_for(lambda one: one.session == stage.session and one.step == 2)
         assert held.ended is None
 
         there = await client.messages(stage.session)
@@ -208,7 +208,7 @@ async def test_a_turn_that_runs_meanwhile_its_model_and_its_messages_are_left_al
         assert await client.messages(stage.session) == there
         assert stage.life.running == {stage.session}
 
-        stage.agency.model.release("work")
+        stage.host.model.release("work")
 
         async def at_rest() -> bool | None:
             return None if stage.life.running else True
@@ -221,7 +221,7 @@ async def test_a_turn_that_runs_meanwhile_its_model_and_its_messages_are_left_al
         assert outputs == ["one\n", "two\n"]
         now = await client.session(stage.session)
         assert (now.model, now.agent, now.title) == (before.model, before.agent, before.title)
-        assert not stage.agency.model.requests.unforeseen
+        assert not stage.host.model.requests.unforeseen
 
 
 @requirement("session.exec.real", "session.exec.input", "session.history.get")
@@ -326,7 +326,7 @@ async def test_a_tool_that_is_late_or_no_longer_wanted_is_ended_and_the_next_one
         with pytest.raises(RookeryError, match="bash did not finish") as caught:
             await cut
         assert caught.value.code == "agent-unavailable"
-        await stage.agency.until(stage.workspace, lambda agent: agent.pid not in (killed, None))
-        stage.life = await stage.agency.agents.ensure_running(stage.workspace)
+        await stage.host.until(stage.workspace, lambda agent: agent.pid not in (killed, None))
+        stage.life = await stage.host.agents.ensure_running(stage.workspace)
         assert (await stage.run("bash", command="echo again", description="again")).output == "again\n"
         assert not left.exists()

@@ -23,7 +23,7 @@ ALIASES = {"careful": AgentAlias(agent="plan", model="scripted/scripted"), "lost
 async def test_sessions_are_made_listed_found_and_closed() -> None:
     async with driving(SCRIPT, aliases=ALIASES) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         made = await sessions.create(str(one.path))
         assert made.as_dict() | {"title": "", "lastActivity": 0} == {
             "id": made.id,
@@ -85,11 +85,11 @@ async def test_sessions_are_made_listed_found_and_closed() -> None:
             await sessions.close(second.id, delete=True)
             async with refusal("session-not-found", second.id):
                 await life.client.session(second.id)
-        told = stage.agency.gateway.events.of("session.changed")
+        told = stage.host.gateway.events.of("session.changed")
         assert {one["name"] for one in told} == {"one"}
         does = [one["session"]["opencode"] for one in told if one["session"]["id"] == made.id]
         assert (does[0], "busy" in does, does[-1]) == ("idle", True, "idle")
-        gone = [one["session"]["id"] for one in stage.agency.gateway.events.of("session.closed")]
+        gone = [one["session"]["id"] for one in stage.host.gateway.events.of("session.closed")]
         assert gone == [made.id, second.id]
         for gone in (made.id, second.id, "ses_none", "../etc"):
             async with refusal("session-not-found", gone):
@@ -100,7 +100,7 @@ async def test_sessions_are_made_listed_found_and_closed() -> None:
 async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        one, two = await stage.agency.create("one"), await stage.agency.create("two")
+        one, two = await stage.host.create("one"), await stage.host.create("two")
         first, second = await stage.session(one), await stage.session(two)
         assert {each.id for each in await sessions.list()} == {first, second}
         assert [each.id for each in await sessions.list(one.path)] == [first]
@@ -131,18 +131,18 @@ async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None
         waiting = asyncio.ensure_future(sessions.wait_for_message(first, "never", 60))
         sending = asyncio.ensure_future(sessions.send(first, "hold", timeout=60))
         await stage.until_is(one, first, "busy")
-        await stage.agency.agents.stop(one)
+        await stage.host.agents.stop(one)
         assert ((await waiting).found, (await waiting).note) == (False, "the session was closed")
         assert (await waiting).closed
         assert (await sending).status == "error"
         assert [each.id for each in await sessions.list()] == [second]
-        assert (await stage.agency.agents.process(one)).state == "stopped"
+        assert (await stage.host.agents.process(one)).state == "stopped"
         async with refusal("session-not-found", first):
             await sessions.get(first)
 
         await sessions.show_toast(second, "not for one")
         assert (await sessions.wait_for_toast(second, "not for one")).found
-        (shown,) = stage.agency.gateway.events.of("session.toast")
+        (shown,) = stage.host.gateway.events.of("session.toast")
         assert (shown["name"], shown["toast"]["message"]) == ("two", "not for one")
         assert await sessions.toasts(scope=one.path) == []
         assert [each.session_id for each in await sessions.toasts()] == [second]

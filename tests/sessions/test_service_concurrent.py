@@ -41,10 +41,10 @@ async def drive(stage: Driving, workspace: Workspace, name: str) -> None:
 @requirement("session.parallel.apart")
 async def test_f06_sessions_of_many_workspaces_driven_at_once_are_not_mixed_up() -> None:
     async with driving(SCRIPT, start="use") as stage:
-        made = [await stage.agency.create(f"ws-{number}") for number in range(WORKSPACES)]
+        made = [await stage.host.create(f"ws-{number}") for number in range(WORKSPACES)]
         # One after the other: so many starts at once take long on a small machine.
         for workspace in made:
-            await stage.agency.agents.ensure_running(workspace)
+            await stage.host.agents.ensure_running(workspace)
         await asyncio.gather(*(drive(stage, one, f"{one.name}-{half}") for one in made for half in "ab"))
         assert len(await stage.sessions.list()) == 2 * WORKSPACES
         assert {one.status for one in await stage.sessions.list()} == {"idle"}

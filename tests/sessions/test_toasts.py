@@ -10,7 +10,7 @@ import pytest
 
 from rookery.agents.opencode.events import ToastShown
 from rookery.sessions.toasts import MAX_TOASTS, ToastLog
-from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.daemon.toasts import Toasts, every_interface
 from tests.support.requirements import requirement
 
@@ -92,7 +92,7 @@ async def two_sessions() -> AsyncGenerator[tuple[Toasts, str, str]]:
     plugin = Path.home() / ".config" / "opencode" / "plugin" / "saves.js"
     plugin.parent.mkdir(parents=True)
     plugin.write_text(PLUGIN)
-    async with a_driven_colony("fix") as (colony, (path,)), every_interface(colony, path) as toasts:
+    async with start_system_with_sessions("fix") as (system, (path,)), every_interface(system, path) as toasts:
         yield toasts, await toasts.session(), await toasts.session()
 
 

@@ -24,18 +24,18 @@ SCRIPT = steps(
 async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         assert (await sessions.send(session, "hello", timeout=60)).status == "finished"
         sending = asyncio.ensure_future(sessions.send(session, "one", timeout=90))
         waiting = asyncio.ensure_future(sessions.wait_for_message(session, "end of one", 90, role="assistant"))
         await stage.until_is(one, session, "busy")
-        life = stage.agency.agents.agents[one.path].supervisor.run
+        life = stage.host.agents.agents[one.path].supervisor.run
         assert life is not None
         # What is said from here on until somebody listens again is heard by nobody.
         await life.watcher.close()
         async with watching(life.client) as somebody_else:
-            stage.agency.model.release("one")
+            stage.host.model.release("one")
             await somebody_else.until_is(session, "idle")
         life.watcher.start()
         turn = await sending
@@ -50,13 +50,13 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
 async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_used_again() -> None:
     async with driving(SCRIPT, pace=SupervisionIntervals(first_pause=0.1)) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         assert (await sessions.send(session, "hello", timeout=60)).status == "finished"
         sending = asyncio.ensure_future(sessions.send(session, "two", timeout=90))
         waiting = asyncio.ensure_future(sessions.wait_for_message(session, "hello yourself, again", 120))
         await stage.until_is(one, session, "busy")
-        life = stage.agency.agents.agents[one.path].supervisor.run
+        life = stage.host.agents.agents[one.path].supervisor.run
         assert life is not None
         os.kill(life.process.pid, signal.SIGKILL)
         turn = await sending
@@ -65,7 +65,7 @@ async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_
         await stage.until_is(one, session, "interrupted")
         shown = await sessions.get(session)
         assert (shown.status, shown.opencode) == ("error", "interrupted")
-        stage.agency.model.play(steps(hello=[{"say": "hello yourself, again"}]))
+        stage.host.model.play(steps(hello=[{"say": "hello yourself, again"}]))
         again = await sessions.send(session, "hello", timeout=90)
         assert (again.status, again.content) == ("finished", "hello yourself, again")
         # A wait lasts over the end of the process that it began with.

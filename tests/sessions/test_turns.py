@@ -40,7 +40,7 @@ SCRIPT = steps(
 async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         taken = await sessions.send(session, "hello", wait=False)
         assert (taken.status, taken.content, taken.session_id) == ("taken", "", session)
@@ -81,7 +81,7 @@ async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
     await stage.sessions.wait_for_message(session, "^second$", 60, role="user")
     taken = await stage.sessions.send(session, "second, again", wait=False)
     assert (await stage.sessions.messages(session, 1)).messages[0].id == taken.message_id
-    stage.agency.model.release("first")
+    stage.host.model.release("first")
     return await sending
 
 
@@ -96,7 +96,7 @@ async def test_f05_a_model_that_is_dead_slow_torn_or_sends_garbage_ends_no_sessi
             written["enabled_providers"].append(name)
         config.write_text(json.dumps(written))
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         assert (await sessions.send(session, "hello", timeout=60)).status == "finished"
         turn = await sessions.send(session, "refuse", timeout=60)
@@ -113,7 +113,7 @@ async def test_f05_a_model_that_is_dead_slow_torn_or_sends_garbage_ends_no_sessi
             assert (await sessions.wait_for_idle(session, 60)).found
         assert (turn.content, [(run.tool, run.output) for run in turn.parts]) == ("I run it.", [("bash", "ran\n")])
         assert turn.note is not None and turn.note.startswith("the turn is still running: assistant: I run it.")
-        stage.agency.model.release("stuck")
+        stage.host.model.release("stuck")
         assert (await sessions.wait_for_message(session, "at last", 60)).found
         assert (await sessions.wait_for_idle(session, 60)).found
 
@@ -175,7 +175,7 @@ async def garbage() -> AsyncGenerator[dict[str, str]]:
 async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
         await sessions.send(session, "outside", wait=False)
         await stage.until_is(one, session, "asking")

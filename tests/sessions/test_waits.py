@@ -51,7 +51,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
     plugin.write_text(PLUGIN)
     async with driving(SCRIPT) as stage:
         sessions = stage.sessions
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         session = await stage.session(one)
 
         # Nothing yet: time runs out, and what was seen is told.
@@ -154,9 +154,9 @@ async def test_waits_for_idle_a_file_a_toast_and_the_screen_read_no_messages(mon
         return await send(self, method, path, *more)
 
     async with driving(SCRIPT) as stage:
-        one = await stage.agency.create("one")
+        one = await stage.host.create("one")
         # Begun in OpenCode itself, so that nothing of it was read or counted before.
-        life = await stage.agency.agents.ensure_running(one)
+        life = await stage.host.agents.ensure_running(one)
         session = (await life.client.create_session(title="a session")).id
         assert (await life.client.send(session, "hello")).text == "hello yourself"
         transcript = f"GET /session/{session}/message"
@@ -164,7 +164,7 @@ async def test_waits_for_idle_a_file_a_toast_and_the_screen_read_no_messages(mon
 
         async def wait(what: str, **more: Any) -> dict[str, Any]:
             body = {"for": what, "timeout": 60_000, **more}
-            status, found = await stage.agency.gateway.rest("POST", f"/api/sessions/{session}/wait", body)
+            status, found = await stage.host.gateway.rest("POST", f"/api/sessions/{session}/wait", body)
             assert status == 200, found
             return found
 
@@ -192,9 +192,9 @@ async def test_waits_for_idle_a_file_a_toast_and_the_screen_read_no_messages(mon
         ]
         await stage.sessions.show_toast(session, "done", duration=1)
         (one.path / "later.txt").touch()
-        stage.agency.model.release("one")
+        stage.host.model.release("one")
         assert all([(await one)["found"] for one in waits])
         assert asked and not [one for one in asked if one.startswith(transcript)]
         # Whoever asks for messages does read them.
-        assert (await stage.agency.gateway.rest("GET", f"/api/sessions/{session}/messages"))[0] == 200
+        assert (await stage.host.gateway.rest("GET", f"/api/sessions/{session}/messages"))[0] == 200
         assert [one for one in asked if one.startswith(transcript)]

@@ -45,7 +45,7 @@ class Shelf:
 @asynccontextmanager
 async def a_library() -> AsyncGenerator[tuple[Gateway, Shelf]]:
     """With another one's resources beside."""
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         shelf = Shelf()
         gateway.service.toolsets[:] = [lambda directory: shelf.toolset]
         yield gateway, shelf

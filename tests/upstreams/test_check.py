@@ -6,20 +6,20 @@ import pytest
 
 from tests.support.gateway.gateway import Gateway, a_gateway, checkout, write
 from tests.support.mcp.caller import MODERN
-from tests.support.mcp.scripted_server import Message, Play, Theatre, tool
+from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, tool
 
 pytestmark = pytest.mark.anyio
 
 BAD = tool("fetch page", inputSchema={"type": "object", "not": {"$ref": "http://127.0.0.1:9/x"}})
 
 
-def shelf(theatre: Theatre) -> Message:
+def shelf(scripted: ScriptedServers) -> Message:
     good = tool("read_file", description="Read a file.")
     return {
-        "good": theatre.server("good", Play([good, tool("send_mail", description="Send a mail.")])),
-        "bad": theatre.server("bad", Play([BAD, BAD], era=MODERN)),
+        "good": scripted.server("good", ServerScript([good, tool("send_mail", description="Send a mail.")])),
+        "bad": scripted.server("bad", ServerScript([BAD, BAD], era=MODERN)),
         "dead": {"command": ["/nowhere/at-all"]},
-        "off": theatre.server("off", enabled=False),
+        "off": scripted.server("off", enabled=False),
     }
 
 
@@ -37,7 +37,7 @@ async def test_every_server_is_started_once_judged_and_ended_beside_those_that_r
     async with a_gateway(shelf) as gateway:
         caller = await gateway.caller()
         await caller.call("good__read_file")
-        running = await gateway.theatre.comes("good")
+        running = await gateway.scripted.comes("good")
         found = await check(gateway)
         by_name = {one["name"]: one for one in found["servers"]}
         states = {name: (one["status"], one["era"], one["tools"]) for name, one in by_name.items()}
@@ -57,19 +57,19 @@ async def test_every_server_is_started_once_judged_and_ended_beside_those_that_r
         assert 0 < found["search_tokens"] < 1000
 
         # Another one beside the one that runs, which is left alone; the judged ones have ended.
-        assert len(gateway.theatre.of("good")) == 2 and gateway.theatre.of("off") == []
-        for one in (gateway.theatre.of("good")[1], gateway.theatre.of("bad")[-1]):
+        assert len(gateway.scripted.of("good")) == 2 and gateway.scripted.of("off") == []
+        for one in (gateway.scripted.of("good")[1], gateway.scripted.of("bad")[-1]):
             await one.has_ended()
-        assert running in gateway.theatre.alive("good")
+        assert running in gateway.scripted.alive("good")
         # Whoever is named twice is one server, and clashes with nobody.
         twice = await check(gateway, "good", "good")
         assert len(twice["servers"]) == 1 and "name-clash" not in {one["rule"] for one in twice["findings"]}
 
 
 async def test_c25_a_toxic_flow_of_one_view_is_reported_and_a_filter_takes_it_away() -> None:
-    def servers(theatre: Theatre) -> Message:
-        web = Play([tool("fetch_website", description="Fetch a website.")])
-        return {"good": shelf(theatre)["good"], "web": theatre.server("web", web)}
+    def servers(scripted: ScriptedServers) -> Message:
+        web = ServerScript([tool("fetch_website", description="Fetch a website.")])
+        return {"good": shelf(scripted)["good"], "web": scripted.server("web", web)}
 
     async with a_gateway(servers) as gateway:
         found = await check(gateway)
@@ -83,10 +83,10 @@ async def test_c25_a_toxic_flow_of_one_view_is_reported_and_a_filter_takes_it_aw
 async def test_a_server_of_a_repository_that_waits_for_approval_is_said_so_and_not_started() -> None:
     app = checkout()
     async with a_gateway({}, app) as gateway:
-        write({"theirs": gateway.theatre.server("theirs")}, app / ".rookery" / "mcp.json")
+        write({"theirs": gateway.scripted.server("theirs")}, app / ".rookery" / "mcp.json")
         found = await check(gateway, query=f"?workspace={app}")
         assert [(one["name"], one["status"]) for one in found["servers"]] == [("theirs", "needs_approval")]
         assert said(found, "warning") == {("theirs", "needs-approval")} and found["ok"] is True
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         status, wrong = await gateway.rest("POST", "/api/check", {"servers": ["nobody"]})
         assert (status, wrong["error"]["code"]) == (404, "server-not-found")

@@ -11,7 +11,7 @@ from tests.support.daemon.process import alive
 from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
 from tests.support.mcp.caller import MODERN, told
 from tests.support.mcp.client import Asked, Out, Scripted
-from tests.support.mcp.scripted_server import Marionette, Play, all_of, tool
+from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, tool
 from tests.support.requirements import requirement
 from tests.upstreams.test_server_faults_remote import Remote
 
@@ -25,26 +25,26 @@ async def pid_of(gateway: Gateway, path: str, name: str = "one") -> int:
 
 @requirement("hub.pool.lazy", "hub.pool.reuse")
 async def test_nothing_runs_before_its_first_use_and_simultaneous_first_uses_start_it_once() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         callers = await all_of(gateway.caller() for _ in range(5))
         callers += await all_of(gateway.old_caller() for _ in range(5))
         assert (await gateway.rest("GET", "/api/mcp"))[1]["one"]["status"] == "pending"
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         for listed in await all_of(caller.tools() for caller in callers):
             assert sorted(listed) == ["hub_list_servers", "one__echo", "one__hold", "two__echo", "two__hold"]
         await all_of(caller.call("one__echo") for caller in callers)
         await all_of(caller.tools() for caller in callers)
-        assert len(gateway.theatre.of("two")) == 1
-        (one,) = gateway.theatre.of("one")
+        assert len(gateway.scripted.of("two")) == 1
+        (one,) = gateway.scripted.of("one")
         assert len(one.all("initialize")) == len(one.all("tools/list")) == 1
 
 
 @requirement("hub.pool.lazy", "hub.filter.disconnected")
 async def test_an_idle_server_is_stopped_its_tools_stay_listed_and_the_next_call_starts_it_again() -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", idle=0.2)}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", idle=0.2)}) as gateway:
         caller = await gateway.caller()
         first = told(await caller.call("one__echo"))["pid"]
-        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.scripted.of("one")[0].has_ended()
         await gateway.becomes("one", "stopped")
         assert not alive(first)
         listed = await caller.tools()
@@ -55,30 +55,30 @@ async def test_an_idle_server_is_stopped_its_tools_stay_listed_and_the_next_call
 
 @requirement("hub.pool.lazy")
 async def test_an_idle_server_is_not_stopped_under_a_call_that_takes_longer_than_its_idle_time() -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", idle=0.1)}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", idle=0.1)}) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         other = await gateway.caller()
         # A second server is used and stopped for idleness meanwhile, so that the time has surely passed.
-        write(gateway.theatre.servers("one", idle=0.1) | {"two": gateway.theatre.server("two", idle=0.2)})
+        write(gateway.scripted.servers("one", idle=0.1) | {"two": gateway.scripted.server("two", idle=0.2)})
         await gateway.hub.config_watcher.read_again()
         await other.call("two__echo")
         await gateway.becomes("two", "stopped")
         one.answer(request, {"content": []})
         assert (await running)["result"] == {"content": []} | (await running)["result"]
-        assert len(gateway.theatre.of("one")) == 1
+        assert len(gateway.scripted.of("one")) == 1
 
 
 @requirement("hub.pool.lazy")
 async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_something_else() -> None:
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(), idle=0.1)}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(), idle=0.1)}) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
         await gateway.becomes("one", "stopped")
-        gateway.theatre.plays["one"].tools = [tool("other")]
+        gateway.scripted.plays["one"].tools = [tool("other")]
         assert "one__echo" in await caller.tools()
         await caller.hears("notifications/tools/list_changed")
         listed = await caller.tools()
@@ -88,11 +88,11 @@ async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_somethi
 @requirement("hub.pool.scope", "hub.status.directory")
 async def test_one_definition_in_two_directories_is_two_processes_each_in_its_own_and_with_its_own_status() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda theatre: theatre.servers("one"), left, right) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
         pids = {await pid_of(gateway, view_of(folder)) for folder in (left, right)} | {await pid_of(gateway, "/mcp")}
         assert len(pids) == 3
-        assert {one.cwd for one in gateway.theatre.all} == {left.resolve(), right.resolve(), left.parents[1].resolve()}
-        os.kill(next(one.pid for one in gateway.theatre.all if one.cwd == left.resolve()), signal.SIGKILL)
+        assert {one.cwd for one in gateway.scripted.all} == {left.resolve(), right.resolve(), left.parents[1].resolve()}
+        os.kill(next(one.pid for one in gateway.scripted.all if one.cwd == left.resolve()), signal.SIGKILL)
         await gateway.becomes("one", "failed", directory=left)
         assert await gateway.status("one", right) == "connected"
         listed = {path: (await gateway.rest("GET", f"/api/mcp?workspace={path}"))[1] for path in (left, right)}
@@ -102,7 +102,7 @@ async def test_one_definition_in_two_directories_is_two_processes_each_in_its_ow
 @requirement("hub.pool.scope")
 async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="app"), left, right) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="app"), left, right) as gateway:
         pids = {await pid_of(gateway, path) for path in ("/mcp", view_of(left), view_of(right))}
         assert len(pids) == 1
         assert {one["workspace"] for one in (await gateway.rest("GET", "/api/status"))[1]["servers"]} == {None}
@@ -112,11 +112,11 @@ async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() 
 async def test_a_server_with_the_scope_project_is_one_process_for_its_workspaces() -> None:
     left, right = checkout("left"), checkout("right")
     worktree(left, "beside")
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="project"), left, right) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="project"), left, right) as gateway:
         views = (view_of(left), view_of(left, workspace="beside"), view_of(right))
         main, beside, other = [await pid_of(gateway, path) for path in views]
         assert main == beside != other
-        assert [one.cwd for one in gateway.theatre.all] == [left.resolve(), right.resolve()]
+        assert [one.cwd for one in gateway.scripted.all] == [left.resolve(), right.resolve()]
 
 
 @requirement("hub.pool.scope")
@@ -125,12 +125,12 @@ async def test_two_definitions_of_one_name_never_share_a_process() -> None:
     async with a_gateway(None, left, right) as gateway:
         for folder, word in ((left, "a"), (right, "b")):
             # Both app-wide: only what they say keeps them apart.
-            body = {"name": "one", "config": gateway.theatre.server("one", None, word, scope="app")}
+            body = {"name": "one", "config": gateway.scripted.server("one", None, word, scope="app")}
             status, _ = await gateway.rest("POST", "/api/mcp", body | {"workspace": str(folder)})
             assert status == 201
         pids = [await pid_of(gateway, view_of(folder)) for folder in (left, right)]
         assert len(set(pids)) == 2
-        assert sorted(one.words for one in gateway.theatre.all) == [["a"], ["b"]]
+        assert sorted(one.words for one in gateway.scripted.all) == [["a"], ["b"]]
 
 
 @requirement("hub.pool.scope", "hub.catalog.cached", "hub.api.add")
@@ -148,13 +148,13 @@ async def test_two_credentials_never_share_a_connection_nor_a_list_that_is_priva
     async with Scripted(lists) as server, a_gateway(None, *folders) as gateway:
         for folder, key in zip(folders, ("a", "b", "a"), strict=True):
             # One name, app-wide: only the credentials keep them apart.
-            local = gateway.theatre.server("same", environment={"KEY": key}, scope="app")
+            local = gateway.scripted.server("same", environment={"KEY": key}, scope="app")
             far = {"type": "remote", "url": server.url, "headers": {"Authorization": key}, "scope": "app"}
             for name, config in (("same", {"type": "local", **local}), ("far", far)):
                 body = {"name": name, "config": config, "workspace": str(folder)}
                 status, found = await gateway.rest("POST", "/api/mcp", body)
                 assert status == 201 and found[name]["status"] == "connected"
-        assert sorted(one.env["KEY"] for one in gateway.theatre.alive("same")) == ["a", "b"]
+        assert sorted(one.env["KEY"] for one in gateway.scripted.alive("same")) == ["a", "b"]
         for _ in range(2):
             for folder, key in zip(folders, ("a", "b", "a"), strict=True):
                 listed = await (await gateway.caller(view_of(folder))).tools()
@@ -164,22 +164,22 @@ async def test_two_credentials_never_share_a_connection_nor_a_list_that_is_priva
 
 @requirement("hub.pool.scope")
 async def test_a_server_of_the_scope_session_is_one_process_for_each_session_and_ends_with_it() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
         pids = [told(await caller.call("one__echo"))["pid"] for caller in callers]
         assert len(set(pids)) == 2
         assert pids == [told(await caller.call("one__echo"))["pid"] for caller in callers]
         await callers[0].close()
-        await next(one for one in gateway.theatre.all if one.pid == pids[0]).has_ended()
+        await next(one for one in gateway.scripted.all if one.pid == pids[0]).has_ended()
         assert told(await callers[1].call("one__echo"))["pid"] == pids[1]
 
 
 @requirement("hub.pool.scope")
 async def test_a_server_added_for_a_session_is_seen_by_it_alone_and_ends_with_it() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("everybody")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("everybody")) as gateway:
         mine, other = await gateway.old_caller(), await gateway.old_caller()
         await other.listen()
-        body = {"name": "one", "config": gateway.theatre.server("one"), "session": mine.session}
+        body = {"name": "one", "config": gateway.scripted.server("one"), "session": mine.session}
         status, found = await gateway.rest("POST", "/api/mcp", body)
         assert status == 201 and found["one"]["status"] == "connected"
         assert "one" not in (await gateway.rest("GET", "/api/mcp"))[1]
@@ -191,32 +191,32 @@ async def test_a_server_added_for_a_session_is_seen_by_it_alone_and_ends_with_it
         shared = {told(await caller.call("everybody__echo"))["pid"] for caller in (mine, other)}
         assert len(shared) == 1
         await mine.close()
-        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.scripted.of("one")[0].has_ended()
         assert not alive(pid)
         # What was shared with others goes on, and ends when nobody uses it any more.
         assert told(await other.call("everybody__echo"))["pid"] in shared
         write({})
-        await gateway.theatre.of("everybody")[0].has_ended()
+        await gateway.scripted.of("everybody")[0].has_ended()
 
 
 @requirement("hub.pool.scope")
 async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         pool = pool_of(gateway)
         for _ in range(5):
             caller = await gateway.old_caller()
             await caller.call("one__echo")
             await caller.close()
             # A change of the file makes every view look at its members again.
-            write(gateway.theatre.servers("one", scope="session"), tools={"x": True})
+            write(gateway.scripted.servers("one", scope="session"), tools={"x": True})
             await gateway.hub.config_watcher.read_again()
-        assert not gateway.theatre.alive() or await all_of(one.has_ended() for one in gateway.theatre.alive())
+        assert not gateway.scripted.alive() or await all_of(one.has_ended() for one in gateway.scripted.alive())
         assert len(pool) == 0
 
 
 @requirement("hub.pool.scope")
 async def test_a_client_without_a_session_does_not_get_what_belongs_to_sessions_and_is_told_why() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         modern, old = await gateway.caller(), await gateway.old_caller()
         assert "one__echo" in await old.tools()
         assert await modern.tools() == ["hub_list_servers"]
@@ -225,12 +225,12 @@ async def test_a_client_without_a_session_does_not_get_what_belongs_to_sessions_
         _, found = await gateway.rest("POST", "/api/mcp/one/connect")
         assert found["error"]["code"] == "server-unavailable"
         assert told(await old.call("one__echo"))["server"] == "one"
-        assert len(gateway.theatre.all) == 1
+        assert len(gateway.scripted.all) == 1
 
 
 @requirement("hub.pool.lazy")
 async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refused() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", scope="session")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         old = await gateway.old_caller()
         assert old.session is not None
         await gateway.rest("GET", f"/api/mcp?session={old.session}")
@@ -242,13 +242,13 @@ async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refu
             ("GET", "/api/tools?session=x", None),
             ("POST", "/api/mcp/one/connect?session=x", None),
             ("POST", "/api/mcp/one/disable?session=x", {}),
-            ("POST", "/api/mcp", {"name": "two", "config": gateway.theatre.server("two"), "session": "x"}),
+            ("POST", "/api/mcp", {"name": "two", "config": gateway.scripted.server("two"), "session": "x"}),
         ]
         found = [await gateway.rest(*one) for one in asked]
         assert [(status, one["error"]["code"]) for status, one in found] == [(404, "session-not-found")] * len(asked)
-        assert len(pool_of(gateway)) == 0 and gateway.theatre.all == []
+        assert len(pool_of(gateway)) == 0 and gateway.scripted.all == []
         status, _ = await gateway.rest("POST", f"/api/mcp/one/connect?session={old.session}")
-        assert status == 200 and len(gateway.theatre.all) == 1
+        assert status == 200 and len(gateway.scripted.all) == 1
 
 
 def pool_of(gateway: Gateway) -> ServerPool:
@@ -257,28 +257,28 @@ def pool_of(gateway: Gateway) -> ServerPool:
 
 @requirement("hub.config.invalid", "hub.pool.reuse")
 async def test_a_changed_file_ends_what_it_no_longer_defines_renews_what_it_changed_and_leaves_the_rest() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("gone", "other", "same")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("gone", "other", "same")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
-        before = {one.name: one for one in gateway.theatre.all}
-        theatre = gateway.theatre
-        changed = {"same": theatre.server("same", idle=600), "other": theatre.server("other", None, "-x")}
+        before = {one.name: one for one in gateway.scripted.all}
+        scripted = gateway.scripted
+        changed = {"same": scripted.server("same", idle=600), "other": scripted.server("other", None, "-x")}
         write(changed, tools={"nothing": False})
         await all_of(before[name].has_ended() for name in ("gone", "other"))
         await caller.hears("notifications/tools/list_changed")
         listed = await caller.tools()
         assert "gone__echo" not in listed and {"same__echo", "other__echo"} <= set(listed)
-        assert told(await caller.call("other__echo"))["pid"] == (await gateway.theatre.comes("other", 2)).pid
+        assert told(await caller.call("other__echo"))["pid"] == (await gateway.scripted.comes("other", 2)).pid
         assert told(await caller.call("same__echo"))["pid"] == before["same"].pid
-        assert (await gateway.theatre.comes("other", 2)).words == ["-x"]
+        assert (await gateway.scripted.comes("other", 2)).words == ["-x"]
 
 
 @requirement("hub.pool.dispose")
 async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytest.LogCaptureFixture) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", "two", "three")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two", "three")) as gateway:
         await (await gateway.caller()).tools()
-        marionettes: list[Marionette] = list(gateway.theatre.all)
+        servers: list[ScriptedServer] = list(gateway.scripted.all)
         server = await gateway.server("two")
         closing = server.close
 
@@ -287,20 +287,20 @@ async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytes
             raise OSError("no")
 
         server.close = fail
-    assert len(marionettes) == 3
-    assert not [one for one in marionettes if alive(one.pid)]
+    assert len(servers) == 3
+    assert not [one for one in servers if alive(one.pid)]
     assert "two was not closed properly" in caplog.text
 
 
 @requirement("hub.pool.dispose")
 async def test_the_end_comes_soon_while_servers_start_hang_and_are_deaf() -> None:
     async with a_gateway(patient=False) as gateway:
-        theatre = gateway.theatre
-        mute = theatre.server("mute", Play(held={"initialize", "server/discover"}))
-        write({"mute": mute, "one": theatre.server("one")})
+        scripted = gateway.scripted
+        mute = scripted.server("mute", ServerScript(held={"initialize", "server/discover"}))
+        write({"mute": mute, "one": scripted.server("one")})
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        await (await theatre.comes("one")).called("hold")
-        (await theatre.comes("mute")).order(deaf=True)
+        await (await scripted.comes("one")).called("hold")
+        (await scripted.comes("mute")).order(deaf=True)
         running.cancel()
-    assert not [one for one in theatre.all if alive(one.pid)]
+    assert not [one for one in scripted.all if alive(one.pid)]

@@ -13,7 +13,7 @@ from tests.support.clock import let_pass
 from tests.support.gateway.gateway import a_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.mcp.client import soon
-from tests.support.mcp.scripted_server import Message, Play, all_of, text, tool
+from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_list_that_waits_for_a_server_which_is_taken_away_is_answered() -> None:
-    play = Play(held={"initialize"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(held={"initialize"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
-        await (await gateway.theatre.comes("one")).hears("initialize")
+        await (await gateway.scripted.comes("one")).hears("initialize")
         write({})
         assert await listing == ["hub_list_servers"]
         assert await gateway.hub.records(None) == []
@@ -33,13 +33,13 @@ async def test_a_list_that_waits_for_a_server_which_is_taken_away_is_answered() 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_to_a_server_that_is_taken_away_fails_typed(era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running, other = caller.begin("one__hold"), caller.begin("two__hold")
-        one, two = await gateway.theatre.comes("one"), await gateway.theatre.comes("two")
+        one, two = await gateway.scripted.comes("one"), await gateway.scripted.comes("two")
         await one.called("hold")
         request = await two.called("hold")
-        write(gateway.theatre.servers("two"))
+        write(gateway.scripted.servers("two"))
         found = await running
         assert failure(found) == "upstream-failed" and "closed" in words(found)
         await one.has_ended()
@@ -48,11 +48,11 @@ async def test_a_call_to_a_server_that_is_taken_away_fails_typed(era: str) -> No
 
 
 async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed() -> None:
-    play = Play(held={"initialize"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(held={"initialize"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__echo")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.hears("initialize")
         status, _ = await gateway.rest("POST", "/api/mcp/one/disconnect")
         assert status == 200
@@ -62,10 +62,10 @@ async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed(
 
 
 async def test_calls_that_wait_for_their_turn_do_not_start_a_server_that_is_disconnected_meanwhile() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", calls=1, queue=3)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", calls=1, queue=3)) as gateway:
         caller = await gateway.caller()
         first = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold")
         server = await gateway.server("one")
         # One is too many: once it has been refused, the others are there.
@@ -77,7 +77,7 @@ async def test_calls_that_wait_for_their_turn_do_not_start_a_server_that_is_disc
         assert failure(await first) == "upstream-failed"
         assert [failure(found) for found in await all_of(waiting)] == ["server-unavailable"] * 3
         assert await gateway.status("one") == "stopped"
-        assert gateway.theatre.of("one") == [one]
+        assert gateway.scripted.of("one") == [one]
 
 
 SECRET = "sk-0123456789abcdef"
@@ -88,13 +88,13 @@ async def test_c17_what_a_server_was_given_is_in_no_error_no_event_and_no_log(ca
     caplog.set_level("DEBUG")
     program = "import os, sys; sys.stderr.write('bad token ' + os.environ['KEY']); sys.stderr.flush(); sys.exit(3)"
     bad = {"command": [sys.executable, "-c", program], "environment": {"KEY": SECRET}}
-    play = Play(resources=[{"uri": "a:b", "name": "b"}], held={"resources/list"})
+    play = ServerScript(resources=[{"uri": "a:b", "name": "b"}], held={"resources/list"})
     async with a_gateway(
-        lambda theatre: {"bad": bad, "one": theatre.server("one", play, environment={"KEY": SECRET})}
+        lambda scripted: {"bad": bad, "one": scripted.server("one", play, environment={"KEY": SECRET})}
     ) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         one.refuse(await one.hears("resources/list"), -1, f"not with {SECRET}")
         await listing
         running = caller.begin("one__hold")
@@ -113,10 +113,10 @@ async def test_c17_what_a_server_was_given_is_in_no_error_no_event_and_no_log(ca
 
 @requirement("hub.call.abort")
 async def test_a_session_that_ends_cancels_its_calls_at_the_server() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller, other = await gateway.old_caller(), await gateway.old_caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         staying = other.begin("one__hold")
         second = await one.called("hold", 2)
@@ -131,11 +131,11 @@ async def test_a_session_that_ends_cancels_its_calls_at_the_server() -> None:
 @requirement("hub.pool.parallel")
 async def test_lists_that_hang_do_not_add_up_and_do_not_hide_the_tools() -> None:
     hanging = {"prompts/list", "resources/list", "resources/templates/list"}
-    play = Play(prompts=[{"name": "p"}], resources=[{"uri": "x://y", "name": "y"}], held=hanging)
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=5_000)}) as gateway:
+    play = ServerScript(prompts=[{"name": "p"}], resources=[{"uri": "x://y", "name": "y"}], held=hanging)
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         for method in ("tools/list", *hanging):
             await one.hears(method)
         assert one.all("notifications/cancelled") == []
@@ -151,16 +151,16 @@ async def test_a_server_that_declares_logs_and_never_answers_about_them_is_not_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rookery.upstreams.connect._LOG_SECONDS", 3_600.0)
-    play = Play(held={"logging/setLevel"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(held={"logging/setLevel"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert told(await soon(caller.call("one__echo")))["server"] == "one"
 
 
 async def test_a_server_that_offers_nothing_that_it_declared_is_of_use_all_the_same() -> None:
-    play = Play(more={"prompts": {}, "resources": {}, "tasks": {}, "x-future": {}})
+    play = ServerScript(more={"prompts": {}, "resources": {}, "tasks": {}, "x-future": {}})
     play.replies = {"prompts/list": lambda params: {"prompts": 7}, "resources/list": lambda params: None}
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert "one__echo" in await caller.tools()
         assert await caller.listed_of_servers("resources") == []
@@ -175,12 +175,12 @@ async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> N
     def listed(params: Message) -> Message:
         return {"tools": list(offered), **life}
 
-    play = Play(replies={"tools/list": listed}, more={"tools": {}})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(replies={"tools/list": listed}, more={"tools": {}})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         for _ in range(3):
             assert "one__first" in await caller.tools()
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         assert len(one.all("tools/list")) == 1
         life["ttlMs"] = 0
         await gateway.rest("POST", "/api/mcp/one/disconnect")
@@ -194,7 +194,7 @@ async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> N
 @requirement("hub.call.abort")
 async def test_d18_calls_cancelled_at_whatever_moment_leave_nothing_behind() -> None:
     chance = random.Random(18)
-    async with a_gateway(lambda theatre: theatre.servers("one", calls=4, queue=500, idle=0)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", calls=4, queue=500, idle=0)) as gateway:
         callers = [await gateway.caller() for _ in range(4)] + [await gateway.old_caller() for _ in range(4)]
 
         async def one_call() -> None:
@@ -209,14 +209,14 @@ async def test_d18_calls_cancelled_at_whatever_moment_leave_nothing_behind() -> 
         await all_of(caller.call("one__echo") for caller in callers)
         server = await gateway.server("one")
         assert server.limiter.running == server.limiter.waiting == 0
-        assert len(gateway.theatre.of("one")) == 1
+        assert len(gateway.scripted.of("one")) == 1
 
 
 @soak
 @requirement("hub.pool.lazy", "hub.pool.dispose")
 async def test_d18_starts_and_stops_at_whatever_moment_leave_no_process() -> None:
     chance = random.Random(7)
-    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller()
 
         async def disturb() -> None:
@@ -234,18 +234,18 @@ async def test_d18_starts_and_stops_at_whatever_moment_leave_no_process() -> Non
             await gateway.rest("POST", f"/api/mcp/{name}/connect")
             assert told(await caller.call(f"{name}__echo"))["server"] == name
         for name in ("one", "two"):
-            living = [one for one in gateway.theatre.of(name) if not one.ended]
+            living = [one for one in gateway.scripted.of(name) if not one.ended]
             await all_of(one.has_ended() for one in living[:-1])
             os.kill(living[-1].pid, signal.SIGCONT)
 
 
 @requirement("hub.status.failed")
 async def test_a_server_that_dies_again_and_again_is_left_alone() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
         for count in range(1, 4):
-            os.kill((await gateway.theatre.comes("one", count)).pid, signal.SIGKILL)
+            os.kill((await gateway.scripted.comes("one", count)).pid, signal.SIGKILL)
             error = await gateway.becomes("one", "failed", "backoff")
             assert error is not None and "SIGKILL" in error
             assert "error" in await caller.call("one__echo")
@@ -254,4 +254,4 @@ async def test_a_server_that_dies_again_and_again_is_left_alone() -> None:
         assert await gateway.status("one") == "backoff"
         message = (await caller.call("one__echo"))["error"]["message"]
         assert "one is backoff" in message
-        assert len(gateway.theatre.of("one")) == 3
+        assert len(gateway.scripted.of("one")) == 3

@@ -17,7 +17,7 @@ from tests.support.daemon.process import alive, wait_dead
 from tests.support.gateway.gateway import Gateway, a_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.mcp.client import PROGRAMS, soon
-from tests.support.mcp.scripted_server import Message, Play, all_of, text, tool
+from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +60,7 @@ async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_an
         "missing": {"command": "/no/such/program"},
         "strange": {"command": "true"},
     }
-    async with a_gateway(lambda theatre: theatre.servers(*"abcdef") | broken, patient=False) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers(*"abcdef") | broken, patient=False) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         changes = 0
@@ -97,15 +97,15 @@ async def test_a_definition_says_how_a_server_frames_its_messages() -> None:
 
 @requirement("hub.pool.parallel", "hub.catalog.changed")
 async def test_a_server_that_is_much_slower_than_the_others_is_announced_when_it_is_there() -> None:
-    slow = Play(held={"initialize"})
+    slow = ServerScript(held={"initialize"})
     async with a_gateway(patient=False) as gateway:
-        write({"fast": gateway.theatre.server("fast"), "slow": gateway.theatre.server("slow", slow)})
+        write({"fast": gateway.scripted.server("fast"), "slow": gateway.scripted.server("slow", slow)})
         caller = await gateway.old_caller()
         await caller.listen()
         assert "slow__echo" not in await caller.tools()
-        marionette = await gateway.theatre.comes("slow")
+        server = await gateway.scripted.comes("slow")
         changes = len(caller.all("notifications/tools/list_changed"))
-        marionette.answer(await marionette.hears("initialize"), slow.about("slow"))
+        server.answer(await server.hears("initialize"), slow.about("slow"))
         await caller.hears("notifications/tools/list_changed", changes + 1)
         assert "slow__echo" in await caller.tools()
 
@@ -133,7 +133,7 @@ async def test_d03_a_server_that_exits_at_once_is_not_started_over_and_over() ->
 async def test_a_server_that_was_mended_is_there_as_soon_as_it_is_connected() -> None:
     async with a_gateway() as gateway:
         flag = Path.home() / "mended"
-        real = " ".join(gateway.theatre.server("one")["command"])
+        real = " ".join(gateway.scripted.server("one")["command"])
         write({"one": {"command": ["sh", "-c", f"test -e {flag} && exec {real}"]}})
         caller = await gateway.caller()
         assert await error_of(gateway, "one")
@@ -147,11 +147,11 @@ async def test_a_server_that_was_mended_is_there_as_soon_as_it_is_connected() ->
 
 @requirement("hub.status.failed")
 async def test_d02_a_server_that_never_answers_the_handshake_fails_with_its_time_and_is_ended() -> None:
-    play = Play(held={"initialize", "server/discover"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeouts={"startup": 0.3})}) as gateway:
+    play = ServerScript(held={"initialize", "server/discover"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeouts={"startup": 0.3})}) as gateway:
         error = await error_of(gateway, "one")
         assert "start-up timeout of 0.3 s" in error
-        await all_of(one.has_ended() for one in gateway.theatre.all)
+        await all_of(one.has_ended() for one in gateway.scripted.all)
 
 
 # ---- listing
@@ -160,11 +160,11 @@ async def test_d02_a_server_that_never_answers_the_handshake_fails_with_its_time
 @requirement("hub.status.list-failed", "hub.status.failed")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_list_that_fails_closes_the_connection_and_says_why(era: str) -> None:
-    play = Play(held={"tools/list"}, era=era)
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(held={"tools/list"}, era=era)
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         one.refuse(await one.hears("tools/list"), -32603, "the database is locked")
         assert await listing == ["hub_list_servers"]
         error = await gateway.becomes("one", "failed")
@@ -174,12 +174,12 @@ async def test_a_list_that_fails_closes_the_connection_and_says_why(era: str) ->
 
 @requirement("hub.config.timeout", "hub.status.list-failed")
 async def test_a_list_that_takes_too_long_times_out() -> None:
-    play = Play(held={"tools/list"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=200)}) as gateway:
+    play = ServerScript(held={"tools/list"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=200)}) as gateway:
         error = await error_of(gateway, "one")
         assert error.startswith("Failed to get tools") and "timeout of 0.2 s" in error
         assert await gateway.status("one") == "failed"
-        await gateway.theatre.of("one")[0].has_ended()
+        await gateway.scripted.of("one")[0].has_ended()
 
 
 @requirement("hub.status.list-failed")
@@ -199,17 +199,17 @@ async def test_c14_a_list_that_never_ends_is_an_error(how: str, why: str) -> Non
         following = {"same": 1, "circle": (number + 1) % 3, "endless": number + 1, "long": "1" * 1_000_000}[how]
         return {"tools": [tool(f"t{number}")], "nextCursor": str(following)}
 
-    play = Play(replies={"tools/list": page})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=60_000)}) as gateway:
+    play = ServerScript(replies={"tools/list": page})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=60_000)}) as gateway:
         error = await error_of(gateway, "one")
         assert why in error and len(error) < 1_000
 
 
 async def test_c14_pages_that_come_too_slowly_time_out_all_together() -> None:
-    play = Play(held={"tools/list"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play, timeout=5_000)}) as gateway:
+    play = ServerScript(held={"tools/list"})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
         listing = asyncio.create_task(error_of(gateway, "one"))
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         pages = 0
         while pages < 3:
             request = await one.hears("tools/list", pages + 1)
@@ -221,14 +221,14 @@ async def test_c14_pages_that_come_too_slowly_time_out_all_together() -> None:
 
 async def test_c14_more_tools_than_anybody_could_use_are_an_error() -> None:
     many = [tool(f"t{number}") for number in range(10_001)]
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", Play(tools=many))}) as gateway:
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(tools=many))}) as gateway:
         error = await error_of(gateway, "one")
         assert error == "Failed to get tools: it lists 10001 tools; the limit is 10000"
 
 
 async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(caplog: pytest.LogCaptureFixture) -> None:
-    twice = Play(tools=[tool("a", description="first"), tool("b"), tool("a", description="second")])
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", twice)}) as gateway:
+    twice = ServerScript(tools=[tool("a", description="first"), tool("b"), tool("a", description="second")])
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", twice)}) as gateway:
         listed = await (await gateway.caller()).listed("tools")
         assert [one.get("description") for one in listed if one["name"] == "one__a"] == ["first"]
         assert "tools contains 'a' twice" in caplog.text
@@ -239,11 +239,13 @@ async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(cap
     "listed", ['{"tools":{}}', '{"tools":[1]}', '{"tools":[{}]}', "[]", '{"tools":[{"name":7}]}', '{"nextCursor":3}']
 )
 async def test_a_list_of_nonsense_offers_nothing_and_breaks_nothing(listed: str) -> None:
-    play = Play(held={"tools/list"})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play), "two": theatre.server("two")}) as gateway:
+    play = ServerScript(held={"tools/list"})
+    async with a_gateway(
+        lambda scripted: {"one": scripted.server("one", play), "two": scripted.server("two")}
+    ) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.hears("tools/list")
         one.print('{"jsonrpc":"2.0","id":' + json.dumps(request["id"]) + ',"result":' + listed + "}\n")
         assert set(await listing) == {"hub_list_servers", "two__echo", "two__hold"}
@@ -256,10 +258,10 @@ async def test_a_list_of_nonsense_offers_nothing_and_breaks_nothing(listed: str)
 @requirement("hub.call.hang")
 @pytest.mark.parametrize("era", ERAS)
 async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_on(era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running, other = caller.begin("one__hold"), caller.begin("two__hold")
-        one, two = await gateway.theatre.comes("one"), await gateway.theatre.comes("two")
+        one, two = await gateway.scripted.comes("one"), await gateway.scripted.comes("two")
         await one.called("hold")
         waiting = await two.called("hold")
         os.kill(one.pid, signal.SIGKILL)
@@ -268,17 +270,17 @@ async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_o
         assert 'MCP server "one"' in words(found) and "killed by SIGKILL" in words(found)
         two.answer(waiting, text("still here"))
         assert words(await other) == "still here"
-        assert len(gateway.theatre.of("two")) == 1
+        assert len(gateway.scripted.of("two")) == 1
         assert "one__hold" not in await caller.tools()
 
 
 @requirement("hub.call.hang", "hub.filter.disconnected", "hub.catalog.changed")
 async def test_d01_a_server_killed_while_idle_is_noticed_hidden_and_started_anew_on_the_next_use() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
-        os.kill((await gateway.theatre.comes("one")).pid, signal.SIGKILL)
+        os.kill((await gateway.scripted.comes("one")).pid, signal.SIGKILL)
         await caller.hears("notifications/tools/list_changed")
         assert await gateway.becomes("one", "failed")
         assert await caller.tools() == ["hub_list_servers"]
@@ -286,16 +288,16 @@ async def test_d01_a_server_killed_while_idle_is_noticed_hidden_and_started_anew
         error = (await caller.call("one__echo"))["error"]
         assert "one is failed" in error["message"]
         await gateway.rest("POST", "/api/mcp/one/connect")
-        assert told(await caller.call("one__echo"))["pid"] == (await gateway.theatre.comes("one", 2)).pid
+        assert told(await caller.call("one__echo"))["pid"] == (await gateway.scripted.comes("one", 2)).pid
 
 
 @requirement("hub.call.hang")
 async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_it_when_it_goes_on() -> None:
     limit = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limit) | theatre.servers("two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         os.kill(one.pid, signal.SIGSTOP)
         let_pass(5)
@@ -312,10 +314,10 @@ async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_
 @requirement("hub.call.hang", "hub.status.failed")
 async def test_d02_a_server_that_is_stuck_is_found_out_after_a_time_out_ended_and_started_anew() -> None:
     limit = {"timeouts": {"execution": 5, "catalog": 3}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limit)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold")
         os.kill(one.pid, signal.SIGSTOP)
         let_pass(5)
@@ -323,16 +325,16 @@ async def test_d02_a_server_that_is_stuck_is_found_out_after_a_time_out_ended_an
         assert "it is stuck" in str(await gateway.becomes("one", "failed"))
         await asyncio.to_thread(wait_dead, one.pid)
         await gateway.rest("POST", "/api/mcp/one/connect")
-        assert told(await caller.call("one__echo"))["pid"] == (await gateway.theatre.comes("one", 2)).pid
+        assert told(await caller.call("one__echo"))["pid"] == (await gateway.scripted.comes("one", 2)).pid
 
 
 @requirement("hub.call.hang")
 async def test_d02_a_server_that_only_takes_long_is_left_alone() -> None:
     limit = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limit)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold")
         let_pass(5)
         assert failure(await running) == "timeout"
@@ -344,10 +346,10 @@ async def test_d02_a_server_that_only_takes_long_is_left_alone() -> None:
 @requirement("hub.call.hang")
 async def test_d21_a_server_that_does_not_read_holds_up_nobody_else() -> None:
     limit = {"timeouts": {"execution": 0.5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limit) | theatre.servers("two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         os.kill(one.pid, signal.SIGSTOP)
         try:
             running = [caller.begin("one__echo", {"much": "x" * 900_000}) for _ in range(5)]
@@ -359,9 +361,9 @@ async def test_d21_a_server_that_does_not_read_holds_up_nobody_else() -> None:
 
 @pytest.mark.parametrize("how", ["plain", "holds"])
 async def test_d05_processes_that_a_server_made_end_with_it(how: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         await (await gateway.caller()).tools()
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         one.order(make=how)
         one.order(make=how)
         made = await one.has_made(2)
@@ -372,10 +374,10 @@ async def test_d05_processes_that_a_server_made_end_with_it(how: str) -> None:
 
 @requirement("hub.call.hang")
 async def test_d06_the_death_of_a_server_is_noticed_while_another_process_holds_its_output() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold")
         one.order(make="holds")
         (left,) = await one.has_made(1)
@@ -389,10 +391,10 @@ async def test_d06_the_death_of_a_server_is_noticed_while_another_process_holds_
 
 @requirement("hub.child.stderr")
 async def test_c22_what_is_written_to_stderr_is_drained_kept_in_part_shown_and_no_failure() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         one.print("error: FATAL! " * 70_000 + "\n", times=200, fd=2)
         one.print("the last line\n", fd=2)
         assert told(await caller.call("one__echo"))["server"] == "one"
@@ -403,10 +405,10 @@ async def test_c22_what_is_written_to_stderr_is_drained_kept_in_part_shown_and_n
 
 
 async def test_c19_an_answer_without_end_is_cut_off_with_a_typed_error_and_the_next_call_works() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", "two")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         head = '{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"'
         one.print(head % request["id"])
@@ -421,8 +423,8 @@ async def test_c19_an_answer_without_end_is_cut_off_with_a_typed_error_and_the_n
 
 async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
     odd_text = "\x1b[31mred\x1b[0m \u202e\u2066 \U000e0041\U000e0042 \x00\x07"
-    play = Play(tools=[tool("odd", description=odd_text)], results={"odd": text(odd_text)})
-    async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+    play = ServerScript(tools=[tool("odd", description=odd_text)], results={"odd": text(odd_text)})
+    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert (await caller.listed("tools"))[-1]["description"] == odd_text
         assert words(await caller.call("one__odd")) == odd_text
@@ -430,10 +432,10 @@ async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
 
 @requirement("wire.client.survives")
 async def test_c20_answers_that_nobody_waits_for_are_nobodys_and_counted() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         for number in (request["id"] + 1, str(request["id"]), -1, "x", None, True, 1.5, [1]):
             one.say({"id": number, "result": text("not yours")})
@@ -447,11 +449,11 @@ async def test_c20_answers_that_nobody_waits_for_are_nobodys_and_counted() -> No
 
 
 async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_the_roots() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         questions = ("roots/list", "sampling/createMessage", "elicitation/create", "tools/call", "x")
         for number, method in enumerate(questions):
             one.say({"id": f"q{number}", "method": method, "params": {}})
@@ -465,10 +467,10 @@ async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_
 
 @requirement("wire.client.survives")
 async def test_c21_noise_between_messages_is_skipped_and_named() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         request = await one.called("hold")
         answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("clean")})
         one.print("Welcome!\r\n\n\r\n[1,2\n{}\nnull\n\udcff\udcfe\n")

@@ -13,7 +13,7 @@ from tests.support.gateway.gateway import a_gateway
 from tests.support.http.certificates import Authority
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.client import Asked, OldServer, Out, Scripted
-from tests.support.mcp.scripted_server import Message, Play, text, tool
+from tests.support.mcp.scripted_server import Message, ServerScript, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ class Remote:
     """A server over Streamable HTTP, in either era, that answers calls as a test says."""
 
     def __init__(self, era: str = HANDSHAKE) -> None:
-        self.play = Play(era=era, tools=[tool("echo"), tool("hold")])
+        self.play = ServerScript(era=era, tools=[tool("echo"), tool("hold")])
         self.era = era
         self.sessions: set[str] = set()
         self.on_call: Any = None
@@ -337,8 +337,8 @@ async def test_c15_s11_a_reference_in_a_schema_is_fetched_by_nobody() -> None:
             {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
         ]
         tools = [tool(f"t{number}", outputSchema=one) | {"inputSchema": one} for number, one in enumerate(schemas)]
-        play = Play(tools=tools)
-        async with a_gateway(lambda theatre: {"one": theatre.server("one", play)}) as gateway:
+        play = ServerScript(tools=tools)
+        async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
             for era in ERAS:
                 caller = await gateway.caller("/mcp", era)
                 listed = {one["name"]: one for one in await caller.listed("tools")}

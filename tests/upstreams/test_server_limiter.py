@@ -135,10 +135,10 @@ async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_through_the_gateway_the_limit_holds_and_the_refusal_says_so(era: str) -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", calls=2, queue=1)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", calls=2, queue=1)) as gateway:
         caller = await gateway.caller("/mcp", era)
         first = [caller.begin("one__hold") for _ in range(2)]
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold", 2)
         more = [caller.begin("one__echo") for _ in range(3)]
         refused, (waiting,) = await some_of(more, 2)
@@ -152,10 +152,10 @@ async def test_through_the_gateway_the_limit_holds_and_the_refusal_says_so(era: 
 
 
 async def test_an_exclusive_server_works_for_one_client_at_a_time() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one", exclusive=True, queue=1)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", exclusive=True, queue=1)) as gateway:
         first, second = await gateway.old_caller(), await gateway.old_caller()
         mine = [first.begin("one__hold") for _ in range(2)]
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold", 2)
         refused, (theirs,) = await some_of([second.begin("one__echo") for _ in range(2)], 1)
         assert [failure(found) for found in refused] == ["server-busy"]
@@ -172,10 +172,10 @@ async def test_an_exclusive_server_works_for_one_client_at_a_time() -> None:
 
 async def test_calls_that_time_out_fail_or_are_left_give_their_place_back() -> None:
     limits = {"calls": 1, "queue": 0, "timeouts": {"execution": 5}}
-    async with a_gateway(lambda theatre: theatre.servers("one", **limits)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
-        one = await gateway.theatre.comes("one")
+        one = await gateway.scripted.comes("one")
         await one.called("hold")
         let_pass(5)
         assert failure(await running) == "timeout"

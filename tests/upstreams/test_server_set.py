@@ -21,7 +21,7 @@ from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
 from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, write
 from tests.support.mcp.caller import told, words
-from tests.support.mcp.scripted_server import Message, Play, Theatre, all_of
+from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, all_of
 from tests.support.npm import mcp_servers as npm_servers
 from tests.support.npm.packages import SECONDS
 from tests.support.opencode import process as opencode
@@ -51,9 +51,9 @@ async def test_c18_a_child_sees_the_allow_list_and_what_it_was_given_and_nothing
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("MINE", "value")
     given = {"GIVEN": "{env:MINE}", "PATH": os.environ["PATH"]}
-    async with a_gateway(lambda theatre: theatre.servers("one", environment=given)) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", environment=given)) as gateway:
         await (await gateway.caller()).tools()
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         allowed = {"HOME", "LOGNAME", "USER", "SHELL", "PATH", "TMPDIR", "TERM", "LANG", "TZ", "LC_ALL", "LC_CTYPE"}
         assert "secret" not in one.env.values()
         assert set(one.env) - allowed - {"GIVEN", MARKER, "COLORTERM", "LANGUAGE"} <= {
@@ -66,9 +66,9 @@ async def test_c18_a_child_sees_the_allow_list_and_what_it_was_given_and_nothing
 async def test_c18_a_child_that_inherits_sees_all_but_what_is_the_daemons_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "chosen")
     monkeypatch.setenv("ROOKERY_TOKEN", "the daemon's")
-    async with a_gateway(lambda theatre: theatre.servers("one", inherit=True, environment={"X": "1"})) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one", inherit=True, environment={"X": "1"})) as gateway:
         await (await gateway.caller()).tools()
-        (one,) = gateway.theatre.of("one")
+        (one,) = gateway.scripted.of("one")
         assert one.env["OPENAI_API_KEY"] == "chosen" and one.env["X"] == "1"
         assert "ROOKERY_TOKEN" not in one.env
 
@@ -78,7 +78,7 @@ async def test_a_server_whose_command_is_opencode_is_told_to_be_bun() -> None:
     async with a_gateway() as gateway:
         folder = Path.home() / "bin"
         folder.mkdir()
-        command = gateway.theatre.server("one")["command"]
+        command = gateway.scripted.server("one")["command"]
         (folder / "opencode").write_text(f'#!/bin/sh\nexec {" ".join(command[:-1])} "$@"\n')
         (folder / "opencode").chmod(0o755)
         named = {"PATH": f"{folder}:{os.environ['PATH']}"}
@@ -87,9 +87,9 @@ async def test_a_server_whose_command_is_opencode_is_told_to_be_bun() -> None:
             "by-name": {"command": ["opencode", "by-name"], "environment": named},
             "given": {"command": [str(folder / "opencode"), "given"], "environment": {"BUN_BE_BUN": "0"}},
         }
-        write({**servers, "other": gateway.theatre.server("other")})
+        write({**servers, "other": gateway.scripted.server("other")})
         await (await gateway.caller()).tools()
-        bun = {one.name: one.env.get("BUN_BE_BUN") for one in gateway.theatre.all}
+        bun = {one.name: one.env.get("BUN_BE_BUN") for one in gateway.scripted.all}
         assert bun == {"by-path": "1", "by-name": "1", "given": "0", "other": None}
 
 
@@ -146,10 +146,10 @@ async def test_a_server_runs_in_its_workspace_or_where_its_definition_says() -> 
     folder = checkout()
     (folder / "sub").mkdir()
     async with a_gateway(None, folder) as gateway:
-        theatre = gateway.theatre
-        write(theatre.servers("one") | theatre.servers("two", cwd="sub") | theatre.servers("app", scope="app"))
+        scripted = gateway.scripted
+        write(scripted.servers("one") | scripted.servers("two", cwd="sub") | scripted.servers("app", scope="app"))
         await (await gateway.caller(view_of(folder))).tools()
-        where = {one.name: one.cwd for one in gateway.theatre.all}
+        where = {one.name: one.cwd for one in gateway.scripted.all}
         assert where == {"one": folder.resolve(), "two": folder.resolve() / "sub", "app": Path.home().resolve()}
 
 
@@ -180,7 +180,7 @@ def bring(folder: Path, name: str, entry: Message) -> None:
 async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(name: str) -> None:
     folder = checkout()
     async with a_gateway(None, folder) as gateway:
-        bring(folder, name, gateway.theatre.server("repo"))
+        bring(folder, name, gateway.scripted.server("repo"))
         for era_path in (view_of(folder), view_of(folder, "repo"), "/mcp"):
             caller = await gateway.caller(era_path)
             await caller.tools()
@@ -190,7 +190,7 @@ async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(n
         assert found["error"]["code"] == "needs-approval"
         assert (await gateway.rest("GET", f"/api/tools?workspace={folder}"))[1] == []
         assert await gateway.status("repo", folder) == "needs_approval"
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         assert await approve(gateway, folder) == 1
         assert "repo__echo" in await (await gateway.caller(view_of(folder))).tools()
         told = [event["status"] for event in gateway.events.of("mcp.status") if event["server"] == "repo"]
@@ -200,17 +200,17 @@ async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(n
 @requirement("guard.approve.config")
 async def test_c24_a_repository_cannot_switch_on_or_rename_its_way_around_approval() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("mine"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("mine"), folder) as gateway:
         # A name of the user's own server, defined anew by the repository.
-        write({"mine": gateway.theatre.server("evil")}, folder / ".rookery" / "mcp.json")
+        write({"mine": gateway.scripted.server("evil")}, folder / ".rookery" / "mcp.json")
         caller = await gateway.caller(view_of(folder))
         assert await caller.tools() == []
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         shadowed = [one for one in await gateway.hub.records(folder) if one.shadowed]
         assert [one.name for one in shadowed] == ["mine"]
         await gateway.rest("POST", f"/api/mcp/mine/enable?workspace={folder}", {})
         assert await caller.tools() == []
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
 
 
 CHANGES: dict[str, Message] = {
@@ -232,7 +232,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
     folder = checkout()
     script = folder / "run.sh"
     async with a_gateway(None, folder) as gateway:
-        real = " ".join(gateway.theatre.server("repo")["command"])
+        real = " ".join(gateway.scripted.server("repo")["command"])
         script.write_text(f"exec {real}\n")
         one: Message = {"command": ["sh", "run.sh", "-a", "-b"], "environment": {"KEY": "1", "OTHER": "{env:HOME}"}}
         write({"repo": one}, folder / ".rookery" / "mcp.json")
@@ -252,7 +252,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
         await gateway.rest("POST", f"/api/mcp/repo/connect?workspace={folder}")
         assert await caller.tools() == []
         assert await gateway.status("repo", folder) == "needs_approval"
-        assert len(gateway.theatre.all) == 1
+        assert len(gateway.scripted.all) == 1
         if change == "script":
             script.write_text(f"exec {real}\n")
         elif change != "source":
@@ -270,7 +270,7 @@ async def test_c10_a_script_that_is_swapped_while_its_server_rests_is_not_starte
     folder = checkout()
     script = folder / "run.py"
     async with a_gateway(None, folder) as gateway:
-        words = gateway.theatre.server("repo", idle=0.2)["command"][2:]
+        words = gateway.scripted.server("repo", idle=0.2)["command"][2:]
         script.write_text(f"import sys, runpy; sys.argv[1:] = {words[1:]!r}; runpy.run_path({words[0]!r})\n")
         write({"repo": {"command": [sys.executable, "-S", "run.py"], "idle": 0.2}}, folder / ".rookery" / "mcp.json")
         caller = await gateway.caller(view_of(folder))
@@ -291,12 +291,12 @@ async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another(
     left, right = checkout("left"), checkout("right")
     async with a_gateway(None, left, right) as gateway:
         for folder in (left, right):
-            write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
+            write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
         assert await approve(gateway, left) == 1
         assert "repo__echo" in await callers[0].tools()
         assert await callers[1].tools() == []
-        assert {one.cwd for one in gateway.theatre.all} == {left.resolve()}
+        assert {one.cwd for one in gateway.scripted.all} == {left.resolve()}
 
 
 @requirement("guard.approve.config")
@@ -308,7 +308,7 @@ async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_what
     inner = folder / "src" / "c"
     inner.mkdir(parents=True)
     async with a_gateway(None, folder) as gateway:
-        (inner / "run.sh").write_text(f"#!/bin/sh\nexec {' '.join(gateway.theatre.server('repo')['command'])}\n")
+        (inner / "run.sh").write_text(f"#!/bin/sh\nexec {' '.join(gateway.scripted.server('repo')['command'])}\n")
         (inner / "run.sh").chmod(0o755)
         entry = {"command": ["./run.sh"], "scope": scope, "cwd": "src/c"}
         write({"repo": entry}, folder / ".rookery" / "mcp.json")
@@ -318,7 +318,7 @@ async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_what
         await approve(gateway, folder)
         caller = await gateway.caller(view_of(folder))
         assert "repo__echo" in await caller.tools()
-        assert [one.cwd for one in gateway.theatre.all] == [inner.resolve()]
+        assert [one.cwd for one in gateway.scripted.all] == [inner.resolve()]
         assert (await gateway.rest("GET", f"/api/mcp?workspace={folder}"))[1]["repo"]["workspace"] == str(folder)
         await gateway.rest("POST", f"/api/mcp/repo/disconnect?workspace={folder}")
         (inner / "run.sh").write_text("#!/bin/sh\ntouch stolen\n")
@@ -332,7 +332,7 @@ async def test_c10_what_is_revoked_in_one_checkout_goes_on_in_another_that_share
     left, right = checkout("left"), checkout("right")
     async with a_gateway(None, left, right) as gateway:
         for folder in (left, right):
-            write({"repo": gateway.theatre.server("repo", scope="app")}, folder / ".rookery" / "mcp.json")
+            write({"repo": gateway.scripted.server("repo", scope="app")}, folder / ".rookery" / "mcp.json")
         callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
         for folder, caller in zip((left, right), callers, strict=True):
             assert await approve(gateway, folder) == 1
@@ -360,7 +360,7 @@ async def test_no_file_is_looked_at_for_what_nobody_has_approved(
 
     monkeypatch.setattr(definitions, "list_named_files", seen)
     async with a_gateway(None, folder) as gateway:
-        command = gateway.theatre.server("repo")["command"]
+        command = gateway.scripted.server("repo")["command"]
         write({"repo": {"command": command}}, folder / ".rookery" / "mcp.json")
         session = await gateway.old_caller(view_of(folder))
         await session.tools()
@@ -382,7 +382,7 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
         return False
 
     async with a_gateway(None, folder) as gateway:
-        write({"repo": gateway.theatre.server("repo")}, folder / ".rookery" / "mcp.json")
+        write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
         pool = ServerPool(Connector(spawner, never, slow, SignInManager(folder, spawner)), lambda server: None)
         hub = Hub(pool, gateway.hub.switches, gateway.events)
@@ -407,8 +407,8 @@ def never() -> Any:
 async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_however_often_clients_come() -> None:
     folders = [checkout(f"w{number}") for number in range(10)]
 
-    def servers(theatre: Theatre) -> Message:
-        return theatre.servers("one", "two") | theatre.servers("app", scope="app")
+    def servers(scripted: ScriptedServers) -> Message:
+        return scripted.servers("one", "two") | scripted.servers("app", scope="app")
 
     async with a_gateway(servers, *folders) as gateway:
         for _ in range(5):
@@ -416,22 +416,22 @@ async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_howeve
             await all_of(caller.tools() for caller in callers)
             await all_of(caller.call("one__echo") for caller in callers)
             await all_of(caller.close() for caller in callers)
-        assert len(gateway.theatre.all) == len(gateway.theatre.alive()) == 2 * 10 + 1
+        assert len(gateway.scripted.all) == len(gateway.scripted.alive()) == 2 * 10 + 1
 
 
 @requirement("hub.status.values")
 async def test_every_status_that_a_server_can_have_is_shown_as_it_is() -> None:
     folder = checkout()
     async with a_gateway(None, folder, patient=False) as gateway:
-        theatre = gateway.theatre
-        write({"waits": theatre.server("waits")}, folder / ".rookery" / "mcp.json")
+        scripted = gateway.scripted
+        write({"waits": scripted.server("waits")}, folder / ".rookery" / "mcp.json")
         write(
             {
-                "off": theatre.server("off", disabled=True),
-                "slow": theatre.server("slow", Play(held={"initialize"})),
-                "good": theatre.server("good"),
+                "off": scripted.server("off", disabled=True),
+                "slow": scripted.server("slow", ServerScript(held={"initialize"})),
+                "good": scripted.server("good"),
                 "bad": {"command": "false"},
-                "idle": theatre.server("idle", idle=0.1),
+                "idle": scripted.server("idle", idle=0.1),
                 "worse": {"command": "false"},
             }
         )

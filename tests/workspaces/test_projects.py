@@ -9,7 +9,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
-from tests.support.daemon.process import House, kill, rookery, up
+from tests.support.daemon.process import Daemon, kill, rookery, up
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository, serving, snapshot
 
@@ -26,7 +26,7 @@ def listed() -> list[dict[str, str]]:
 
 
 @requirement("ws.project.add")
-def test_a_repository_is_registered_once_from_wherever_in_it(house: House, tmp_path: Path) -> None:
+def test_a_repository_is_registered_once_from_wherever_in_it(daemon: Daemon, tmp_path: Path) -> None:
     app = repository(tmp_path / "app")
     assert project_id(app) == f"app-{hashlib.sha256(str(app.resolve()).encode()).hexdigest()[:8]}"
     (app / "deep" / "er").mkdir(parents=True)
@@ -59,11 +59,11 @@ def test_up_registers_the_repository_it_is_called_in(state: Path, tmp_path: Path
 
 @requirement("house.store.safe")
 def test_a_project_that_was_acknowledged_survives_the_killing_of_the_daemon(state: Path, tmp_path: Path) -> None:
-    house = up()
+    daemon = up()
     apps = [repository(tmp_path / f"app{number}") for number in range(3)]
     for app in apps:
         assert rookery("project", "add", str(app)).returncode == 0
-    kill(house.pid)
+    kill(daemon.pid)
     assert [one["path"] for one in listed()] == [str(app) for app in apps]
     assert rookery("down").returncode == 0
 
@@ -73,8 +73,8 @@ def test_a_corrupt_store_is_set_aside_and_said_loudly(state: Path) -> None:
     up()
     assert rookery("down").returncode == 0
     (state / "rookery.db").write_bytes(b"this is no database" * 100)
-    house = up()
-    (problem,) = house.http("GET", "/api/status").json()["daemon"]["problems"]
+    daemon = up()
+    (problem,) = daemon.http("GET", "/api/status").json()["daemon"]["problems"]
     assert "damaged" in problem
     assert "damaged" in rookery("status").stdout
     assert len(list(state.glob("rookery.db.corrupt-*"))) == 1

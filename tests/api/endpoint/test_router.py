@@ -37,18 +37,18 @@ async def test_a_workspace_is_chosen_by_header_or_by_path_and_is_the_same_one(er
     link = folder.parent / "link"
     link.symlink_to(folder)
     spellings = [quote(str(folder)), quote(str(folder)) + "/", str(folder.parent) + "/./x/../link", str(link)]
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         callers = [await gateway.caller("/mcp", era, headers={HEADER: value}) for value in spellings]
         callers.append(await gateway.caller(view_of(folder), era))
         pids = {told(await caller.call("one__echo"))["pid"] for caller in callers}
         assert len(pids) == 1
-        assert {one.cwd for one in gateway.theatre.all} == {folder.resolve()}
+        assert {one.cwd for one in gateway.scripted.all} == {folder.resolve()}
 
 
 async def test_a07_a_header_that_makes_no_sense_is_refused_before_anything_happens() -> None:
     folder = checkout()
     good = str(folder).encode()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         assert "X-Workspace-Path" not in (await status_with(gateway, good))[1]
         for values in (
             (good, good),
@@ -65,14 +65,14 @@ async def test_a07_a_header_that_makes_no_sense_is_refused_before_anything_happe
             status, body = await status_with(gateway, *values)
             assert status == 400, values
             assert HEADER in json.loads(body)["error"]["message"]
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a07_a_workspace_that_is_not_registered_can_use_nothing_and_starts_nothing(era: str) -> None:
     folder = checkout()
     (folder / "inside").mkdir()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for path in ("/", "/nowhere", str(folder / "inside"), str(folder) + "x", str(folder.parent)):
             caller = await gateway.caller("/mcp", era, headers={HEADER: path})
             assert "one__echo" not in await caller.tools()
@@ -80,24 +80,24 @@ async def test_a07_a_workspace_that_is_not_registered_can_use_nothing_and_starts
                 found = await caller.call(tool)
                 assert failure(found) == "workspace-not-found" and "rookery ws list" in words(found)
             assert "error" in await caller.ask("resources/read", {"uri": "one+x://y"})
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
         assert len((await gateway.rest("GET", "/api/projects"))[1]) == 1
 
 
 async def test_a_workspace_that_is_registered_meanwhile_is_there_at_once() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller(headers={HEADER: str(folder)})
         assert failure(await caller.call("one__echo")) == "project-not-found"
         status, _ = await gateway.rest("POST", "/api/projects", {"path": str(folder)})
         assert status == 201
         assert told(await caller.call("one__echo"))["server"] == "one"
-        assert gateway.theatre.of("one")[0].cwd == folder.resolve()
+        assert gateway.scripted.of("one")[0].cwd == folder.resolve()
 
 
 async def test_a_path_that_leads_nowhere_is_not_found() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         right = view_of(folder)
         wrong = [
             "/w/none/@main/mcp",
@@ -118,12 +118,12 @@ async def test_a_path_that_leads_nowhere_is_not_found() -> None:
             status, _ = await status_with(gateway, path=path)
             assert status == 404, path
         assert (await status_with(gateway, path=right))[0] != 404
-        assert gateway.theatre.all == []
+        assert gateway.scripted.all == []
 
 
 async def test_a18_a_session_of_one_view_opens_no_other() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda theatre: theatre.servers("one"), left, right) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
         caller = await gateway.old_caller(view_of(left))
         assert await caller.tools()
         others: list[tuple[str, dict[str, str]]] = [
@@ -139,20 +139,20 @@ async def test_a18_a_session_of_one_view_opens_no_other() -> None:
             message = replay.message("tools/call", {"name": "one__echo"})
             status, _ = await replay.raw(json.dumps(message).encode())
             assert status == 404, path
-        assert gateway.theatre.of("one")[0].calls("echo") == []
+        assert gateway.scripted.of("one")[0].calls("echo") == []
         assert "result" in await caller.call("one__echo")
 
 
 async def test_clients_that_come_at_the_same_time_all_keep_their_sessions() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         callers = await all_of(gateway.old_caller(view_of(folder)) for _ in range(8))
         for caller in callers:
             assert "one__echo" in await caller.tools()
 
 
 async def test_the_toolsets_of_ours_can_be_narrowed() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         for query, shown in (
             ("", True),
             ("?toolsets=hub", True),
@@ -166,7 +166,7 @@ async def test_the_toolsets_of_ours_can_be_narrowed() -> None:
 
 
 async def test_addresses_without_end_do_not_push_out_a_view_that_is_in_use() -> None:
-    async with a_gateway(lambda theatre: theatre.servers("one")) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         for number in range(1_200):
             status, _ = await status_with(gateway, path=f"/mcp?toolsets=t{number}&x={number}")
@@ -181,7 +181,7 @@ async def test_addresses_without_end_do_not_push_out_a_view_that_is_in_use() -> 
 async def test_a_client_of_the_first_transport_is_served_the_view_that_it_opened(query: str) -> None:
     folder = checkout()
     tool = "one_echo" if query else "one__echo"
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for view in (f"/mcp{query}", view_of(folder) + query):
             # That the list has grown is told before the client comes: this one fails if it is told while it leaves.
             first = await gateway.caller(view)
@@ -196,7 +196,7 @@ async def test_a_client_of_the_first_transport_is_served_the_view_that_it_opened
 
 async def test_a_client_over_a_websocket_is_served_the_view_that_it_opened() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one"), folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for path, tool in (("/ws?names=opencode", "one_echo"), (view_of(folder, "one").replace("/mcp", "/ws"), "echo")):
             url = gateway.url(path).replace("http", "ws")
             async with connect(url, subprotocols=["mcp"], proxy=None) as socket:  # pyright: ignore[reportArgumentType]
@@ -212,7 +212,7 @@ async def test_a_client_over_a_websocket_is_served_the_view_that_it_opened() -> 
 @requirement("hub.servers.tool")
 async def test_the_servers_are_listed_for_a_model_as_this_view_has_them() -> None:
     folder = checkout()
-    async with a_gateway(lambda theatre: theatre.servers("one") | {"bad": {"command": "false"}}, folder) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one") | {"bad": {"command": "false"}}, folder) as gateway:
         caller = await gateway.caller(headers={HEADER: str(folder)})
         await caller.tools()
         found = (await caller.call("hub_list_servers"))["result"]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.daemon.events import Reader
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import Answer, House, quiet_port, rookery, up
+from tests.support.daemon.process import Answer, Daemon, quiet_port, rookery, up
 from tests.support.mcp.client import PROGRAMS
 from tests.support.mcp.project_servers import make_checkout
 from tests.support.requirements import requirement
@@ -38,21 +38,21 @@ META = {
 }
 
 
-def ask(house: House, method: str, path: str, body: Any = None) -> Answer:
+def ask(daemon: Daemon, method: str, path: str, body: Any = None) -> Answer:
     data = json.dumps(body).encode() if body is not None else None
-    return house.http(method, path, data, headers={"Content-Type": "application/json"} if data else None)
+    return daemon.http(method, path, data, headers={"Content-Type": "application/json"} if data else None)
 
 
-def speak(house: House, method: str, **params: Any) -> Any:
+def speak(daemon: Daemon, method: str, **params: Any) -> Any:
     """One request to the app-wide endpoint."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
     headers = {"Content-Type": "application/json", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
     headers |= {"Mcp-Name": params["name"]} if "name" in params else {}
-    return house.http("POST", "/mcp", json.dumps(body).encode(), headers=headers).json()["result"]
+    return daemon.http("POST", "/mcp", json.dumps(body).encode(), headers=headers).json()["result"]
 
 
-def add(house: House, name: str, **config: Any) -> Answer:
-    return ask(house, "POST", "/api/mcp", {"name": name, "config": config})
+def add(daemon: Daemon, name: str, **config: Any) -> Answer:
+    return ask(daemon, "POST", "/api/mcp", {"name": name, "config": config})
 
 
 def defined(**servers: Any) -> Path:
@@ -68,18 +68,18 @@ def code_of(answer: Answer) -> tuple[int, str]:
 
 
 @requirement("hub.api.add", "hub.api.list")
-def test_a_server_is_added_and_connected_at_run_time_and_the_updated_record_is_the_answer(house: House) -> None:
-    assert ask(house, "GET", "/api/mcp").json() == {}
-    added = add(house, "odd", command=ODD)
+def test_a_server_is_added_and_connected_at_run_time_and_the_updated_record_is_the_answer(daemon: Daemon) -> None:
+    assert ask(daemon, "GET", "/api/mcp").json() == {}
+    added = add(daemon, "odd", command=ODD)
     assert added.status == 201
     assert added.json()["odd"]["status"] == "connected"
     assert added.json()["odd"]["tools"] == 3
-    assert ask(house, "GET", "/api/mcp").json() == added.json()
+    assert ask(daemon, "GET", "/api/mcp").json() == added.json()
 
 
 @requirement("hub.api.add", "hub.status.failed")
-def test_a_server_that_does_not_connect_is_in_the_record_with_its_error(house: House) -> None:
-    added = add(house, "dead", type="local", command=["/nowhere/at-all"])
+def test_a_server_that_does_not_connect_is_in_the_record_with_its_error(daemon: Daemon) -> None:
+    added = add(daemon, "dead", type="local", command=["/nowhere/at-all"])
     assert added.status == 201
     assert added.json()["dead"]["status"] == "failed"
     assert "/nowhere/at-all was not found" in added.json()["dead"]["error"]
@@ -99,45 +99,45 @@ def test_a_server_that_does_not_connect_is_in_the_record_with_its_error(house: H
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_added(
-    house: House, name: str, config: dict[str, Any], said: str
+    daemon: Daemon, name: str, config: dict[str, Any], said: str
 ) -> None:
-    refused = add(house, name, **config)
+    refused = add(daemon, name, **config)
     assert code_of(refused) == (400, "invalid-input")
     assert said in refused.json()["error"]["message"]
-    assert ask(house, "GET", "/api/mcp").json() == {}
+    assert ask(daemon, "GET", "/api/mcp").json() == {}
 
 
 @requirement("hub.api.list", "hub.status.directory", "hub.status.values")
-def test_the_record_is_of_the_workspace_that_is_named_or_else_app_wide(house: House, tmp_path: Path) -> None:
+def test_the_record_is_of_the_workspace_that_is_named_or_else_app_wide(daemon: Daemon, tmp_path: Path) -> None:
     app = make_checkout(tmp_path / "app")
     project = json.loads(rookery("project", "add", str(app), "--json").stdout)["id"]
-    assert add(house, "everywhere", command=ODD).status == 201
-    assert ask(house, "GET", "/api/mcp").json().keys() == {"everywhere"}
+    assert add(daemon, "everywhere", command=ODD).status == 201
+    assert ask(daemon, "GET", "/api/mcp").json().keys() == {"everywhere"}
     for named in (str(app), f"{project}/@main"):
-        found = ask(house, "GET", f"/api/mcp?workspace={quote(named, safe='')}").json()
+        found = ask(daemon, "GET", f"/api/mcp?workspace={quote(named, safe='')}").json()
         assert {name: one["status"] for name, one in found.items()} == {
             "tools": "needs_approval",
             "everywhere": "pending",
         }
         assert found["tools"]["workspace"] == str(app)
-    assert code_of(ask(house, "GET", "/api/mcp?workspace=/nowhere")) == (404, "workspace-not-found")
+    assert code_of(ask(daemon, "GET", "/api/mcp?workspace=/nowhere")) == (404, "workspace-not-found")
 
 
 @requirement("hub.api.list")
-def test_the_path_mcp_itself_speaks_mcp_only(house: House) -> None:
-    listed = ask(house, "GET", "/mcp")
+def test_the_path_mcp_itself_speaks_mcp_only(daemon: Daemon) -> None:
+    listed = ask(daemon, "GET", "/mcp")
     assert listed.status in (400, 405, 406)
     assert "jsonrpc" in listed.json()
-    assert ask(house, "POST", "/mcp", {"name": "odd", "config": {"command": ODD}}).status == 400
-    assert ask(house, "GET", "/api/mcp").json() == {}
+    assert ask(daemon, "POST", "/mcp", {"name": "odd", "config": {"command": ODD}}).status == 400
+    assert ask(daemon, "GET", "/api/mcp").json() == {}
 
 
 @requirement("hub.api.control")
-def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change_is_an_event(house: House) -> None:
-    assert ask(house, "GET", "/api/mcp").json() == {}
-    news = Reader(house, "/api/events")
+def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change_is_an_event(daemon: Daemon) -> None:
+    assert ask(daemon, "GET", "/api/mcp").json() == {}
+    news = Reader(daemon, "/api/events")
     defined(odd={"command": ODD})
-    assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "pending"
+    assert ask(daemon, "GET", "/api/mcp/odd").json()["status"] == "pending"
     for verb, status in (
         ("connect", "connected"),
         ("disconnect", "stopped"),
@@ -145,9 +145,9 @@ def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change
         ("disable", "disabled"),
         ("enable", "pending"),
     ):
-        done = ask(house, "POST", f"/api/mcp/odd/{verb}")
+        done = ask(daemon, "POST", f"/api/mcp/odd/{verb}")
         assert (done.status, done.json()["status"]) == (200, status), verb
-    assert ask(house, "DELETE", "/api/mcp/odd").status == 200
+    assert ask(daemon, "DELETE", "/api/mcp/odd").status == 200
     seen: list[str] = []
     while "removed" not in seen:
         event = news.next()
@@ -164,18 +164,18 @@ def test_a_server_is_disconnected_connected_disabled_and_enabled_and_each_change
 
 @requirement("hub.api.control")
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_unknown_name_is_not_found(house: House, verb: str) -> None:
-    assert code_of(ask(house, "POST", f"/api/mcp/nobody/{verb}")) == (404, "server-not-found")
-    assert code_of(ask(house, "GET", "/api/mcp/nobody")) == (404, "server-not-found")
-    assert code_of(ask(house, "DELETE", "/api/mcp/nobody")) == (404, "server-not-found")
+def test_an_unknown_name_is_not_found(daemon: Daemon, verb: str) -> None:
+    assert code_of(ask(daemon, "POST", f"/api/mcp/nobody/{verb}")) == (404, "server-not-found")
+    assert code_of(ask(daemon, "GET", "/api/mcp/nobody")) == (404, "server-not-found")
+    assert code_of(ask(daemon, "DELETE", "/api/mcp/nobody")) == (404, "server-not-found")
 
 
 @requirement("hub.api.control")
-def test_what_was_added_at_run_time_is_removed_with_its_process(house: House) -> None:
-    add(house, "odd", command=ODD)
-    assert ask(house, "DELETE", "/api/mcp/odd").json()["removed"] == "odd"
-    assert ask(house, "GET", "/api/mcp").json() == {}
-    assert code_of(ask(house, "DELETE", "/api/mcp/odd")) == (404, "server-not-found")
+def test_what_was_added_at_run_time_is_removed_with_its_process(daemon: Daemon) -> None:
+    add(daemon, "odd", command=ODD)
+    assert ask(daemon, "DELETE", "/api/mcp/odd").json()["removed"] == "odd"
+    assert ask(daemon, "GET", "/api/mcp").json() == {}
+    assert code_of(ask(daemon, "DELETE", "/api/mcp/odd")) == (404, "server-not-found")
 
 
 COMMENTED = """{
@@ -189,22 +189,22 @@ COMMENTED = """{
 
 
 @requirement("hub.api.control", "hub.cli.add")
-def test_an_entry_is_written_to_and_taken_from_its_file_with_comments_kept(house: House) -> None:
+def test_an_entry_is_written_to_and_taken_from_its_file_with_comments_kept(daemon: Daemon) -> None:
     file = defined()
     file.write_text(COMMENTED)
-    taken = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    taken = ask(daemon, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
     assert code_of(taken) == (409, "server-exists")
     assert file.read_text() == COMMENTED
-    put = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}, "force": True})
+    put = ask(daemon, "PUT", "/api/mcp/odd", {"config": {"command": ODD}, "force": True})
     assert put.status == 201
     assert (put.json()["file"], put.json()["record"]["status"]) == (str(file), "pending")
-    assert ask(house, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
-    assert ask(house, "POST", "/api/mcp/odd/disable").json()["status"] == "disabled"
-    assert ask(house, "DELETE", "/api/mcp/odd").json() == {"removed": "odd", "source": f"{file}:5"}
-    assert ask(house, "GET", "/api/mcp").json().keys() == {"keep"}
+    assert ask(daemon, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
+    assert ask(daemon, "POST", "/api/mcp/odd/disable").json()["status"] == "disabled"
+    assert ask(daemon, "DELETE", "/api/mcp/odd").json() == {"removed": "odd", "source": f"{file}:5"}
+    assert ask(daemon, "GET", "/api/mcp").json().keys() == {"keep"}
     assert "// what I use" in file.read_text()
     assert "// every day" in file.read_text()
-    again = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    again = ask(daemon, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
     assert again.json()["record"]["status"] == "pending", "the old switch is gone with the old entry"
 
 
@@ -226,7 +226,7 @@ def test_an_entry_is_written_to_and_taken_from_its_file_with_comments_kept(house
     ],
 )
 def test_an_entry_has_the_shape_of_the_program_that_the_file_is_for(
-    house: House, tmp_path: Path, client: str, file: str, local: Any, remote: Any
+    daemon: Daemon, tmp_path: Path, client: str, file: str, local: Any, remote: Any
 ) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     app = (tmp_path / "app").resolve()
@@ -238,17 +238,17 @@ def test_an_entry_has_the_shape_of_the_program_that_the_file_is_for(
     }
     for name, config in entries.items():
         body = {"config": config, "place": "project", "client": client}
-        put = ask(house, "PUT", f"/api/mcp/{name}{where}", body)
+        put = ask(daemon, "PUT", f"/api/mcp/{name}{where}", body)
         assert put.json()["file"] == str(app / file)
         assert put.json()["record"]["status"] == "needs_approval"
     found = json.loads((app / file).read_text())
     assert (found.get("mcp") or found.get("mcpServers")) == {"near": local, "far": remote}
 
 
-def test_what_cannot_be_written_is_refused_and_the_file_not_touched(house: House) -> None:
+def test_what_cannot_be_written_is_refused_and_the_file_not_touched(daemon: Daemon) -> None:
     file = defined()
     file.write_text("{ broken")
-    refused = ask(house, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
+    refused = ask(daemon, "PUT", "/api/mcp/odd", {"config": {"command": ODD}})
     assert code_of(refused) == (400, "invalid-input")
     assert f"{file}:1" in refused.json()["error"]["message"]
     assert file.read_text() == "{ broken"
@@ -258,17 +258,17 @@ def test_what_cannot_be_written_is_refused_and_the_file_not_touched(house: House
         {"config": {"command": ODD}, "place": "project"},
         {"config": {"url": "nowhere"}, "file": str(file.with_name("other.json"))},
     ):
-        assert code_of(ask(house, "PUT", "/api/mcp/odd", body)) == (400, "invalid-input"), body
+        assert code_of(ask(daemon, "PUT", "/api/mcp/odd", body)) == (400, "invalid-input"), body
     assert not file.with_name("other.json").exists()
 
 
 @requirement("hub.filter.switch")
-def test_switches_of_servers_and_tools_survive_a_restart(house: House) -> None:
+def test_switches_of_servers_and_tools_survive_a_restart(daemon: Daemon) -> None:
     defined(odd={"command": ODD}, other={"command": ODD})
-    assert ask(house, "POST", "/api/mcp/odd/disable", {}).json()["status"] == "disabled"
-    assert ask(house, "POST", "/api/mcp/other/disable", {"tool": "[ab]"}).status == 200
-    assert ask(house, "POST", "/api/mcp/other/disable", {"tool": "a", "level": "app"}).status == 200
-    assert code_of(ask(house, "POST", "/api/mcp/other/disable", {"level": "workspace"})) == (400, "invalid-input")
+    assert ask(daemon, "POST", "/api/mcp/odd/disable", {}).json()["status"] == "disabled"
+    assert ask(daemon, "POST", "/api/mcp/other/disable", {"tool": "[ab]"}).status == 200
+    assert ask(daemon, "POST", "/api/mcp/other/disable", {"tool": "a", "level": "app"}).status == 200
+    assert code_of(ask(daemon, "POST", "/api/mcp/other/disable", {"level": "workspace"})) == (400, "invalid-input")
     assert rookery("down").returncode == 0
     again = up()
     found = ask(again, "GET", "/api/mcp").json()
@@ -279,7 +279,7 @@ def test_switches_of_servers_and_tools_survive_a_restart(house: House) -> None:
     assert not {"other__a", "odd__a"} & names
 
 
-def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_cleaned_of_them(house: House) -> None:
+def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_cleaned_of_them(daemon: Daemon) -> None:
     code = "import os, sys; sys.exit('I got ' + os.environ['MY_TOKEN'])"
     defined(
         teller={
@@ -288,26 +288,26 @@ def test_a_definition_is_shown_without_its_secrets_and_what_the_server_wrote_is_
         },
         far={"url": f"http://me:{SECRET}@127.0.0.1:{quiet_port()}/mcp?key={SECRET}", "headers": {"X-Auth": SECRET}},
     )
-    ask(house, "POST", "/api/mcp/teller/connect")
+    ask(daemon, "POST", "/api/mcp/teller/connect")
     for path in ("/api/mcp/teller", "/api/mcp/far", "/api/mcp", "/api/status"):
-        assert SECRET not in ask(house, "GET", path).body.decode(), path
-    teller = ask(house, "GET", "/api/mcp/teller").json()
+        assert SECRET not in ask(daemon, "GET", path).body.decode(), path
+    teller = ask(daemon, "GET", "/api/mcp/teller").json()
     assert set(teller["stderr"]) == {"I got [secret]"}
     written = teller["definition"]["written"]
     assert written["environment"] == {"MY_TOKEN": "(hidden)", "WHERE": "{env:HOME}"}
     assert written["command"][3:] == ["--api-key", "(hidden)", "--token=(hidden)", "{env:HOME}"]
-    far = ask(house, "GET", "/api/mcp/far").json()["definition"]["written"]
+    far = ask(daemon, "GET", "/api/mcp/far").json()["definition"]["written"]
     assert far["headers"] == {"X-Auth": "(hidden)"}
     assert far["url"].startswith("http://(hidden)@127.0.0.1:")
     assert far["url"].endswith("/mcp?key=(hidden)")
 
 
 @requirement("hub.cli.verbs")
-def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without_secrets(house: House) -> None:
+def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without_secrets(daemon: Daemon) -> None:
     showy = [sys.executable, str(PROGRAMS / "showy_server.py")]
     defined(odd={"command": showy, "environment": {"MY_TOKEN": SECRET, "UNSET": "{env:NO_SUCH_VARIABLE}"}})
-    assert ask(house, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
-    done = ask(house, "POST", "/api/mcp/odd/debug")
+    assert ask(daemon, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
+    done = ask(daemon, "POST", "/api/mcp/odd/debug")
     found = done.json()
     assert SECRET not in done.body.decode()
     assert [step["what"] for step in found["steps"]] == [
@@ -325,7 +325,7 @@ def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without
     assert found["info"]["version"] == "1"
     assert all(step["took_ms"] >= 0 for step in found["steps"])
     assert "NO_SUCH_VARIABLE is not set" in found["problems"][0]
-    assert ask(house, "GET", "/api/mcp/odd").json()["status"] == "connected"
+    assert ask(daemon, "GET", "/api/mcp/odd").json()["status"] == "connected"
 
 
 @pytest.mark.parametrize(
@@ -339,10 +339,10 @@ def test_debug_tries_a_server_beside_the_running_one_and_tells_each_step_without
     ids=["no program", "ends", "no list", "no host"],
 )
 def test_debug_names_the_step_that_failed_and_why(
-    house: House, config: dict[str, Any], failing: str, said: str
+    daemon: Daemon, config: dict[str, Any], failing: str, said: str
 ) -> None:
     defined(odd=config | ({"environment": {"TOKEN": SECRET}} if "command" in config else {}))
-    done = ask(house, "POST", "/api/mcp/odd/debug")
+    done = ask(daemon, "POST", "/api/mcp/odd/debug")
     assert SECRET not in done.body.decode()
     found = done.json()
     assert not found["connected"]
@@ -352,18 +352,18 @@ def test_debug_names_the_step_that_failed_and_why(
     assert said in failed[0]["told"]
 
 
-def test_debug_starts_nothing_that_waits_for_approval(house: House, tmp_path: Path) -> None:
+def test_debug_starts_nothing_that_waits_for_approval(daemon: Daemon, tmp_path: Path) -> None:
     app = make_checkout(tmp_path / "app")
     assert rookery("project", "add", str(app)).returncode == 0
-    refused = ask(house, "POST", f"/api/mcp/tools/debug?workspace={quote(str(app), safe='')}")
+    refused = ask(daemon, "POST", f"/api/mcp/tools/debug?workspace={quote(str(app), safe='')}")
     assert code_of(refused) == (409, "needs-approval")
     assert not (app / "started").exists()
 
 
-def test_a_rule_that_makes_no_sense_is_told_with_its_file_and_line(house: House) -> None:
+def test_a_rule_that_makes_no_sense_is_told_with_its_file_and_line(daemon: Daemon) -> None:
     file = defined()
     file.write_text('{\n  "servers": {},\n  "permission": {"github__*": "alow"}\n}\n')
-    (found,) = ask(house, "GET", "/api/problems").json()
+    (found,) = ask(daemon, "GET", "/api/problems").json()
     assert (found["file"], found["line"]) == (str(file), 3)
     assert "'github__*' cannot be 'alow'; it is denied" in found["message"]
 
@@ -380,38 +380,40 @@ def test_a_rule_that_makes_no_sense_is_told_with_its_file_and_line(house: House)
     ],
 )
 def test_c23_what_rookery_started_cannot_give_itself_other_servers_over_the_socket(
-    house: House, method: str, path: str, body: Any
+    daemon: Daemon, method: str, path: str, body: Any
 ) -> None:
     defined(odd={"command": ODD, "enabled": False})
     argv = [sys.executable, "-c", ASK, method, path, json.dumps(body)]
-    env = os.environ | as_child(house)
+    env = os.environ | as_child(daemon)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
     status, told = json.loads(done.stdout)
     assert (status, told["error"]["code"]) == (403, "forbidden")
     assert "started by Rookery" in told["error"]["message"]
-    found = ask(house, "GET", "/api/mcp").json()
+    found = ask(daemon, "GET", "/api/mcp").json()
     assert {name: one["status"] for name, one in found.items()} == {"odd": "disabled"}
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/api/mcp"), ("PUT", "/api/mcp/odd"), ("DELETE", "/api/mcp/odd")]
 )
-def test_s8_no_route_that_changes_servers_works_without_the_owners_token(house: House, method: str, path: str) -> None:
+def test_s8_no_route_that_changes_servers_works_without_the_owners_token(
+    daemon: Daemon, method: str, path: str
+) -> None:
     body = json.dumps({"name": "mine", "config": {"command": ["true"]}}).encode()
     kind = {"Content-Type": "application/json"}
-    assert house.http(method, path, body, token=None, headers=kind).status == 401
-    assert house.http(method, path, body, token="rk_guess", headers=kind).status == 401
+    assert daemon.http(method, path, body, token=None, headers=kind).status == 401
+    assert daemon.http(method, path, body, token="rk_guess", headers=kind).status == 401
 
 
 @requirement("hub.servers.tool")
-def test_a_client_can_ask_which_servers_there_are(house: House) -> None:
+def test_a_client_can_ask_which_servers_there_are(daemon: Daemon) -> None:
     opencode = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
     opencode.parent.mkdir(parents=True)
     opencode.write_text(json.dumps({"mcp": {"odd": {"type": "local", "command": ["false"]}}}))
     mine = defined(odd={"command": ODD}, dead={"command": ["/nowhere/at-all"]})
-    assert ask(house, "POST", "/api/mcp/odd/connect").status == 200
-    assert ask(house, "POST", "/api/mcp/dead/connect").status == 200
-    found = speak(house, "tools/call", name="hub_list_servers", arguments={})["structuredContent"]["servers"]
+    assert ask(daemon, "POST", "/api/mcp/odd/connect").status == 200
+    assert ask(daemon, "POST", "/api/mcp/dead/connect").status == 200
+    found = speak(daemon, "tools/call", name="hub_list_servers", arguments={})["structuredContent"]["servers"]
     assert found == [
         {
             "name": "odd",
@@ -446,8 +448,8 @@ def test_a_client_can_ask_which_servers_there_are(house: House) -> None:
     ]
 
 
-def test_problems_are_told_with_file_and_line(house: House) -> None:
+def test_problems_are_told_with_file_and_line(daemon: Daemon) -> None:
     file = defined()
     file.write_text('{"servers": {\n  "x": {"comand": ["true"]}\n}}')
-    told = ask(house, "GET", "/api/problems").json()
+    told = ask(daemon, "GET", "/api/problems").json()
     assert [(one["file"], one["line"], one["server"]) for one in told][:1] == [(str(file), 2, "x")]

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.daemon.sessions import README, a_driven_colony
-from tests.support.daemon.system import Colony
+from tests.support.daemon.sessions import README, start_system_with_sessions
+from tests.support.daemon.system import FullSystem
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
-async def refused(colony: Colony, method: str, path: str, body: Any = None) -> tuple[int, str]:
+async def refused(system: FullSystem, method: str, path: str, body: Any = None) -> tuple[int, str]:
     """Status and code of a request that fails."""
     data = json.dumps(body).encode() if body is not None else None
     kind = {"Content-Type": "application/json"}
-    answer = await asyncio.to_thread(colony.house.http, method, f"/api/sessions{path}", data, headers=kind)
+    answer = await asyncio.to_thread(system.daemon.http, method, f"/api/sessions{path}", data, headers=kind)
     assert answer.status >= 400, answer.body
     return answer.status, answer.json()["error"]["code"]
 
@@ -28,10 +28,10 @@ async def refused(colony: Colony, method: str, path: str, body: Any = None) -> t
 @requirement("session.toasts.get", "session.history.get", "session.asks.visible", "session.close.one")
 @requirement("session.face.all")
 async def test_the_routes_do_what_the_tools_do() -> None:
-    async with a_driven_colony("fix") as (colony, (path,)):
+    async with start_system_with_sessions("fix") as (system, (path,)):
 
         async def ask(method: str, rest: str = "", body: Any = None) -> Any:
-            return await colony.rest(method, f"/api/sessions{rest}", body)
+            return await system.rest(method, f"/api/sessions{rest}", body)
 
         made = await ask("POST", "", {"directory": str(path), "title": "By REST"})
         one = f"/{made['id']}"
@@ -63,7 +63,7 @@ async def test_the_routes_do_what_the_tools_do() -> None:
 
         taken = await ask("POST", f"{one}/messages", {"content": "ask", "wait": False})
         assert taken["status"] == "taken"
-        await colony.until_all(lambda all_: all_["fix"]["attention"])
+        await system.until_all(lambda all_: all_["fix"]["attention"])
         (asked,) = await ask("GET", f"{one}/asks")
         assert await ask("GET", "/asks") == [asked]
         told = await ask("POST", f"{one}/asks/{asked['id']}", {"reply": "reject", "message": "Not now."})
@@ -78,8 +78,8 @@ async def test_the_routes_do_what_the_tools_do() -> None:
 
 @requirement("session.get.one", "session.wait.pattern")
 async def test_bad_requests_have_a_status_and_a_code_and_who_goes_away_waits_no_longer() -> None:
-    async with a_driven_colony("fix") as (colony, (path,)):
-        made = await colony.rest("POST", "/api/sessions", {"directory": str(path)})
+    async with start_system_with_sessions("fix") as (system, (path,)):
+        made = await system.rest("POST", "/api/sessions", {"directory": str(path)})
         one = f"/{made['id']}"
         for method, rest, body, wanted in (
             ("GET", "/ses_unknown", None, (404, "session-not-found")),
@@ -92,14 +92,14 @@ async def test_bad_requests_have_a_status_and_a_code_and_who_goes_away_waits_no_
             ("POST", f"{one}/wait", {"for": "message", "pattern": "("}, (400, "invalid-input")),
             ("POST", f"{one}/tools", {"tool": "nothing"}, (400, "invalid-input")),
         ):
-            assert await refused(colony, method, rest, body) == wanted, (method, rest)
+            assert await refused(system, method, rest, body) == wanted, (method, rest)
 
         never = {"for": "message", "pattern": "never", "timeout": 3_600_000}
-        waiting = asyncio.ensure_future(colony.rest("POST", f"/api/sessions{one}/wait", never))
-        turn = await colony.rest("POST", f"/api/sessions{one}/messages", {"content": "hello", "timeout": 120_000})
+        waiting = asyncio.ensure_future(system.rest("POST", f"/api/sessions{one}/wait", never))
+        turn = await system.rest("POST", f"/api/sessions{one}/messages", {"content": "hello", "timeout": 120_000})
         assert turn["content"] == "Good morning." and not waiting.done()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         # A session that is closed ends its waits; that the daemon stops at once afterwards shows that none is left.
-        await colony.rest("DELETE", f"/api/sessions{one}")
+        await system.rest("DELETE", f"/api/sessions{one}")

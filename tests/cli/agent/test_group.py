@@ -19,8 +19,8 @@ from tests.support.agents.launch import config_with
 from tests.support.cli.user import Person, at_a_terminal
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.endpoints import listens
-from tests.support.daemon.process import ROOKERY, House, alive, rookery
-from tests.support.daemon.system import LIMIT, Colony, a_colony, place_of
+from tests.support.daemon.process import ROOKERY, Daemon, alive, rookery
+from tests.support.daemon.system import LIMIT, FullSystem, place_of, start_system
 from tests.support.mcp.caller import ERAS, Caller
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -38,57 +38,57 @@ def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
         assert command.help.partition("\n")[0] == text
 
 
-async def answers(colony: Colony, *words: str, cwd: Path, code: int = 0) -> str:
+async def answers(system: FullSystem, *words: str, cwd: Path, code: int = 0) -> str:
     """What the command says on stdout; that it ends with `code` is seen to."""
-    done = await colony.cli("agent", *words, cwd=cwd)
+    done = await system.cli("agent", *words, cwd=cwd)
     assert done.returncode == code, (words, done.stdout, done.stderr)
     return done.stdout
 
 
 async def test_an_agent_is_started_shown_followed_restarted_on_its_port_and_stopped(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony:
-        folder = Path((await colony.create("fix"))["path"])
-        done = await colony.cli("agent", "start", "fix", cwd=checkout)
+    async with start_system(SCRIPT, checkout) as system:
+        folder = Path((await system.create("fix"))["path"])
+        done = await system.cli("agent", "start", "fix", cwd=checkout)
         assert done.returncode == 0 and "starting OpenCode ..." in done.stderr, done.stderr
-        shown = json.loads(await answers(colony, "show", "--json", cwd=folder))
+        shown = json.loads(await answers(system, "show", "--json", cwd=folder))
         port, pid = shown["port"], shown["pid"]
         assert done.stdout == f"the agent of fix is running on port {port}\n"
 
-        listed = json.loads(await answers(colony, "list", "--json", cwd=checkout))
+        listed = json.loads(await answers(system, "list", "--json", cwd=checkout))
         found = [(each["name"], each["state"], each["port"]) for each in listed]
         assert found == [("@main", "stopped", None), ("fix", "running", port)]
-        table = (await answers(colony, "list", cwd=checkout)).splitlines()
+        table = (await answers(system, "list", cwd=checkout)).splitlines()
         assert table[0].split() == ["NAME", "STATE", "DOES", "PORT", "PID", "NEEDS", "YOU"]
         assert table[2].split() == ["fix", "running", str(port), str(pid)]
 
-        async with following(colony, "fix", cwd=checkout) as lines:
+        async with following(system, "fix", cwd=checkout) as lines:
             assert LISTENING in await until(lines, LISTENING)
-            told = await answers(colony, "restart", cwd=folder)
+            told = await answers(system, "restart", cwd=folder)
             assert told == f"the agent of fix is running on port {port}\n"
             assert LISTENING in await until(lines, LISTENING)
-        now = await answers(colony, "show", "fix", cwd=checkout)
+        now = await answers(system, "show", "fix", cwd=checkout)
         assert f"  port   {port}\n" in now and f"  pid    {pid}" not in now
 
-        assert await answers(colony, "resume", "fix", cwd=checkout) == "nothing was cut off in fix\n"
-        assert await answers(colony, "stop", "fix", cwd=checkout) == "the agent of fix is stopped\n"
-        done = await colony.cli("session", "messages", "fix", cwd=checkout)
+        assert await answers(system, "resume", "fix", cwd=checkout) == "nothing was cut off in fix\n"
+        assert await answers(system, "stop", "fix", cwd=checkout) == "the agent of fix is stopped\n"
+        done = await system.cli("session", "messages", "fix", cwd=checkout)
         remedy = "start it: rookery agent start fix; or begin one: rookery session new fix"
         told = f"rookery: fix has no open session: its agent is stopped ({remedy})\n"
         assert (done.returncode, done.stderr) == (3, told)
-        listed = await colony.cli("session", "list", cwd=checkout)
+        listed = await system.cli("session", "list", cwd=checkout)
         assert listed.stdout == "no running agent has an open session: rookery session new NAME\n"
-        kept = json.loads(await answers(colony, "logs", "fix", "--json", cwd=checkout))
+        kept = json.loads(await answers(system, "logs", "fix", "--json", cwd=checkout))
         assert len([line for line in kept["lines"] if LISTENING in line]) == 2
-        assert (await answers(colony, "logs", "fix", "-n", "1", cwd=checkout)).count("\n") == 1
+        assert (await answers(system, "logs", "fix", "-n", "1", cwd=checkout)).count("\n") == 1
 
 
 @asynccontextmanager
-async def following(colony: Colony, name: str, cwd: Path) -> AsyncGenerator[asyncio.StreamReader]:
+async def following(system: FullSystem, name: str, cwd: Path) -> AsyncGenerator[asyncio.StreamReader]:
     """What `rookery agent logs -f` prints, until the end of the block."""
     command = [str(ROOKERY), "agent", "logs", "-f", "-n", "10000", name]
     child = await asyncio.create_subprocess_exec(
-        *command, env=os.environ | dict(colony.env), cwd=cwd, stdout=asyncio.subprocess.PIPE
+        *command, env=os.environ | dict(system.env), cwd=cwd, stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout is not None
     try:
@@ -121,34 +121,34 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
             {"when": "more", "step": [{"say": "Once again."}]},
         ]
     }
-    async with a_colony(script, checkout) as colony:
-        one = await colony.create("fix", prompt="hello")
-        await colony.asked(lambda record: record.turn == 1)
-        await colony.until(one, lambda now: now["status"]["agent"]["type"] == "busy")
-        await answers(colony, "restart", "fix", cwd=checkout)
-        await colony.until(one, lambda now: "interrupted" in [each["reason"] for each in now["attention"]])
-        assert "rookery agent resume" in await answers(colony, "list", cwd=checkout)
-        assert await answers(colony, "resume", "fix", cwd=checkout) == "took up 1 session in fix\n"
-        await colony.asked(lambda record: record.turn == 2 and record.ended == "answered")
-        await colony.until(one, lambda now: not now["attention"])
+    async with start_system(script, checkout) as system:
+        one = await system.create("fix", prompt="hello")
+        await system.asked(lambda record: record.turn == 1)
+        await system.until(one, lambda now: now["status"]["agent"]["type"] == "busy")
+        await answers(system, "restart", "fix", cwd=checkout)
+        await system.until(one, lambda now: "interrupted" in [each["reason"] for each in now["attention"]])
+        assert "rookery agent resume" in await answers(system, "list", cwd=checkout)
+        assert await answers(system, "resume", "fix", cwd=checkout) == "took up 1 session in fix\n"
+        await system.asked(lambda record: record.turn == 2 and record.ended == "answered")
+        await system.until(one, lambda now: not now["attention"])
 
         def types_a_prompt(person: Person) -> None:
             person.types("more")
             person.reads("more", LIMIT)
             person.types("\r")
             person.reads("Once again.", LIMIT)
-            ended = colony.until(one, lambda now: now["activity"] == "finished")
+            ended = system.until(one, lambda now: now["activity"] == "finished")
             asyncio.run_coroutine_threadsafe(ended, loop).result(LIMIT)
 
         # What finished while the interface was open was seen.
         loop = asyncio.get_running_loop()
-        look = asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), colony.env, meanwhile=types_a_prompt)
+        look = asyncio.to_thread(looked_at, "On I go.", Path(one["path"]), system.env, meanwhile=types_a_prompt)
         assert await look == 0
-        assert (await colony.show(one))["activity"] == "idle"
+        assert (await system.show(one))["activity"] == "idle"
         assert not (tmp_path / "ran").exists()
         assert git(Path(one["path"]), "status", "--porcelain") == ""
-        assert (await colony.show(one))["agent"]["state"] == "running"
-        code, told = await asyncio.to_thread(refused, checkout, colony.env, "fix", "--session", "ses_ofanother")
+        assert (await system.show(one))["agent"]["state"] == "running"
+        code, told = await asyncio.to_thread(refused, checkout, system.env, "fix", "--session", "ses_ofanother")
         assert code == 3 and "ses_ofanother" in told
 
 
@@ -158,11 +158,11 @@ async def test_attach_leaves_nothing_in_a_home_that_is_not_the_agents(
     """As that of whoever looks at the demo's agents, which have a home of their own."""
     monkeypatch.setenv("ROOKERY_AGENTS_START_SECONDS", "300")
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony:
-        one = await colony.create("fix")
+    async with start_system(SCRIPT, checkout) as system:
+        one = await system.create("fix")
         home = tmp_path / "another home"
         (home / "state").mkdir(parents=True)
-        elsewhere = {**colony.env, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
+        elsewhere = {**system.env, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
         assert await asyncio.to_thread(looked_at, "commands", Path(one["path"]), elsewhere) == 0
         assert [*home.rglob("*")] == [home / "state"]
 
@@ -200,29 +200,29 @@ async def test_one_that_sleeps_keeps_its_mcp_port_and_closing_its_workspace_ends
 ) -> None:
     monkeypatch.setenv("ROOKERY_AGENTS_IDLE_SECONDS", "1")
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony:
-        one = await colony.create("fix")
-        await answers(colony, "start", "fix", cwd=checkout)
-        await colony.until(one, lambda now: now["agent"]["state"] == "asleep")
-        shown = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
+    async with start_system(SCRIPT, checkout) as system:
+        one = await system.create("fix")
+        await answers(system, "start", "fix", cwd=checkout)
+        await system.until(one, lambda now: now["agent"]["state"] == "asleep")
+        shown = (await system.cli("ws", "list", cwd=checkout)).stdout.splitlines()
         assert shown[2].split() == ["fix", "fix", "ready", "asleep"]
-        asleep = (await colony.show(one))["mcp"]
+        asleep = (await system.show(one))["mcp"]
         assert asleep["server_running"] and (asleep["port"], asleep["url"]) == (one["mcp"]["port"], one["mcp"]["url"])
-        assert listens(colony.house.pid, asleep["port"])
-        headers = {"Authorization": f"Bearer {colony.house.token}"}
+        assert listens(system.daemon.pid, asleep["port"])
+        headers = {"Authorization": f"Bearer {system.daemon.token}"}
         async with aiohttp.ClientSession() as http:
             caller = Caller(http, asleep["url"], ERAS[1], headers=headers, limit=LIMIT)
             status = (await caller.call("workspace_get_status"))["result"]["structuredContent"]
             assert status["isDirty"] is False
-            assert (await colony.show(one))["agent"]["state"] == "asleep"
+            assert (await system.show(one))["agent"]["state"] == "asleep"
             # This one needs it.
             found = await caller.call("workspace_get_opencode_port")
-        started = json.loads(await answers(colony, "start", "fix", "--json", cwd=checkout))
+        started = json.loads(await answers(system, "start", "fix", "--json", cwd=checkout))
         assert found["result"]["structuredContent"]["result"] == started["port"]
-        closed = await colony.cli("ws", "close", "fix", cwd=checkout)
+        closed = await system.cli("ws", "close", "fix", cwd=checkout)
         assert closed.returncode == 0, closed.stderr
-        assert not alive(started["pid"]) and not listens(colony.house.pid, asleep["port"])
-        after = await colony.show(one)
+        assert not alive(started["pid"]) and not listens(system.daemon.pid, asleep["port"])
+        after = await system.show(one)
         assert (after["agent"]["state"], after["mcp"]["server_running"]) == ("stopped", False)
 
 
@@ -231,7 +231,7 @@ def test_without_a_daemon_or_a_workspace_that_is_said(tmp_path: Path) -> None:
     assert done.returncode == 5 and "rookery up -d" in done.stderr
 
 
-def test_one_that_does_not_run_is_told_as_it_is(house: House, tmp_path: Path) -> None:
+def test_one_that_does_not_run_is_told_as_it_is(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     made("fix", cwd=checkout)
     shown = rookery("agent", "show", "fix", cwd=checkout)
@@ -247,12 +247,12 @@ def test_one_that_does_not_run_is_told_as_it_is(house: House, tmp_path: Path) ->
 @requirement("ws.port.get", "ws.tools.more")
 async def test_the_port_of_an_agent_opens_to_its_user_with_the_password(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony, aiohttp.ClientSession() as http:
-        workspace = await colony.create("fix")
+    async with start_system(SCRIPT, checkout) as system, aiohttp.ClientSession() as http:
+        workspace = await system.create("fix")
         folder = Path(workspace["path"])
-        shown = json.loads(await answers(colony, "start", "fix", "--json", cwd=checkout))
-        headers = {"Authorization": f"Bearer {colony.house.token}", "X-Workspace-Path": str(folder)}
-        caller = Caller(http, f"{colony.house.runtime['url']}/mcp", ERAS[0], headers=headers, limit=LIMIT)
+        shown = json.loads(await answers(system, "start", "fix", "--json", cwd=checkout))
+        headers = {"Authorization": f"Bearer {system.daemon.token}", "X-Workspace-Path": str(folder)}
+        caller = Caller(http, f"{system.daemon.runtime['url']}/mcp", ERAS[0], headers=headers, limit=LIMIT)
         await caller.open()
         tools = {each["name"]: each["description"] for each in await caller.listed("tools")}
         for tool in ("workspace_get_opencode_port", "workspace_get_agent_session"):
@@ -263,11 +263,11 @@ async def test_the_port_of_an_agent_opens_to_its_user_with_the_password(tmp_path
         await caller.close()
         port = found["result"]["structuredContent"]["result"]
         assert again == {"result": port} and (session == {"result": None} or session["port"] == port)
-        assert (await colony.show(workspace))["agent"]["pid"] != shown["pid"]
+        assert (await system.show(workspace))["agent"]["pid"] != shown["pid"]
         assert port == shown["port"] and json.loads(found["result"]["content"][0]["text"]) == port
 
-        password = (await asyncio.to_thread(_as_its_user, colony, checkout, "password", "fix")).strip()
-        access = json.loads(await asyncio.to_thread(_as_its_user, colony, folder, "password", "--json"))
+        password = (await asyncio.to_thread(_as_its_user, system, checkout, "password", "fix")).strip()
+        access = json.loads(await asyncio.to_thread(_as_its_user, system, folder, "password", "--json"))
         assert access == {"url": f"http://127.0.0.1:{port}", "username": "opencode", "password": password}
         signed = {"Authorization": aiohttp.encode_basic_auth("opencode", password)}
         for sent, wanted in (({}, 401), (signed, 200)):
@@ -275,15 +275,15 @@ async def test_the_port_of_an_agent_opens_to_its_user_with_the_password(tmp_path
                 assert answer.status == wanted
         # Tests, like agents, run as processes that Rookery started.
         assert os.environ[MARKER]
-        refused = await colony.cli("agent", "password", "fix", cwd=checkout)
+        refused = await system.cli("agent", "password", "fix", cwd=checkout)
         assert refused.returncode == 4 and password not in refused.stdout + refused.stderr
-        assert (await asyncio.to_thread(colony.house.http, "GET", f"{place_of(workspace)}/agent/attach")).status == 403
+        assert (await asyncio.to_thread(system.daemon.http, "GET", f"{place_of(workspace)}/agent/attach")).status == 403
 
 
-def _as_its_user(colony: Colony, cwd: Path, *words: str) -> str:
+def _as_its_user(system: FullSystem, cwd: Path, *words: str) -> str:
     """What the command prints for a person, whom Rookery did not start, with its output sent to a file."""
     printed = cwd.parent / "printed"
     command = f'exec "$0" agent {shlex.join(words)} > {shlex.quote(str(printed))}'
-    with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=cwd, env=colony.env) as person:
+    with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=cwd, env=system.env) as person:
         assert person.ends() == 0, person.text
     return printed.read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find_release
 from tests.support.cli.user import at_a_terminal
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.npm.registry import Registry, npm_registry
 from tests.support.requirements import requirement
 
@@ -30,14 +30,14 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.fixture
-def fed(registry: Registry) -> Iterator[House]:
+def fed(registry: Registry) -> Iterator[Daemon]:
     """A daemon whose npm asks that registry."""
     running = up(env={"npm_config_registry": registry.url})
     yield running
     assert rookery("down").returncode == 0
 
 
-def test_it_is_brought_once_with_progress_and_anew_only_if_that_is_said(fed: House, registry: Registry) -> None:
+def test_it_is_brought_once_with_progress_and_anew_only_if_that_is_said(fed: Daemon, registry: Registry) -> None:
     done = rookery("agent", "install")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"OpenCode {PINNED_VERSION} at {fed.state}/opencode/releases/")
@@ -64,7 +64,7 @@ def test_it_is_brought_once_with_progress_and_anew_only_if_that_is_said(fed: Hou
     assert rookery("agent", "login").returncode == 2
 
 
-def test_what_keeps_it_from_coming_is_said_with_a_remedy(fed: House, registry: Registry) -> None:
+def test_what_keeps_it_from_coming_is_said_with_a_remedy(fed: Daemon, registry: Registry) -> None:
     registry.packages.clear()
     done = rookery("agent", "install")
     assert done.returncode == 1 and done.stdout == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -18,7 +18,7 @@ def typed(*words: str, cwd: Path) -> tuple[int, str]:
 
 
 @requirement("boulder.control.actions", "boulder.enforce.idle")
-def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_written_down(house: House) -> None:
+def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_written_down(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "src" / "app")
     assert rookery("project", "add", str(app)).returncode == 0
     empty = rookery("boulder", "status", cwd=app)
@@ -43,10 +43,10 @@ def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_writ
 
 
 @requirement("boulder.control.actions")
-def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(house: House) -> None:
+def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "src" / "app")
     assert rookery("project", "add", str(app)).returncode == 0
-    refused = rookery("boulder", "on", "--project", "app", cwd=app, env=as_child(house))
+    refused = rookery("boulder", "on", "--project", "app", cwd=app, env=as_child(daemon))
     assert refused.returncode == 4 and "started by Rookery" in refused.stderr
     assert rookery("boulder", "log", "--json", cwd=app).stdout.strip() == "[]"
     for words, code, told in (

@@ -11,20 +11,20 @@ import pytest
 from rookery.clients.registry import CLIENTS
 from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.endpoints import JSON, ask, bearer, mcp, token_of
-from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.daemon.process import ROOKERY, Daemon, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
 
 @requirement("client.print.http")
-def test_what_is_printed_is_the_config_alone_and_the_rest_is_narration(house: House) -> None:
+def test_what_is_printed_is_the_config_alone_and_the_rest_is_narration(daemon: Daemon) -> None:
     done = rookery("client", "print", "claude-code")
     assert done.returncode == 0
-    entry = {"type": "http", "url": f"http://127.0.0.1:{house.port}/mcp"}
+    entry = {"type": "http", "url": f"http://127.0.0.1:{daemon.port}/mcp"}
     entry |= {"headers": {"Authorization": "Bearer ${ROOKERY_TOKEN}"}}
     assert json.loads(done.stdout) == {"mcpServers": {"rookery": entry}}
     assert f"this goes into {Path.home() / '.claude.json'}" in done.stderr
-    assert exported(done.stderr) == house.token
+    assert exported(done.stderr) == daemon.token
 
 
 def exported(narration: str) -> str:
@@ -36,7 +36,7 @@ def exported(narration: str) -> str:
 
 @requirement("client.print.nine")
 @pytest.mark.parametrize("scope", ["user", "project"])
-def test_no_secret_is_printed_or_written_for_any_client(house: House, scope: str) -> None:
+def test_no_secret_is_printed_or_written_for_any_client(daemon: Daemon, scope: str) -> None:
     checkout = make_repository(Path.home() / "src" / "app")
     seen = ""
     for id_, one in CLIENTS.items():
@@ -54,11 +54,11 @@ def test_no_secret_is_printed_or_written_for_any_client(house: House, scope: str
             assert Path(told["file"]).is_relative_to(checkout if scope == "project" else Path.home())
             seen += done.stdout + done.stderr + Path(told["file"]).read_text()
     assert len(seen) > 1000
-    assert house.token not in seen
+    assert daemon.token not in seen
 
 
 @requirement("client.print.options")
-def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
+def test_a_workspace_is_aimed_at_over_both_transports(daemon: Daemon) -> None:
     checkout = app(Path.home() / "src" / "app")
     made("fix/login", "--no-agent", cwd=checkout)
     shown = rookery("client", "print", "cursor", "--workspace", "fix/login", cwd=checkout)
@@ -68,9 +68,9 @@ def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
     # What it says to do gives a token that opens this workspace, and nothing else.
     token = exported(shown.stderr)
-    assert token not in (house.token, "") and token not in shown.stdout + shown.stderr
+    assert token not in (daemon.token, "") and token not in shown.stdout + shown.stderr
     assert ask(port, "POST", "/mcp", body, **JSON, **bearer(token)).status == 200
-    assert house.http("GET", "/api/status", token=token).status == 403
+    assert daemon.http("GET", "/api/status", token=token).status == 403
     shown = rookery("client", "print", "cursor", "--workspace", "fix/login", "--transport", "bridge", cwd=checkout)
     entry = json.loads(shown.stdout)["mcpServers"]["rookery"]
     assert entry["command"] == str(ROOKERY)
@@ -86,15 +86,15 @@ def test_a_workspace_is_aimed_at_over_both_transports(house: House) -> None:
 
 
 @requirement("hub.find.tool")
-def test_a_client_may_be_given_the_search_for_tools_instead_of_their_list(house: House) -> None:
+def test_a_client_may_be_given_the_search_for_tools_instead_of_their_list(daemon: Daemon) -> None:
     shown = rookery("client", "print", "cursor", "--mode", "search")
     url: str = json.loads(shown.stdout)["mcpServers"]["rookery"]["url"]
-    assert url == f"http://127.0.0.1:{house.port}/mcp?mode=search"
+    assert url == f"http://127.0.0.1:{daemon.port}/mcp?mode=search"
     meta = "io.modelcontextprotocol"
     about: dict[str, Any] = {f"{meta}/protocolVersion": "2026-07-28", f"{meta}/clientCapabilities": {}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": about}}).encode()
-    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list", **JSON, **bearer(house.token)}
-    answer = ask(house.port, "POST", "/mcp?mode=search", body, **headers)
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list", **JSON, **bearer(daemon.token)}
+    answer = ask(daemon.port, "POST", "/mcp?mode=search", body, **headers)
     shown = rookery("client", "print", "cursor", "--mode", "search", "--transport", "bridge")
     entry = json.loads(shown.stdout)["mcpServers"]["rookery"]
     said = subprocess.run([entry["command"], *entry["args"]], input=body + b"\n", capture_output=True, check=True)
@@ -104,7 +104,7 @@ def test_a_client_may_be_given_the_search_for_tools_instead_of_their_list(house:
 
 
 @requirement("client.print.options")
-def test_a_workspace_without_a_server_is_not_aimed_at_over_http(house: House) -> None:
+def test_a_workspace_without_a_server_is_not_aimed_at_over_http(daemon: Daemon) -> None:
     checkout = app(Path.home() / "src" / "app")
     made("fix", "--no-agent", cwd=checkout)
     ws("close", "fix", cwd=checkout)
@@ -116,17 +116,17 @@ def test_a_workspace_without_a_server_is_not_aimed_at_over_http(house: House) ->
     assert bridged.returncode == 0, bridged.stderr
 
 
-def test_the_token_of_a_workspace_is_printed_where_it_is_asked_for(house: House) -> None:
+def test_the_token_of_a_workspace_is_printed_where_it_is_asked_for(daemon: Daemon) -> None:
     checkout = app(Path.home() / "src" / "app")
     path = made("fix", "--no-agent", cwd=checkout)
     token = ws("token", cwd=path).strip()
     assert json.loads(ws("token", "fix", "--json", cwd=checkout)) == {"token": token}
-    assert token == token_of(house, "fix")
-    assert token not in ws("show", "--json", cwd=path) + str(house.log())
+    assert token == token_of(daemon, "fix")
+    assert token not in ws("show", "--json", cwd=path) + str(daemon.log())
 
 
 @requirement("client.install.edit")
-def test_install_with_print_shows_file_and_snippet_and_changes_nothing(house: House) -> None:
+def test_install_with_print_shows_file_and_snippet_and_changes_nothing(daemon: Daemon) -> None:
     done = rookery("client", "install", "codex", "--print")
     path, _, text = done.stdout.partition("\n\n")
     assert path == str(Path.home() / ".codex" / "config.toml")

@@ -11,7 +11,7 @@ import pytest
 
 from rookery.system.process.table import MARKER
 from tests.support.cli.user import Person, at_a_terminal
-from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.daemon.process import ROOKERY, Daemon, rookery
 from tests.support.mcp.project_servers import define, local, make_checkout, was_started
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -33,7 +33,7 @@ REMOTE: dict[str, Any] = {
 
 
 @pytest.fixture
-def checkout(house: House, tmp_path: Path) -> Path:
+def checkout(daemon: Daemon, tmp_path: Path) -> Path:
     return registered(tmp_path / "app")
 
 
@@ -55,7 +55,7 @@ def states() -> dict[str, str]:
     return approved | {one["name"]: one["state"] for one in found["waiting"]}
 
 
-def test_a_person_sees_what_it_is_and_says_yes(house: House, checkout: Path) -> None:
+def test_a_person_sees_what_it_is_and_says_yes(daemon: Daemon, checkout: Path) -> None:
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         seen = answers(person, "y")
         assert person.ends() == 0
@@ -69,7 +69,7 @@ def test_a_person_sees_what_it_is_and_says_yes(house: House, checkout: Path) -> 
 
 
 @pytest.mark.parametrize("typed", ["", "n", "no", "N", "yep", "ja", " "])
-def test_anything_but_yes_is_a_no(house: House, checkout: Path, typed: str) -> None:
+def test_anything_but_yes_is_a_no(daemon: Daemon, checkout: Path, typed: str) -> None:
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         answers(person, typed)
         assert person.ends() == 3
@@ -78,7 +78,7 @@ def test_anything_but_yes_is_a_no(house: House, checkout: Path, typed: str) -> N
     assert not was_started(checkout)
 
 
-def test_s5_all_of_it_is_shown_and_what_is_risky_is_pointed_out(house: House, tmp_path: Path) -> None:
+def test_s5_all_of_it_is_shown_and_what_is_risky_is_pointed_out(daemon: Daemon, tmp_path: Path) -> None:
     long = "x" * 5_000
     made = registered(tmp_path / "odd", odd=ODD | {"args": [*ODD["args"], long]}, far=REMOTE)
     with at_a_terminal("guard", "approve", "odd", cwd=made) as person:
@@ -98,7 +98,7 @@ def test_s5_all_of_it_is_shown_and_what_is_risky_is_pointed_out(house: House, tm
     assert "warning: is sent the content of your variables: KEY" in seen
 
 
-def test_c10_what_changed_is_shown_as_a_difference(house: House, checkout: Path) -> None:
+def test_c10_what_changed_is_shown_as_a_difference(daemon: Daemon, checkout: Path) -> None:
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         answers(person, "yes")
         assert person.ends() == 0
@@ -119,7 +119,7 @@ def wait_until(state: str) -> None:
         assert time.monotonic() < ends, f"it is {found}, and does not become {state}"
 
 
-def test_each_one_is_asked_about_and_only_this_folders_unless_all_are_wanted(house: House, tmp_path: Path) -> None:
+def test_each_one_is_asked_about_and_only_this_folders_unless_all_are_wanted(daemon: Daemon, tmp_path: Path) -> None:
     one = registered(tmp_path / "one", a=local(), b=local())
     registered(tmp_path / "two", c=local())
     with at_a_terminal("guard", "approve", cwd=one / ".git") as person:
@@ -140,7 +140,7 @@ def test_each_one_is_asked_about_and_only_this_folders_unless_all_are_wanted(hou
         assert person.ends() == 0
 
 
-def test_only_the_terminal_is_listened_to(house: House, checkout: Path) -> None:
+def test_only_the_terminal_is_listened_to(daemon: Daemon, checkout: Path) -> None:
     script = f"yes | '{ROOKERY}' guard approve > shown"
     with at_a_terminal(argv=["sh", "-c", script], cwd=checkout) as person:
         answers(person, "n")
@@ -155,7 +155,7 @@ def test_only_the_terminal_is_listened_to(house: House, checkout: Path) -> None:
     assert states() == {"tools": "new"}
 
 
-def test_without_a_terminal_it_takes_a_person(house: House, checkout: Path) -> None:
+def test_without_a_terminal_it_takes_a_person(daemon: Daemon, checkout: Path) -> None:
     done = subprocess.run(
         [ROOKERY, "guard", "approve"],
         cwd=checkout,
@@ -172,7 +172,7 @@ def test_without_a_terminal_it_takes_a_person(house: House, checkout: Path) -> N
     assert states() == {"tools": "new"}
 
 
-def test_c23_a_process_that_rookery_started_is_refused_with_4_whatever_it_types(house: House, checkout: Path) -> None:
+def test_c23_a_process_that_rookery_started_is_refused_with_4_whatever_it_types(daemon: Daemon, checkout: Path) -> None:
     with at_a_terminal("guard", "approve", cwd=checkout, env={MARKER: "instance.1"}) as person:
         answers(person, "y")
         assert person.ends() == 4
@@ -181,7 +181,7 @@ def test_c23_a_process_that_rookery_started_is_refused_with_4_whatever_it_types(
     assert states() == {"tools": "new"}
 
 
-def test_what_changes_between_the_question_and_the_answer_is_not_approved(house: House, checkout: Path) -> None:
+def test_what_changes_between_the_question_and_the_answer_is_not_approved(daemon: Daemon, checkout: Path) -> None:
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         person.reads("[y/N] ")
         (checkout / "server.py").write_text("evil")
@@ -191,7 +191,7 @@ def test_what_changes_between_the_question_and_the_answer_is_not_approved(house:
     assert states() == {"tools": "new"}
 
 
-def test_what_cannot_be_looked_at_is_shown_and_not_asked_about(house: House, checkout: Path) -> None:
+def test_what_cannot_be_looked_at_is_shown_and_not_asked_about(daemon: Daemon, checkout: Path) -> None:
     (checkout / "server.py").unlink()
     os.mkfifo(checkout / "server.py")
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
@@ -200,7 +200,7 @@ def test_what_cannot_be_looked_at_is_shown_and_not_asked_about(house: House, che
     assert "[y/N]" not in person.text
 
 
-def test_list_and_revoke(house: House, checkout: Path, tmp_path: Path) -> None:
+def test_list_and_revoke(daemon: Daemon, checkout: Path, tmp_path: Path) -> None:
     assert rookery("guard", "list").stdout.splitlines()[1].split()[:3] == ["new", "tools", "mcp-server"]
     with at_a_terminal("guard", "approve", cwd=checkout) as person:
         answers(person, "y")
@@ -215,7 +215,9 @@ def test_list_and_revoke(house: House, checkout: Path, tmp_path: Path) -> None:
     assert "nothing named tools is approved" in gone.stderr
 
 
-def test_a_name_that_is_approved_in_several_projects_is_revoked_where_one_stands(house: House, tmp_path: Path) -> None:
+def test_a_name_that_is_approved_in_several_projects_is_revoked_where_one_stands(
+    daemon: Daemon, tmp_path: Path
+) -> None:
     one, two = registered(tmp_path / "one"), registered(tmp_path / "two")
     for folder in (one, two):
         with at_a_terminal("guard", "approve", cwd=folder) as person:
@@ -231,7 +233,7 @@ def test_a_name_that_is_approved_in_several_projects_is_revoked_where_one_stands
     assert [approval["place"] for approval in left] == [str(one)]
 
 
-def test_what_is_approved_counts_in_a_new_workspace_whoever_looks_at_it_first(house: House, tmp_path: Path) -> None:
+def test_what_is_approved_counts_in_a_new_workspace_whoever_looks_at_it_first(daemon: Daemon, tmp_path: Path) -> None:
     entry = json.dumps({"servers": {"mine": {"command": ["true"]}}})
     app = make_repository(tmp_path / "app", {".rookery/mcp.json": entry})
     assert rookery("project", "add", str(app)).returncode == 0
@@ -245,7 +247,7 @@ def test_what_is_approved_counts_in_a_new_workspace_whoever_looks_at_it_first(ho
     assert json.loads(rookery("mcp", "list", "--json", cwd=made).stdout)["mine"]["status"] == "pending"
 
 
-def test_with_nothing_there_that_is_said(house: House) -> None:
+def test_with_nothing_there_that_is_said(daemon: Daemon) -> None:
     assert rookery("guard", "list").stdout == "nothing waits\n"
     done = rookery("guard", "approve")
     assert done.returncode == 3

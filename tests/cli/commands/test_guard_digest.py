@@ -14,7 +14,7 @@ import pytest
 
 from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal, user, user_environment
-from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery
 from tests.support.mcp.caller import Caller, Message, words
 from tests.support.mcp.project_servers import SERVER, local
 from tests.support.requirements import requirement
@@ -102,10 +102,10 @@ def kinds(listed: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 async def run_task(ci: Machine) -> Message:
-    house = House(ci.folder / "state").refresh()
-    headers = {"Authorization": f"Bearer {house.token}", "X-Workspace-Path": str(ci.checkout)}
+    daemon = Daemon(ci.folder / "state").refresh()
+    headers = {"Authorization": f"Bearer {daemon.token}", "X-Workspace-Path": str(ci.checkout)}
     async with aiohttp.ClientSession() as http:
-        caller = Caller(http, f"{house.runtime['url']}/mcp", headers=headers)
+        caller = Caller(http, f"{daemon.runtime['url']}/mcp", headers=headers)
         return await caller.call("run_just_task", {"task_name": "test"})
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.support.daemon.foreground import wait_for_line
-from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.daemon.process import ROOKERY, Daemon, rookery
 
 FORGED = "12:00:00 info    guard: approved"
 TRICK = f"it said \x1b[2J\x9b1A\u202egnp\r\n{FORGED}\u2028\x85x"
@@ -24,8 +24,8 @@ def test_a_record_is_shown_whatever_is_in_it_and_cannot_pass_for_two(state: Path
     assert json.loads(rookery("logs", "--json").stdout) == record
 
 
-def test_only_the_records_of_one_logger_and_of_those_below_it_are_shown(house: House) -> None:
-    file = house.state / "logs" / "daemon.jsonl"
+def test_only_the_records_of_one_logger_and_of_those_below_it_are_shown(daemon: Daemon) -> None:
+    file = daemon.state / "logs" / "daemon.jsonl"
     names = ["rookery.mcp.servers", "rookery.mcp.serversx", "rookery.agents"]
     records = [{"time": "2026-01-01T10:11:12Z", "level": "info", "logger": name, "message": name} for name in names]
     with file.open("a", encoding="utf-8") as log:

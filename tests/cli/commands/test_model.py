@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.agents.completions import body, user
 from tests.support.daemon.foreground import wait_for_line
-from tests.support.daemon.process import ROOKERY, SECONDS, House, alive, rookery, wait_dead
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, alive, rookery, wait_dead
 from tests.support.requirements import requirement
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "guide" / "scripted-model.toml"
@@ -195,7 +195,7 @@ def test_a_model_that_cannot_play_is_told_and_not_started(script: Path) -> None:
     assert done.returncode == 1 and done.stdout == "" and "in use by another program" in done.stderr
 
 
-def test_whoever_has_a_daemon_already_is_told_that_it_keeps_its_model(house: House, script: Path) -> None:
+def test_whoever_has_a_daemon_already_is_told_that_it_keeps_its_model(daemon: Daemon, script: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", 'eval "$("$0" model env "$1")"; echo $ROOKERY_MODEL_PID', str(ROOKERY), str(script)],
         capture_output=True,

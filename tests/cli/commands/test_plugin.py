@@ -8,7 +8,7 @@ from typing import Any
 from rookery.system.process.table import MARKER
 from tests.support.cli.user import at_a_terminal
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.plugins.project import in_plugins, ran, source
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -28,7 +28,7 @@ def added_by_a_person(app: Path) -> None:
 
 @requirement("guard.approve.plugins")
 def test_c23_what_rookery_started_can_neither_approve_a_plugin_nor_bring_one_in_by_adding_a_project(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     assert MARKER in os.environ, "what a test starts looks as if Rookery had"
     app = make_repository(tmp_path / "app", {in_plugins("notify.py"): source(), "justfile": "test:\n  @echo\n"})
@@ -53,7 +53,7 @@ def test_c23_what_rookery_started_can_neither_approve_a_plugin_nor_bring_one_in_
 
 @requirement("plugin.list.all", "plugin.state.get", "plugin.action.trigger", "guard.approve.plugins")
 def test_a_persons_own_project_brings_its_plugins_along_and_they_are_listed_and_asked(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     files = {in_plugins("notify.py"): source(more=ADD), in_plugins("broken.py"): "import sys\nsys.exit('gone')\n"}
     app = make_repository(tmp_path / "app", files)
@@ -68,11 +68,11 @@ def test_a_persons_own_project_brings_its_plugins_along_and_they_are_listed_and_
     assert {one["plugin"] for one in json.loads(rookery("plugin", "state", "--json").stdout)} == {"boulder", "notify"}
     wrong = rookery("plugin", "state", "notify", "volume")
     assert wrong.returncode == 2 and "there are: version; scope" in wrong.stderr
-    refused = rookery("plugin", "action", "notify", "add", "a=1", "b=2", env=as_child(house))
+    refused = rookery("plugin", "action", "notify", "add", "a=1", "b=2", env=as_child(daemon))
     assert refused.returncode == 4 and "was started by Rookery" in refused.stderr
     with at_a_terminal("plugin", "action", "notify", "add", '{"a": 1, "b": 2}', "--json") as person:
         assert person.ends() == 0 and '"sum": 3' in person.text
-    over_tcp = house.http(
+    over_tcp = daemon.http(
         "POST",
         "/api/plugins/notify/actions/add",
         json.dumps({"args": {"a": "x", "b": "y"}}).encode(),
@@ -83,4 +83,4 @@ def test_a_persons_own_project_brings_its_plugins_along_and_they_are_listed_and_
     assert rookery("down").returncode == 0
     assert rookery("up", "-d").returncode == 0
     assert plugins() == {"notify": "loaded", "broken": "failed"}
-    house.refresh()
+    daemon.refresh()

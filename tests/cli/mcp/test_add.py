@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli.user import Person, at_a_terminal, user
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import House, quiet_port, rookery
+from tests.support.daemon.process import Daemon, quiet_port, rookery
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
 from tests.support.requirements import requirement
@@ -30,7 +30,7 @@ def entries() -> dict[str, Any]:
 
 
 @pytest.fixture
-def app(house: House, tmp_path: Path) -> Path:
+def app(daemon: Daemon, tmp_path: Path) -> Path:
     """A project without servers."""
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     assert rookery("project", "add", str(tmp_path / "app")).returncode == 0
@@ -38,7 +38,7 @@ def app(house: House, tmp_path: Path) -> Path:
 
 
 @requirement("hub.cli.add-check")
-def test_a_local_server_is_written_to_the_users_file_and_connected(house: House) -> None:
+def test_a_local_server_is_written_to_the_users_file_and_connected(daemon: Daemon) -> None:
     done = user("mcp", "add", "showy", "--env", "A=b=c", "--", *SHOWY)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"added showy to {user_file()}\n"
@@ -48,7 +48,7 @@ def test_a_local_server_is_written_to_the_users_file_and_connected(house: House)
 
 
 @requirement("hub.cli.add-check")
-def test_a_remote_server_is_tried_and_its_headers_are_kept_as_they_were_written(house: House) -> None:
+def test_a_remote_server_is_tried_and_its_headers_are_kept_as_they_were_written(daemon: Daemon) -> None:
     with everything_at_a_port() as url:
         words = ["--header", "X-One=1", "--header", "Authorization: Bearer {env:TOKEN}"]
         done = user("mcp", "add", "far", "--url", url, *words)
@@ -58,7 +58,7 @@ def test_a_remote_server_is_tried_and_its_headers_are_kept_as_they_were_written(
 
 
 @requirement("hub.cli.add-check", "hub.cli.failed")
-def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_with_the_cause(house: House) -> None:
+def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_with_the_cause(daemon: Daemon) -> None:
     url = f"http://127.0.0.1:{quiet_port()}/mcp"
     done = user("mcp", "add", "far", "--url", url)
     assert done.returncode == 1
@@ -73,7 +73,7 @@ def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_
 
 
 @requirement("hub.cli.add-check", "hub.cli.failed")
-def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_first_time(house: House) -> None:
+def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_first_time(daemon: Daemon) -> None:
     entry = {"command": ["sleep", "600"], "timeouts": {"startup": 0.2}}
     done = user("mcp", "add-json", "my files", json.dumps(entry))
     assert done.returncode == 1 and "not connected within the start-up timeout of 0.2 s" in done.stderr
@@ -103,7 +103,7 @@ def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_
         (["x", "--client", "claude", "--", "true"], "Rookery reads no file of claude"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_written(house: House, words: list[str], said: str) -> None:
+def test_what_makes_no_sense_is_refused_and_nothing_is_written(daemon: Daemon, words: list[str], said: str) -> None:
     done = user("mcp", "add", *words)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
@@ -112,7 +112,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_written(house: House, wor
     assert not user_file().exists()
 
 
-def test_an_entry_of_that_name_is_replaced_only_by_force_and_comments_are_kept(house: House) -> None:
+def test_an_entry_of_that_name_is_replaced_only_by_force_and_comments_are_kept(daemon: Daemon) -> None:
     user_file().parent.mkdir(parents=True)
     before = '{\n  // mine\n  "servers": {\n    "showy": {"command": ["false"]}, // old\n  },\n}\n'
     user_file().write_text(before)
@@ -136,7 +136,7 @@ def test_an_entry_of_that_name_is_replaced_only_by_force_and_comments_are_kept(h
     ],
 )
 def test_in_a_projects_file_it_waits_for_approval_and_that_is_said(
-    house: House, app: Path, client: str, file: str, path: list[str], entry: dict[str, Any]
+    daemon: Daemon, app: Path, client: str, file: str, path: list[str], entry: dict[str, Any]
 ) -> None:
     (app / "sub").mkdir()
     done = user("mcp", "add", "showy", "--scope", "project", "--client", client, "--", *SHOWY, cwd=app / "sub")
@@ -153,7 +153,7 @@ def test_in_a_projects_file_it_waits_for_approval_and_that_is_said(
     assert user("mcp", "connect", "showy", cwd=app).returncode == 0
 
 
-def test_the_file_is_any_that_the_user_names(house: House, app: Path, tmp_path: Path) -> None:
+def test_the_file_is_any_that_the_user_names(daemon: Daemon, app: Path, tmp_path: Path) -> None:
     done = user("mcp", "add", "showy", "--file", "some.json", "--", *SHOWY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "not tried: Rookery does not read this file here" in done.stderr
@@ -163,7 +163,7 @@ def test_the_file_is_any_that_the_user_names(house: House, app: Path, tmp_path: 
     assert json.loads((app / "opencode.jsonc").read_text())["mcp"]["showy"]["type"] == "local"
 
 
-def test_one_that_another_stands_before_is_told_of(house: House, app: Path) -> None:
+def test_one_that_another_stands_before_is_told_of(daemon: Daemon, app: Path) -> None:
     (app / ".mcp.json").write_text('{"mcpServers": {"showy": {"command": "true"}}}')
     done = user("mcp", "add", "showy", "--", *SHOWY, cwd=app)
     assert done.returncode == 0, done.stderr
@@ -171,13 +171,13 @@ def test_one_that_another_stands_before_is_told_of(house: House, app: Path) -> N
     assert user("mcp", "add", "showy", "--global", "--force", "--", *SHOWY, cwd=app).returncode == 0
 
 
-def test_a_projects_file_needs_a_project(house: House, tmp_path: Path) -> None:
+def test_a_projects_file_needs_a_project(daemon: Daemon, tmp_path: Path) -> None:
     done = user("mcp", "add", "showy", "--scope", "project", "--", *SHOWY, cwd=tmp_path)
     assert done.returncode == 3
     assert "this folder is in no project of Rookery (rookery project add PATH)" in done.stderr
 
 
-def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(house: House) -> None:
+def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(daemon: Daemon) -> None:
     claude = {"command": SHOWY[0], "args": SHOWY[1:]}
     assert user("mcp", "add-json", "one", json.dumps(claude)).returncode == 0
     assert user("mcp", "add-json", "two", "-", given=json.dumps({"command": SHOWY})).returncode == 0
@@ -188,8 +188,8 @@ def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(house: House) ->
         assert said in refused.stderr
 
 
-def test_c23_a_process_that_rookery_started_adds_nothing(house: House) -> None:
-    refused = rookery("mcp", "add", "mine", "--", "true", env=as_child(house))
+def test_c23_a_process_that_rookery_started_adds_nothing(daemon: Daemon) -> None:
+    refused = rookery("mcp", "add", "mine", "--", "true", env=as_child(daemon))
     assert refused.returncode == 4
     assert "started by Rookery" in refused.stderr
     assert not user_file().exists()
@@ -204,7 +204,7 @@ def answers(person: Person, question: str, typed: str) -> None:
 
 
 @requirement("hub.cli.add-check")
-def test_a_person_is_asked_for_what_is_left_out_of_a_local_server(house: House) -> None:
+def test_a_person_is_asked_for_what_is_left_out_of_a_local_server(daemon: Daemon) -> None:
     with at_a_terminal("mcp", "add") as person:
         answers(person, "Name", "a/b")
         answers(person, 'has no "/"', "my notes")
@@ -218,7 +218,7 @@ def test_a_person_is_asked_for_what_is_left_out_of_a_local_server(house: House) 
 
 
 @requirement("hub.cli.add-check")
-def test_a_person_is_asked_for_what_is_left_out_of_a_remote_server(house: House) -> None:
+def test_a_person_is_asked_for_what_is_left_out_of_a_remote_server(daemon: Daemon) -> None:
     with everything_at_a_port() as url, at_a_terminal("mcp", "add", "far") as person:
         answers(person, "A local program, or a remote server", "remote")
         answers(person, "URL", "not-an-address")
@@ -229,7 +229,7 @@ def test_a_person_is_asked_for_what_is_left_out_of_a_remote_server(house: House)
     assert entries() == {"far": {"url": url}}
 
 
-def test_a_person_can_leave_and_nothing_is_written(house: House) -> None:
+def test_a_person_can_leave_and_nothing_is_written(daemon: Daemon) -> None:
     with at_a_terminal("mcp", "add") as person:
         person.reads("Name")
         person.types("\x04")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.user import user
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, on_the_path
 from tests.support.requirements import requirement
 
@@ -18,14 +18,14 @@ pytestmark = [requirement("hub.cli.add", "hub.cli.verbs"), pytest.mark.timeout(3
 
 
 @pytest.fixture
-def npm_house() -> Iterator[House]:
+def npm_daemon() -> Iterator[Daemon]:
     """A daemon whose user has installed both servers."""
     running = up(env={"PATH": on_the_path("everything", "filesystem")})
     yield running
     assert rookery("down").returncode == 0
 
 
-def test_the_filesystem_server_is_added_listed_and_called_as_the_guide_says(npm_house: House) -> None:
+def test_the_filesystem_server_is_added_listed_and_called_as_the_guide_says(npm_daemon: Daemon) -> None:
     home = os.environ["HOME"]
     notes = Path(home) / "notes"
     notes.mkdir()
@@ -53,7 +53,7 @@ def test_the_filesystem_server_is_added_listed_and_called_as_the_guide_says(npm_
 
 
 @pytest.mark.parametrize("way", ["local", "remote"])
-def test_the_everything_server_is_added_listed_and_called(npm_house: House, way: str, tmp_path: Path) -> None:
+def test_the_everything_server_is_added_listed_and_called(npm_daemon: Daemon, way: str, tmp_path: Path) -> None:
     with everything_at_a_port() as url:
         offline = [word for name, value in OFFLINE.items() for word in ("--env", f"{name}={value}")]
         local = ["mcp", "add", "everything", *offline, "--", "mcp-server-everything", "stdio"]

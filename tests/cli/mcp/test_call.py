@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.cli.user import at_a_terminal, user
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import ROOKERY, House, rookery
+from tests.support.daemon.process import ROOKERY, Daemon, rookery
 from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
 
@@ -25,9 +25,9 @@ pytestmark = requirement("hub.cli.verbs")
 
 
 @pytest.fixture
-def showy(house: House) -> House:
+def showy(daemon: Daemon) -> Daemon:
     define(showy={"command": SHOWY}, sdk={"command": SDK}, dead={"command": [*SHOWY, "--dies"]})
-    return house
+    return daemon
 
 
 def define(**servers: Any) -> None:
@@ -40,7 +40,7 @@ def call(*words: str, given: str = "", cwd: Path | None = None) -> "subprocess.C
     return user("mcp", "call", *words, given=given, cwd=cwd)
 
 
-def test_text_is_printed_and_arguments_become_what_the_schema_wants(showy: House) -> None:
+def test_text_is_printed_and_arguments_become_what_the_schema_wants(showy: Daemon) -> None:
     words = ["text=1", "number=2", "maybe=2.5", "flag=true", 'items=["x"]', "either=7", "colour=12", "loose=3"]
     done = call("showy", "kinds", *words, "region=Zürich", 'inner={"tenant": 5}', "unknown=a=b")
     assert done.returncode == 0, done.stderr
@@ -77,14 +77,14 @@ def test_text_is_printed_and_arguments_become_what_the_schema_wants(showy: House
         (["sdk", "elicit"], 1, "elicit"),
     ],
 )
-def test_what_cannot_be_called_is_told(showy: House, words: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_called_is_told(showy: Daemon, words: list[str], code: int, said: str) -> None:
     done = call(*words)
     assert done.returncode == code, (done.stdout, done.stderr)
     assert said in done.stderr + done.stdout
     assert not [char for char in HOSTILE if char in done.stderr]
 
 
-def test_a_tool_that_says_it_failed_makes_the_command_fail(showy: House) -> None:
+def test_a_tool_that_says_it_failed_makes_the_command_fail(showy: Daemon) -> None:
     done = call("sdk", "fail")
     assert (done.returncode, done.stdout) == (1, "Error executing tool fail: this went wrong\n")
     told = call("sdk", "fail", "--json")
@@ -92,7 +92,7 @@ def test_a_tool_that_says_it_failed_makes_the_command_fail(showy: House) -> None
     assert json.loads(told.stdout)["isError"] is True
 
 
-def test_progress_and_logs_are_told_on_stderr_while_the_answer_is_on_stdout(showy: House) -> None:
+def test_progress_and_logs_are_told_on_stderr_while_the_answer_is_on_stdout(showy: Daemon) -> None:
     done = call("sdk", "progress", "steps=3")
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert done.stderr.splitlines() == ["1 of 3 step 1", "2 of 3 step 2", "3 of 3 step 3"]
@@ -101,13 +101,13 @@ def test_progress_and_logs_are_told_on_stderr_while_the_answer_is_on_stdout(show
     assert "info: something happened" in logged.stderr
 
 
-def test_with_json_the_result_is_printed_as_it_came(showy: House) -> None:
+def test_with_json_the_result_is_printed_as_it_came(showy: Daemon) -> None:
     done = call("showy", "numbers", "--json")
     assert done.returncode == 0
     assert '"structuredContent":{"big":12345678901234567890123,"wide":1e400,"z":1,"a":1.0}' in done.stdout
 
 
-def test_pictures_and_files_are_saved_under_names_of_ours(showy: House, tmp_path: Path) -> None:
+def test_pictures_and_files_are_saved_under_names_of_ours(showy: Daemon, tmp_path: Path) -> None:
     done = call("showy", "picture", "--save", "out/deep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["look", "out/deep/2.png", "out/deep/3.pdf", "out/deep/4.bin"]
@@ -117,7 +117,7 @@ def test_pictures_and_files_are_saved_under_names_of_ours(showy: House, tmp_path
     assert unsaved[1] == "[image/png, 15 bytes; --save DIR keeps it]"
 
 
-def test_content_that_is_not_what_it_says_is_printed_as_data(showy: House) -> None:
+def test_content_that_is_not_what_it_says_is_printed_as_data(showy: Daemon) -> None:
     done = call("showy", "odd-content")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -126,7 +126,7 @@ def test_content_that_is_not_what_it_says_is_printed_as_data(showy: House) -> No
     assert "is not the base64 that it is to be" in done.stderr
 
 
-def test_c19_nothing_that_a_server_says_does_anything_to_a_terminal(showy: House) -> None:
+def test_c19_nothing_that_a_server_says_does_anything_to_a_terminal(showy: Daemon) -> None:
     commands = [
         ["call", "showy", "nasty"],
         ["call", "showy", "fails"],
@@ -149,12 +149,12 @@ def test_c19_nothing_that_a_server_says_does_anything_to_a_terminal(showy: House
         assert not [char for char in HOSTILE if char in person.text], (words, person.text)
 
 
-def test_c19_what_is_piped_stays_as_it_came(showy: House) -> None:
+def test_c19_what_is_piped_stays_as_it_came(showy: Daemon) -> None:
     assert "\x1b[2J" in call("showy", "nasty").stdout
     assert call("showy", "nasty").stdout.endswith("\nsecond\tline\n")
 
 
-def test_inside_a_project_the_call_goes_to_the_server_of_that_workspace(showy: House, tmp_path: Path) -> None:
+def test_inside_a_project_the_call_goes_to_the_server_of_that_workspace(showy: Daemon, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     app = (tmp_path / "app").resolve()
     assert rookery("project", "add", str(app)).returncode == 0
@@ -168,7 +168,7 @@ def test_inside_a_project_the_call_goes_to_the_server_of_that_workspace(showy: H
     assert found["showy"]["workspace"] == str(app)
 
 
-def test_a_person_sees_that_a_server_takes_long_to_start(house: House, tmp_path: Path) -> None:
+def test_a_person_sees_that_a_server_takes_long_to_start(daemon: Daemon, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     define(showy={"command": ["sh", "-c", f"read -r go < {gate}; exec {shlex.join(SHOWY)}"]})
@@ -180,7 +180,7 @@ def test_a_person_sees_that_a_server_takes_long_to_start(house: House, tmp_path:
     assert person.text.endswith('\r\x1b[K{"text": "x"}\n')
 
 
-def test_ctrl_c_cancels_the_call(showy: House) -> None:
+def test_ctrl_c_cancels_the_call(showy: Daemon) -> None:
     with on_a_terminal("mcp", "call", "sdk", "slow") as (pid, ours):
         wait_for_line(ours, b"0\r\n")
         os.write(ours, b"\x03")
@@ -189,7 +189,7 @@ def test_ctrl_c_cancels_the_call(showy: House) -> None:
     assert call("sdk", "was_cancelled").stdout == "true\n"
 
 
-def test_a_call_that_is_killed_is_cancelled_too(showy: House) -> None:
+def test_a_call_that_is_killed_is_cancelled_too(showy: Daemon) -> None:
     words = [str(ROOKERY), "mcp", "call", "sdk", "slow"]
     with subprocess.Popen(words, cwd=os.environ["HOME"], stderr=subprocess.PIPE) as running:
         assert running.stderr is not None

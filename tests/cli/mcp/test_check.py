@@ -5,7 +5,7 @@ import sys
 
 from tests.cli.mcp.test_group import define
 from tests.support.cli.user import user
-from tests.support.daemon.process import House
+from tests.support.daemon.process import Daemon
 from tests.support.mcp.client import PROGRAMS
 from tests.support.requirements import requirement
 
@@ -13,7 +13,7 @@ SHOWY = [sys.executable, str(PROGRAMS / "showy_server.py")]
 
 
 @requirement("hub.find.tool")
-def test_servers_are_judged_for_people_and_for_builds_and_the_exit_code_tells(house: House) -> None:
+def test_servers_are_judged_for_people_and_for_builds_and_the_exit_code_tells(daemon: Daemon) -> None:
     assert "no servers" in user("mcp", "check").stdout
     define(good={"command": SHOWY}, dead={"command": ["/nowhere/at-all"]})
     done = user("mcp", "check")

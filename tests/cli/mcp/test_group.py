@@ -13,7 +13,7 @@ import pytest
 from tests.cli.test_main import HEAVY, imported_by
 from tests.support.cli.user import user
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import Answer, House, rookery, up
+from tests.support.daemon.process import Answer, Daemon, rookery, up
 from tests.support.gateway.gateway import worktree
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
@@ -37,14 +37,14 @@ def rows(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def app(house: House, tmp_path: Path) -> Path:
+def app(daemon: Daemon, tmp_path: Path) -> Path:
     subprocess.run(["git", "init", "-q", str(tmp_path / "app")], check=True, timeout=30)
     assert rookery("project", "add", str(tmp_path / "app")).returncode == 0
     return (tmp_path / "app").resolve()
 
 
 @requirement("hub.cli.failed")
-def test_servers_are_listed_with_how_they_are_and_where_they_come_from(house: House, app: Path) -> None:
+def test_servers_are_listed_with_how_they_are_and_where_they_come_from(daemon: Daemon, app: Path) -> None:
     define(good={"command": SHOWY}, off={"command": SHOWY, "enabled": False}, dead={"command": ["/nowhere/at-all"]})
     define(app / ".rookery" / "mcp.json", good={"command": SHOWY}, new={"url": "http://127.0.0.1:9/mcp"})
     assert user("mcp", "connect", "good").returncode == 0
@@ -67,14 +67,14 @@ def test_servers_are_listed_with_how_they_are_and_where_they_come_from(house: Ho
     assert rows(user("mcp", "list", "--global", cwd=app).stdout)[1][1] == "connected"
 
 
-def test_a_checkout_that_is_no_project_is_told_of(house: House, tmp_path: Path) -> None:
+def test_a_checkout_that_is_no_project_is_told_of(daemon: Daemon, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True, timeout=30)
     done = user("mcp", "list", cwd=tmp_path / "other")
     assert done.stdout == "no servers yet: rookery mcp add\n"
     assert "rookery project add" in done.stderr
 
 
-def test_one_server_is_shown_without_secrets(house: House) -> None:
+def test_one_server_is_shown_without_secrets(daemon: Daemon) -> None:
     define(far={"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": SECRET}}, showy={"command": SHOWY})
     user("mcp", "connect", "showy")
     shown = user("mcp", "get", "showy").stdout
@@ -91,7 +91,7 @@ def test_one_server_is_shown_without_secrets(house: House) -> None:
 
 
 @requirement("hub.cli.failed")
-def test_what_a_dead_server_wrote_to_stderr_is_shown_with_a_remedy(house: House) -> None:
+def test_what_a_dead_server_wrote_to_stderr_is_shown_with_a_remedy(daemon: Daemon) -> None:
     define(dead={"command": [sys.executable, "-c", "import sys; sys.exit('no luck today')"]})
     done = user("mcp", "connect", "dead")
     assert done.returncode == 1
@@ -103,7 +103,7 @@ def test_what_a_dead_server_wrote_to_stderr_is_shown_with_a_remedy(house: House)
 
 
 @requirement("hub.cli.failed")
-def test_a_server_that_wants_to_know_who_calls_is_told_of_with_how_to_sign_in(house: House) -> None:
+def test_a_server_that_wants_to_know_who_calls_is_told_of_with_how_to_sign_in(daemon: Daemon) -> None:
     code = (
         "import http.server as h\n"
         "class H(h.BaseHTTPRequestHandler):\n"
@@ -122,7 +122,7 @@ def test_a_server_that_wants_to_know_who_calls_is_told_of_with_how_to_sign_in(ho
     assert "(sign in: rookery mcp login locked)" in done.stderr
 
 
-def test_a_server_is_disconnected_and_connected(house: House) -> None:
+def test_a_server_is_disconnected_and_connected(daemon: Daemon) -> None:
     define(showy={"command": SHOWY})
     assert user("mcp", "connect", "showy").stdout == "showy is connected (2025-11-25), 7 tools\n"
     assert user("mcp", "disconnect", "showy").stdout == "showy is stopped\n"
@@ -130,7 +130,7 @@ def test_a_server_is_disconnected_and_connected(house: House) -> None:
 
 
 @requirement("hub.filter.switch")
-def test_servers_and_tools_are_switched_for_a_workspace_or_for_all_and_stay_so(house: House, app: Path) -> None:
+def test_servers_and_tools_are_switched_for_a_workspace_or_for_all_and_stay_so(daemon: Daemon, app: Path) -> None:
     define(showy={"command": SHOWY}, other={"command": SHOWY})
     assert user("mcp", "disable", "showy", cwd=app).stdout == "disabled showy in this workspace\n"
     assert user("mcp", "disable", "other", "--tool", "f*", "--level", "app").stdout == "disabled other/f* everywhere\n"
@@ -152,7 +152,7 @@ def test_servers_and_tools_are_switched_for_a_workspace_or_for_all_and_stay_so(h
 
 
 @requirement("hub.filter.switch")
-def test_a_server_is_switched_for_all_workspaces_of_a_project_or_for_one_client(house: House, app: Path) -> None:
+def test_a_server_is_switched_for_all_workspaces_of_a_project_or_for_one_client(daemon: Daemon, app: Path) -> None:
     define(showy={"command": SHOWY})
     beside = worktree(app, "beside")
     told = user("mcp", "disable", "showy", "--level", "project", cwd=app)
@@ -160,7 +160,7 @@ def test_a_server_is_switched_for_all_workspaces_of_a_project_or_for_one_client(
     assert json.loads(user("mcp", "list", "--json", cwd=beside).stdout)["showy"]["status"] == "disabled"
     assert json.loads(user("mcp", "list", "--json").stdout)["showy"]["status"] == "pending"
     assert user("mcp", "connect", "showy").returncode == 0
-    mine, other = (open_session(house) for _ in range(2))
+    mine, other = (open_session(daemon) for _ in range(2))
     # Where their ids can be seen, as the help says.
     clients = json.loads(user("status", "--json").stdout)["daemon"]["clients"]
     assert {one["session"] for one in clients} == {mine, other}
@@ -169,33 +169,33 @@ def test_a_server_is_switched_for_all_workspaces_of_a_project_or_for_one_client(
     assert "rookery status --json" in " ".join(user("mcp", "disable", "--help").stdout.split())
     words = ["--session", mine, "--tool", "f*"]
     assert user("mcp", "disable", "showy", *words).stdout == "disabled showy/f* in this session\n"
-    assert "showy__fails" not in tools_of(house, mine) and "showy__kinds" in tools_of(house, mine)
-    assert "showy__fails" in tools_of(house, other)
+    assert "showy__fails" not in tools_of(daemon, mine) and "showy__kinds" in tools_of(daemon, mine)
+    assert "showy__fails" in tools_of(daemon, other)
     assert user("mcp", "enable", "showy", *words).returncode == 0
-    assert "showy__fails" in tools_of(house, mine)
+    assert "showy__fails" in tools_of(daemon, mine)
     nobody = user("mcp", "disable", "showy", "--session", "nobody")
     assert nobody.returncode == 3 and "rookery status --json" in nobody.stderr
     assert user("mcp", "disable", "showy", "--session", mine, "--level", "app").returncode == 2
 
 
-def open_session(house: House) -> str:
+def open_session(daemon: Daemon) -> str:
     """Open a session of a client of the handshake era."""
     about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    return speak(house, "initialize", about).headers["mcp-session-id"]
+    return speak(daemon, "initialize", about).headers["mcp-session-id"]
 
 
-def tools_of(house: House, session: str) -> set[str]:
-    return {tool["name"] for tool in speak(house, "tools/list", {}, session).json()["result"]["tools"]}
+def tools_of(daemon: Daemon, session: str) -> set[str]:
+    return {tool["name"] for tool in speak(daemon, "tools/list", {}, session).json()["result"]["tools"]}
 
 
-def speak(house: House, method: str, params: dict[str, Any], session: str | None = None) -> Answer:
+def speak(daemon: Daemon, method: str, params: dict[str, Any], session: str | None = None) -> Answer:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    return house.http("POST", "/mcp", body, headers=headers | ({"Mcp-Session-Id": session} if session else {}))
+    return daemon.http("POST", "/mcp", body, headers=headers | ({"Mcp-Session-Id": session} if session else {}))
 
 
 @requirement("hub.cli.failed")
-def test_tools_are_listed_with_what_each_costs_and_servers_that_failed_are_named(house: House) -> None:
+def test_tools_are_listed_with_what_each_costs_and_servers_that_failed_are_named(daemon: Daemon) -> None:
     define(showy={"command": SHOWY, "tools": {"nasty": False}}, dead={"command": ["/nowhere/at-all"]})
     done = user("mcp", "tools")
     assert done.returncode == 0
@@ -215,13 +215,13 @@ def test_tools_are_listed_with_what_each_costs_and_servers_that_failed_are_named
     assert 'MCP server "dead" failed: ' in one.stderr
 
 
-def test_several_servers_are_summed_up(house: House) -> None:
+def test_several_servers_are_summed_up(daemon: Daemon) -> None:
     define(one={"command": SHOWY}, two={"command": SHOWY})
     *_, whole, _, costs = user("mcp", "tools").stdout.splitlines()
     assert whole.startswith("in all: 14 tools, about ") and whole.removeprefix("in all: 14 tools, ") in costs
 
 
-def test_debug_shows_each_step_for_local_and_remote_servers(house: House) -> None:
+def test_debug_shows_each_step_for_local_and_remote_servers(daemon: Daemon) -> None:
     with everything_at_a_port() as url:
         dies = {"command": [*SHOWY, "--dies"]}
         define(showy={"command": SHOWY, "environment": {"TOKEN": SECRET}}, far={"url": url}, dead=dies)
@@ -238,7 +238,7 @@ def test_debug_shows_each_step_for_local_and_remote_servers(house: House) -> Non
     assert "✗" in dead.stdout and "dying" in dead.stdout
 
 
-def test_a_server_is_taken_out_of_its_file_and_the_one_behind_it_takes_its_place(house: House, app: Path) -> None:
+def test_a_server_is_taken_out_of_its_file_and_the_one_behind_it_takes_its_place(daemon: Daemon, app: Path) -> None:
     mine = define(showy={"command": SHOWY}, keep={"command": SHOWY})
     theirs = define(app / ".rookery" / "mcp.json", showy={"command": ["false"]})
     done = user("mcp", "remove", "showy", cwd=app)
@@ -250,7 +250,7 @@ def test_a_server_is_taken_out_of_its_file_and_the_one_behind_it_takes_its_place
     assert user("mcp", "remove", "showy").returncode == 3
 
 
-def test_status_shows_each_server_once(house: House, app: Path) -> None:
+def test_status_shows_each_server_once(daemon: Daemon, app: Path) -> None:
     define(showy={"command": SHOWY}, far={"url": "http://127.0.0.1:9/mcp"})
     user("mcp", "list", cwd=app)
     user("mcp", "connect", "showy", cwd=app)
@@ -264,7 +264,7 @@ def test_status_shows_each_server_once(house: House, app: Path) -> None:
     assert [row for row in rows(rookery("status").stdout) if row[0] == "showy"] == [["showy", "connected", "7", "app"]]
 
 
-def test_the_commands_import_nothing_heavy(house: House) -> None:
+def test_the_commands_import_nothing_heavy(daemon: Daemon) -> None:
     define(showy={"command": SHOWY})
     user("mcp", "connect", "showy")
     for words in (["mcp", "list"], ["mcp", "tools", "showy"], ["mcp", "call", "showy", "kinds"]):
@@ -277,7 +277,7 @@ def test_without_a_daemon_and_without_a_start_the_exit_code_is_5() -> None:
         assert rookery("mcp", words[0], "--no-start", *words[1:]).returncode == 5, words
 
 
-def test_on_a_terminal_long_lines_are_cut_and_what_is_wrong_stands_out(house: House) -> None:
+def test_on_a_terminal_long_lines_are_cut_and_what_is_wrong_stands_out(daemon: Daemon) -> None:
     define(showy={"command": SHOWY}, dead={"command": ["/nowhere/at-all"]})
     user("mcp", "connect", "dead")
     with on_a_terminal("mcp", "list") as (_, ours):

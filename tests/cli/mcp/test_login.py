@@ -15,7 +15,7 @@ from rookery.system.process.launch import open_browser
 from tests.cli.mcp.test_group import define
 from tests.support.cli.user import at_a_terminal, user, user_environment
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, wait_dead
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, wait_dead
 from tests.support.mcp.caller import HANDSHAKE
 from tests.support.mcp.oauth import Issuer, an_estate, browse
 from tests.support.requirements import requirement
@@ -32,13 +32,13 @@ urllib.request.urlopen(sys.argv[1]).read()
 
 @requirement("hub.signin.tokens")
 async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_does_neither(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     (tmp_path / "browser.py").write_text(BROWSER)
     env = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}"}
     async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
         define(far={"url": estate.url})
-        done = await asyncio.to_thread(rookery, "mcp", "login", "far", env=as_child(house))
+        done = await asyncio.to_thread(rookery, "mcp", "login", "far", env=as_child(daemon))
         assert done.returncode == 4 and "was started by Rookery" in done.stderr
         assert estate.issuer.asked == []
         done = await asyncio.to_thread(user, "mcp", "login", "far", env=env)
@@ -51,9 +51,9 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
         debugged = await asyncio.to_thread(user, "mcp", "debug", "far")
         assert f"with a token from {estate.issuer.url}" in debugged.stdout
         assert not any(token in debugged.stdout for token in estate.issuer.tokens)
-        log = (house.state / "logs" / "daemon.jsonl").read_text()
+        log = (daemon.state / "logs" / "daemon.jsonl").read_text()
         assert not any(token in log for token in estate.issuer.tokens)
-        done = await asyncio.to_thread(rookery, "mcp", "logout", "far", env=as_child(house))
+        done = await asyncio.to_thread(rookery, "mcp", "logout", "far", env=as_child(daemon))
         assert done.returncode == 4
         assert (await asyncio.to_thread(user, "mcp", "logout", "far")).stdout == "signed out of far\n"
         assert estate.issuer.tokens == {}
@@ -64,7 +64,7 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
 
 
 @requirement("hub.signin.addresses")
-async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_the_time_there_is(house: House) -> None:
+async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_the_time_there_is(daemon: Daemon) -> None:
     async with an_estate(Remote(HANDSHAKE), Issuer()) as estate, aiohttp.ClientSession() as http:
         define(far={"url": estate.url})
         done = await asyncio.to_thread(user, "mcp", "login", "far", "--no-browser", "--timeout", "1")
@@ -81,7 +81,7 @@ async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_th
             assert "signed in to far" in person.text
 
 
-async def test_what_a_script_reads_is_not_taken_for_an_address_that_was_pasted(house: House, tmp_path: Path) -> None:
+async def test_what_a_script_reads_is_not_taken_for_an_address_that_was_pasted(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "browser.py").write_text(BROWSER)
     async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
         define(far={"url": estate.url})

@@ -12,8 +12,8 @@ from rookery.system.ids import match_prefix
 from tests.support.cli.tables import LONG, WITH_SESSIONS, show_tables
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, told, ws
-from tests.support.daemon.process import House, rookery
-from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.process import Daemon, rookery
+from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -41,10 +41,10 @@ def test_a_prefix_means_the_only_id_that_begins_with_it() -> None:
 @pytest.mark.anyio
 @pytest.mark.timeout(600)
 async def test_sessions_and_asks_are_named_by_the_beginning_of_their_ids() -> None:
-    async with a_driven_colony(LONG) as (colony, (path,)):
+    async with start_system_with_sessions(LONG) as (system, (path,)):
 
         async def run(*words: str, code: int = 0) -> str:
-            done = await colony.cli(*words, cwd=path)
+            done = await system.cli(*words, cwd=path)
             assert done.returncode == code, (words, done.stdout, done.stderr)
             return done.stderr if code else done.stdout
 
@@ -60,7 +60,7 @@ async def test_sessions_and_asks_are_named_by_the_beginning_of_their_ids() -> No
         assert "Good" in await run("session", "wait", short, "--message", "Good")
         assert "# The app" in await run("session", "tool", short, "read", f"filePath={path}/README.md")
         assert "read" in await run("session", "history", short)
-        assert (await colony.rest("GET", f"/api/sessions/{short}"))["id"] == first
+        assert (await system.rest("GET", f"/api/sessions/{short}"))["id"] == first
         with at_a_terminal("boulder", "on", short, cwd=path) as person:
             assert await asyncio.to_thread(person.ends) == 0 and short in person.text, person.text
         assert first in await run("boulder", "status", short)
@@ -85,10 +85,10 @@ async def test_sessions_and_asks_are_named_by_the_beginning_of_their_ids() -> No
         assert all(len(line) <= 80 for line in person.text.splitlines())
 
         await run("session", "send", short, "ask", "--no-wait")
-        await colony.until_all(lambda all_: all_[LONG]["attention"])
+        await system.until_all(lambda all_: all_[LONG]["attention"])
         (ask,) = json.loads(await run("session", "asks", short, "--json"))
         toast = {"message": "many words " * 12 + "and the last of it", "variant": "success", "duration": 600_000}
-        await colony.rest("POST", f"/api/sessions/{first}/toasts", toast)
+        await system.rest("POST", f"/api/sessions/{first}/toasts", toast)
         shown_tables = await asyncio.to_thread(show_tables, WITH_SESSIONS, path)
         shown_ask = shown_tables["session", "asks"].splitlines()[1].split()[0]
         assert ask["id"].startswith(shown_ask) and len(shown_ask) < len(ask["id"])
@@ -103,17 +103,17 @@ async def test_sessions_and_asks_are_named_by_the_beginning_of_their_ids() -> No
         assert "1 failed turn dismissed" in await run("ws", "dismiss", LONG, "--session", short)
         await run("ws", "dismiss", LONG, "--session", common, code=2)
         await run("ws", "dismiss", LONG, "--session", f"{first}x", code=3)
-        await colony.rest("POST", f"/api/sessions/{first}/messages", {"content": "hello", "timeout": 120_000})
-        await colony.until_all(lambda all_: all_[LONG]["activity"] == "finished")
+        await system.rest("POST", f"/api/sessions/{first}/messages", {"content": "hello", "timeout": 120_000})
+        await system.until_all(lambda all_: all_[LONG]["activity"] == "finished")
         await run("session", "messages", short)
-        await colony.until_all(lambda all_: all_[LONG]["activity"] == "idle")
+        await system.until_all(lambda all_: all_[LONG]["activity"] == "idle")
 
         assert f"{first} is closed" in await run("session", "close", short)
         # What boulder did is kept under the id of a session that is closed.
         assert "on" in await run("boulder", "log", short)
 
 
-def test_projects_and_trash_entries_are_named_by_the_beginning_of_their_ids(house: House, state: Path) -> None:
+def test_projects_and_trash_entries_are_named_by_the_beginning_of_their_ids(daemon: Daemon, state: Path) -> None:
     project = app(state / "src" / "app")
     one, other = (make_repository(state / place / "tool") for place in ("one", "other"))
     for repository in (one, other):
@@ -143,7 +143,7 @@ def test_projects_and_trash_entries_are_named_by_the_beginning_of_their_ids(hous
     done = rookery("ws", "restore", shared(first, second), cwd=project)
     assert done.returncode == 2 and first in done.stderr and second in done.stderr
     route, headers = f"/api/trash/{shared(first, second)}/restore", {"Content-Type": "application/json"}
-    assert house.http("POST", route, b"{}", headers=headers).status == 400
+    assert daemon.http("POST", route, b"{}", headers=headers).status == 400
     assert rookery("ws", "restore", "19990101", cwd=project).returncode == 3
     assert ws("restore", cells[0], cwd=project).strip().endswith("/one")
     purged = json.loads(ws("trash", "purge", cells[1], "--yes", "--json", cwd=project))

@@ -12,7 +12,7 @@ from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, names, run, told, ws
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import House
+from tests.support.daemon.process import Daemon
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_repository
 
@@ -30,7 +30,7 @@ def approve(folder: Path) -> None:
         assert person.ends() == 0
 
 
-def test_the_path_is_on_stdout_and_what_happens_on_stderr(house: House, tmp_path: Path) -> None:
+def test_the_path_is_on_stdout_and_what_happens_on_stderr(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", {".gitignore": "secret\n", ".keepfiles": "secret\n"})
     (checkout / "secret").write_text("key")
     done = run("create", "fix-login", cwd=checkout)
@@ -44,14 +44,14 @@ def test_the_path_is_on_stdout_and_what_happens_on_stderr(house: House, tmp_path
 
 
 @requirement("ws.create.base")
-def test_base_and_branch_are_taken(house: House, tmp_path: Path) -> None:
+def test_base_and_branch_are_taken(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     first = git(checkout, "rev-parse", "HEAD")
     git(checkout, "branch", "waiting")
     git(checkout, "commit", "-q", "--allow-empty", "-m", "two")
     old = made("very/old", "--base", first, cwd=checkout)
     assert git(old, "rev-parse", "HEAD") == first
-    assert old == house.state.resolve() / "projects" / project_id(checkout) / "workspaces" / "very%old"
+    assert old == daemon.state.resolve() / "projects" / project_id(checkout) / "workspaces" / "very%old"
     review = made("review", "--branch", "waiting", cwd=checkout)
     assert git(review, "branch", "--show-current") == "waiting"
     missing = run("create", "other", "--branch", "nowhere", cwd=checkout)
@@ -61,7 +61,7 @@ def test_base_and_branch_are_taken(house: House, tmp_path: Path) -> None:
 
 @requirement("ws.create.name")
 @pytest.mark.parametrize("name", ["-x/..", "a b", "x.lock", "fix"])
-def test_a_name_that_is_taken_or_cannot_be_one_is_refused_and_said(house: House, tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_taken_or_cannot_be_one_is_refused_and_said(daemon: Daemon, tmp_path: Path, name: str) -> None:
     checkout = app(tmp_path / "app")
     made("fix", cwd=checkout)
     before = git(checkout, "for-each-ref")
@@ -73,7 +73,7 @@ def test_a_name_that_is_taken_or_cannot_be_one_is_refused_and_said(house: House,
 
 
 @requirement("ws.project.add")
-def test_in_a_repository_that_is_no_project_it_becomes_one_and_that_is_said(house: House, tmp_path: Path) -> None:
+def test_in_a_repository_that_is_no_project_it_becomes_one_and_that_is_said(daemon: Daemon, tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "new")
     inside = checkout / "deep"
     inside.mkdir()
@@ -86,7 +86,7 @@ def test_in_a_repository_that_is_no_project_it_becomes_one_and_that_is_said(hous
     assert names(checkout) == ["@main", "first", "second"]
 
 
-def test_outside_of_any_repository_one_says_which_project(house: House, tmp_path: Path) -> None:
+def test_outside_of_any_repository_one_says_which_project(daemon: Daemon, tmp_path: Path) -> None:
     app(tmp_path / "app")
     nowhere = run("create", "x", cwd=tmp_path)
     assert nowhere.returncode == 3 and "--project" in nowhere.stderr
@@ -95,7 +95,7 @@ def test_outside_of_any_repository_one_says_which_project(house: House, tmp_path
     assert made("x", "--project", "app", cwd=tmp_path).is_dir()
 
 
-def test_json_is_the_workspace_and_nothing_else_is_said(house: House, tmp_path: Path) -> None:
+def test_json_is_the_workspace_and_nothing_else_is_said(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     done = run("create", "fix", "--json", cwd=checkout)
     assert done.stderr == ""
@@ -106,7 +106,7 @@ def test_json_is_the_workspace_and_nothing_else_is_said(house: House, tmp_path: 
 
 @requirement("ws.create.barrier")
 def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_prepare(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     checkout = app(tmp_path / "app", setup("echo done > $ROOKERY_WORKSPACE_PATH/made"))
     waits = run("create", "fix", cwd=checkout)
@@ -122,7 +122,7 @@ def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_p
 
 
 @requirement("ws.create.barrier")
-def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(house: House, tmp_path: Path) -> None:
+def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", setup("echo why >&2; ls mend*"))
     run("create", "first", cwd=checkout)
     approve(checkout)
@@ -141,7 +141,7 @@ def test_a_setup_that_fails_exits_with_1_and_names_its_log_and_how_to_go_on(hous
 
 
 @requirement("ws.create.barrier")
-def test_at_a_terminal_it_is_shown_and_asked_about_at_once(house: House, tmp_path: Path) -> None:
+def test_at_a_terminal_it_is_shown_and_asked_about_at_once(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", setup("echo done > $ROOKERY_WORKSPACE_PATH/made"))
     with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
         seen = person.reads("Approve setup? [y/N] ")
@@ -153,7 +153,7 @@ def test_at_a_terminal_it_is_shown_and_asked_about_at_once(house: House, tmp_pat
     assert person.text.endswith(f"{place}\n")
 
 
-def test_on_a_terminal_only_the_setup_of_the_new_workspace_is_asked_about(house: House, tmp_path: Path) -> None:
+def test_on_a_terminal_only_the_setup_of_the_new_workspace_is_asked_about(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", setup("true"))
     assert run("create", "old", cwd=checkout).returncode == 3
     commit(checkout, ".rookery/config.toml", setup("echo two")[".rookery/config.toml"])
@@ -177,7 +177,7 @@ def waiting(folder: Path) -> tuple[Path, Path]:
     return checkout, gate
 
 
-def test_no_wait_returns_while_it_is_being_prepared(house: House, tmp_path: Path) -> None:
+def test_no_wait_returns_while_it_is_being_prepared(daemon: Daemon, tmp_path: Path) -> None:
     checkout, gate = waiting(tmp_path)
     place = made("fix", "--no-wait", cwd=checkout)
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
@@ -190,7 +190,7 @@ def test_no_wait_returns_while_it_is_being_prepared(house: House, tmp_path: Path
     assert (place / "let").read_text() == "go"
 
 
-def test_on_a_terminal_one_line_changes_and_goes(house: House, tmp_path: Path) -> None:
+def test_on_a_terminal_one_line_changes_and_goes(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
         assert person.ends() == 0
@@ -201,7 +201,7 @@ def test_on_a_terminal_one_line_changes_and_goes(house: House, tmp_path: Path) -
     assert lines[1:] == [path, ""]
 
 
-def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(house: House, tmp_path: Path) -> None:
+def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     both = run("create", "fix", "--prompt", "hello", "--no-agent", cwd=checkout)
     assert both.returncode == 2 and "prompt" in both.stderr
@@ -209,7 +209,7 @@ def test_a_prompt_that_no_agent_can_take_is_refused_before_anything_is_made(hous
     assert made("fix", "--no-agent", cwd=checkout).is_dir()
 
 
-def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(house: House, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(daemon: Daemon, tmp_path: Path) -> None:
     checkout, gate = waiting(tmp_path)
     with on_a_terminal("ws", "create", "fix", "--project", "app") as (pid, ours):
         wait_for_line(ours, b"setting up: cat")

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.agents.launch import config_with
 from tests.support.cli.workspaces import app, run
-from tests.support.daemon.process import House
-from tests.support.daemon.system import a_colony, is_ready
+from tests.support.daemon.process import Daemon
+from tests.support.daemon.system import is_ready, start_system
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -19,25 +19,25 @@ SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
 
 async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_model_could_answer(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony:
-        done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
+    async with start_system(SCRIPT, checkout) as system:
+        done = await system.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
         assert done.returncode == 0, done.stderr
         told = done.stderr.splitlines()
         assert told[0] == "making fix ..."
         assert "starting OpenCode ..." in told
         assert told[-1] == "its agent works on the prompt; see it: rookery agent attach fix"
         # The turn runs, so that a script can wait for its end.
-        waited = await colony.cli("session", "wait", "fix", "--idle", "--timeout", "300", cwd=checkout)
+        waited = await system.cli("session", "wait", "fix", "--idle", "--timeout", "300", cwd=checkout)
         assert waited.returncode == 0, waited.stderr
-        assert "Good morning." in (await colony.cli("session", "messages", "fix", cwd=checkout)).stdout
-        shown = json.loads((await colony.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
+        assert "Good morning." in (await system.cli("session", "messages", "fix", cwd=checkout)).stdout
+        shown = json.loads((await system.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
         assert done.stdout == f"{shown['path']}\n" and is_ready(shown)
-        listed = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
+        listed = (await system.cli("ws", "list", cwd=checkout)).stdout.splitlines()
         assert listed[2].split()[:4] in (["fix", "fix", "ready", "idle"], ["fix", "fix", "ready", "busy"])
 
-        none = await colony.cli("ws", "create", "plain", "--no-agent", cwd=checkout)
+        none = await system.cli("ws", "create", "plain", "--no-agent", cwd=checkout)
         assert none.returncode == 0, none.stderr
-        plain = json.loads((await colony.cli("ws", "show", "plain", "--json", cwd=checkout)).stdout)
+        plain = json.loads((await system.cli("ws", "show", "plain", "--json", cwd=checkout)).stdout)
         assert (plain["agent"]["state"], plain["agent"]["pid"], plain["mcp"]["server_running"]) == (
             "stopped",
             None,
@@ -47,11 +47,11 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         # A user who allows a provider that they are not signed in to.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(config_with(enabled_providers=["anthropic"]))
-        held = await colony.cli("ws", "create", "other", "--prompt", "hello", cwd=checkout)
+        held = await system.cli("ws", "create", "other", "--prompt", "hello", cwd=checkout)
         assert held.returncode == 3, held.stderr
         assert "other is made, but its agent did not get the prompt" in held.stderr
         assert "rookery agent login" in held.stderr and "rookery agent restart other" in held.stderr
-        needy = json.loads((await colony.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
+        needy = json.loads((await system.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
         assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("other", "prompt-not-sent")]
 
 
@@ -59,12 +59,12 @@ async def test_without_a_provider_that_answers_it_is_said_with_the_remedy_and_ex
     checkout = make_repository(tmp_path / "app")
     # Nobody is signed in, and the models that are for everybody cannot be reached.
     nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    async with a_colony(SCRIPT, checkout, settings=nowhere) as colony:
+    async with start_system(SCRIPT, checkout, settings=nowhere) as system:
         (Path.home() / ".config" / "opencode" / "opencode.json").write_text(config_with())
-        done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
+        done = await system.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
         assert done.returncode == 3, done.stderr
         assert "no model provider is signed in" in done.stderr and "rookery agent login" in done.stderr
-        needy = json.loads((await colony.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
+        needy = json.loads((await system.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
         assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("fix", "no-provider")]
         assert "rookery agent login" in needy[0]["attention"][0]["text"]
         # OpenCode asks again and again, and that is no work.
@@ -73,24 +73,24 @@ async def test_without_a_provider_that_answers_it_is_said_with_the_remedy_and_ex
 
 async def test_a_prompt_is_kept_where_nobody_is_signed_in_and_the_free_models_are_out_of_reach(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
-    async with a_colony(SCRIPT, checkout) as colony:
+    async with start_system(SCRIPT, checkout) as system:
         nowhere = {"opencode": {"options": {"baseURL": "http://127.0.0.1:9/v1"}}}
         (Path.home() / ".config" / "opencode" / "opencode.json").write_text(config_with(provider=nowhere))
-        done = await colony.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
+        done = await system.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
         assert done.returncode == 3, done.stderr
         told = done.stderr.splitlines()
         assert "its first prompt is being sent ..." in told[told.index("starting OpenCode ...") :]
         assert "fix is made, but its agent did not get the prompt: no model provider is signed in" in told[-1]
         assert "rookery agent login" in told[-1] and "rookery agent restart fix" in told[-1]
-        shown = json.loads((await colony.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
+        shown = json.loads((await system.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
         assert (shown["agent"]["activity"], shown["agent"]["detail"]) == ("queued", None)
         assert [one["reason"] for one in shown["attention"]] == ["prompt-not-sent"]
-        listed = (await colony.cli("ws", "list", cwd=checkout)).stdout.splitlines()
+        listed = (await system.cli("ws", "list", cwd=checkout)).stdout.splitlines()
         assert listed[2].split()[:4] == ["fix", "fix", "ready", "queued"]
-        assert await colony.rest("GET", "/api/sessions") == []
+        assert await system.rest("GET", "/api/sessions") == []
 
 
-def test_a_prompt_that_nobody_could_read_is_refused_before_anything_is_made(house: House, tmp_path: Path) -> None:
+def test_a_prompt_that_nobody_could_read_is_refused_before_anything_is_made(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     both = run("create", "fix", "--prompt", "hello", "--no-agent", cwd=checkout)
     assert both.returncode == 2 and "--no-agent" in both.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cli.workspaces import app as an_app, made, names, run, told
 from tests.support.daemon.endpoints import create, token_of
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.daemon.socketio import editor
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import branches, commit, git, make_clone, make_repository
@@ -25,7 +25,7 @@ def created(name: str, *words: str, cwd: Path) -> tuple[str, dict[str, Any]]:
     return done.stderr, told("show", name, cwd=cwd)["start"]
 
 
-def test_it_says_at_which_commit_of_which_branch_a_workspace_begins(house: House) -> None:
+def test_it_says_at_which_commit_of_which_branch_a_workspace_begins(daemon: Daemon) -> None:
     app = make_clone(Path.home() / "app")
     there = git(app, "rev-parse", "origin/main")
     ahead = commit(app, "local")
@@ -48,7 +48,7 @@ def test_it_says_at_which_commit_of_which_branch_a_workspace_begins(house: House
     assert shown["start"] == {"ref": "origin/main", "commit": there, "reason": "remote-default"}
 
 
-def test_without_a_remote_it_begins_at_head_which_may_be_on_no_branch(house: House) -> None:
+def test_without_a_remote_it_begins_at_head_which_may_be_on_no_branch(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "app")
     here = git(app, "rev-parse", "HEAD")
     said, start = created("one", cwd=app)
@@ -60,7 +60,7 @@ def test_without_a_remote_it_begins_at_head_which_may_be_on_no_branch(house: Hou
     assert start == {"ref": here, "commit": here, "reason": "detached"}
 
 
-def test_a_taken_branch_name_is_refused_by_every_interface_and_the_option_named(house: House) -> None:
+def test_a_taken_branch_name_is_refused_by_every_interface_and_the_option_named(daemon: Daemon) -> None:
     app = an_app(Path.home() / "app", {"a.txt": "a\n"})
     made("one", "--no-agent", cwd=app)
     git(app, "branch", "taken")
@@ -68,13 +68,13 @@ def test_a_taken_branch_name_is_refused_by_every_interface_and_the_option_named(
     done = run("create", "taken", cwd=app)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the branch taken already exists" in done.stderr and "--branch taken" in done.stderr
-    answer = house.http("POST", "/api/workspaces", b'{"name": "taken"}', headers={"Content-Type": "application/json"})
+    answer = daemon.http("POST", "/api/workspaces", b'{"name": "taken"}', headers={"Content-Type": "application/json"})
     error = answer.json()["error"]
     assert (answer.status, error["code"]) == (409, "branch-exists")
     assert "--branch taken" in error["remedy"] and "`branch`" in error["remedy"]
-    called = create(house, token_of(house, "one"), "taken")
+    called = create(daemon, token_of(daemon, "one"), "taken")
     assert called["code"] == "branch-exists"
-    assert asyncio.run(_over_socketio(house, app)) == "branch-exists"
+    assert asyncio.run(_over_socketio(daemon, app)) == "branch-exists"
     assert (branches(app), names(app)) == before
     assert made("taken", "--branch", "taken", "--no-agent", cwd=app).is_dir()
     # So is a name that is taken by a branch which a workspace had and left behind.
@@ -83,6 +83,6 @@ def test_a_taken_branch_name_is_refused_by_every_interface_and_the_option_named(
     assert made("one", "--branch", "one", "--no-agent", cwd=app).is_dir()
 
 
-async def _over_socketio(house: House, app: Path) -> str:
-    async with editor(house.runtime["url"], token_of(house, "one"), path=None) as ours:
+async def _over_socketio(daemon: Daemon, app: Path) -> str:
+    async with editor(daemon.runtime["url"], token_of(daemon, "one"), path=None) as ours:
         return await ours.code("create", {"name": "taken"})

@@ -10,14 +10,14 @@ import pytest
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, run, told, ws
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 
 pytestmark = requirement("ws.cli.verbs")
 
 
 @pytest.fixture
-def checkout(house: House, tmp_path: Path) -> Path:
+def checkout(daemon: Daemon, tmp_path: Path) -> Path:
     return app(tmp_path / "app")
 
 
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_the_program_and_what_would_come_after_it(checkout: Path) ->
 
 
 @requirement("ws.face.same")
-def test_metadata_is_set_read_and_removed(house: House, checkout: Path) -> None:
+def test_metadata_is_set_read_and_removed(daemon: Daemon, checkout: Path) -> None:
     fix = made("fix", cwd=checkout)
     assert told("meta", cwd=fix) == {"base": "main"}
     assert ws("meta", "set", "note", "waits for\nreview", cwd=fix) == "fix: note is set\n"
@@ -93,7 +93,7 @@ def test_metadata_is_set_read_and_removed(house: House, checkout: Path) -> None:
     assert ws("meta", "fix", cwd=checkout) == ws("meta", "list", "fix", cwd=checkout)
     assert ws("meta", cwd=fix).splitlines() == ["KEY   VALUE", "base  main", "note  waits for\\nreview"]
     project = json.loads(rookery("project", "list", "--json").stdout)[0]["id"]
-    assert house.http("GET", f"/api/workspaces/{project}/fix/metadata").json()["note"] == "waits for\nreview"
+    assert daemon.http("GET", f"/api/workspaces/{project}/fix/metadata").json()["note"] == "waits for\nreview"
     assert told("meta", "unset", "note", cwd=fix) == {"base": "main"}
     gone = run("meta", "get", "note", cwd=fix)
     assert gone.returncode == 3 and "fix has no note" in gone.stderr

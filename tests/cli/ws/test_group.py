@@ -11,7 +11,7 @@ import pytest
 from rookery.cli.ws.group import COMMANDS, ws as group
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, names, run, told, ws
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git
 
@@ -29,7 +29,7 @@ def row(table: str, name: str) -> str:
     return next(line for line in table.splitlines() if line.split()[:1] == [name])
 
 
-def test_the_list_tells_branch_state_and_changes(house: House, tmp_path: Path) -> None:
+def test_the_list_tells_branch_state_and_changes(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     assert ws("list", cwd=checkout).splitlines()[0].split() == [
         *("NAME", "BRANCH", "STATE", "CHANGES", "AGENT", "NEEDS", "YOU")
@@ -50,7 +50,7 @@ def test_the_list_tells_branch_state_and_changes(house: House, tmp_path: Path) -
     assert listed[1]["status"]["isDirty"] and listed[1]["attention"] == []
 
 
-def test_several_projects_stand_apart_unless_one_is_named(house: House, tmp_path: Path) -> None:
+def test_several_projects_stand_apart_unless_one_is_named(daemon: Daemon, tmp_path: Path) -> None:
     one, two = app(tmp_path / "one"), app(tmp_path / "two")
     made("fix", cwd=one)
     made("fix", cwd=two)
@@ -69,7 +69,7 @@ def test_several_projects_stand_apart_unless_one_is_named(house: House, tmp_path
 
 
 @requirement("ws.daily.attention")
-def test_the_list_shows_who_needs_the_user_and_attention_only_those(house: House, tmp_path: Path) -> None:
+def test_the_list_shows_who_needs_the_user_and_attention_only_those(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     assert ws("list", "--attention", cwd=checkout) == "nothing needs you\n"
     made("well", cwd=checkout)
@@ -86,7 +86,7 @@ def test_the_list_shows_who_needs_the_user_and_attention_only_those(house: House
     assert gone.returncode == 3 and "is missing" in gone.stderr
 
 
-def test_a_terminal_gets_lines_that_fit_it(house: House, tmp_path: Path) -> None:
+def test_a_terminal_gets_lines_that_fit_it(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     place = made("lost", cwd=checkout)
     place.rename(place.with_name("elsewhere"))
@@ -96,7 +96,7 @@ def test_a_terminal_gets_lines_that_fit_it(house: House, tmp_path: Path) -> None
     assert len(row(person.text, "lost")) == 60
 
 
-def test_the_current_folder_says_which_workspace_is_meant(house: House, tmp_path: Path) -> None:
+def test_the_current_folder_says_which_workspace_is_meant(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     fix = made("feature/x", cwd=checkout)
     (fix / "deep").mkdir()
@@ -115,7 +115,7 @@ def test_the_current_folder_says_which_workspace_is_meant(house: House, tmp_path
     assert ws("path", cwd=link) == f"{fix}\n"
 
 
-def test_open_and_close(house: House, tmp_path: Path) -> None:
+def test_open_and_close(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     fix = made("fix", cwd=checkout)
     assert told("show", cwd=fix)["open"] is True
@@ -126,7 +126,7 @@ def test_open_and_close(house: House, tmp_path: Path) -> None:
     assert told("close", "fix", cwd=checkout)["open"] is False
 
 
-def test_diff_shows_what_was_changed_since_the_base(house: House, tmp_path: Path) -> None:
+def test_diff_shows_what_was_changed_since_the_base(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     fix = made("fix", cwd=checkout)
     nothing = run("diff", cwd=fix)
@@ -146,7 +146,7 @@ def test_diff_shows_what_was_changed_since_the_base(house: House, tmp_path: Path
     assert {one["path"] for one in told("diff", cwd=fix)["files"]} == {"new", "README"}
 
 
-def test_a_diff_on_a_terminal_has_colour_and_cannot_play_tricks(house: House, tmp_path: Path) -> None:
+def test_a_diff_on_a_terminal_has_colour_and_cannot_play_tricks(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     fix = made("fix", cwd=checkout)
     (fix / "README").write_text("\x1b]0;owned\x07\n")
@@ -156,7 +156,7 @@ def test_a_diff_on_a_terminal_has_colour_and_cannot_play_tricks(house: House, tm
     assert "\x1b]0" not in person.text
 
 
-def test_status_for_people_has_the_workspaces(house: House, tmp_path: Path) -> None:
+def test_status_for_people_has_the_workspaces(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     made("fix", cwd=checkout)
     shown = rookery("status").stdout
@@ -166,7 +166,7 @@ def test_status_for_people_has_the_workspaces(house: House, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_a_shell_completes_names_if_a_daemon_runs(house: House, tmp_path: Path, shell: str) -> None:
+def test_a_shell_completes_names_if_a_daemon_runs(daemon: Daemon, tmp_path: Path, shell: str) -> None:
     checkout = app(tmp_path / "app")
     made("fix-login", cwd=checkout)
     made("feature/x", cwd=checkout)
@@ -198,7 +198,7 @@ def test_without_a_daemon_and_a_start_the_code_is_5(state: Path, words: list[str
 
 
 @requirement("ws.project.add")
-def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_is_touched(house: House, tmp_path: Path) -> None:
+def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_is_touched(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app")
     fix = made("fix", cwd=checkout)
     (fix / "work").write_text("mine")

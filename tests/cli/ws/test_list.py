@@ -12,7 +12,7 @@ from tests.cli.mcp.test_group import SHOWY, define
 from tests.support.cli.tables import LONG, WITHOUT_SESSIONS, show_tables
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, ws
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_repository
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def misconfigured() -> Iterator[House]:
+def misconfigured() -> Iterator[Daemon]:
     """A daemon that has a problem to tell of, in many words."""
     file = Path(os.environ["HOME"]) / ".config" / "rookery" / "config.toml"
     file.parent.mkdir(parents=True)
@@ -30,7 +30,7 @@ def misconfigured() -> Iterator[House]:
 
 
 @requirement("house.table.width")
-def test_every_table_fits_80_columns_and_shows_who_needs_the_user(misconfigured: House, state: Path) -> None:
+def test_every_table_fits_80_columns_and_shows_who_needs_the_user(misconfigured: Daemon, state: Path) -> None:
     files = {
         "a-file-whose-name-is-so-long/that-no-table-of-80-columns/can-hold-it-in-one-line/so-it-goes-on.txt": "x\n",
         ".mcp.json": '{"mcpServers": {"a-server-with-quite-a-long-name": {"command": "/no/such/program/anywhere"}}}',

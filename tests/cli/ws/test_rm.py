@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, made, names, run, told, ws
-from tests.support.daemon.process import ROOKERY, SECONDS, House, rookery, up
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, up
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import branches, commit, git
 
@@ -17,7 +17,7 @@ pytestmark = requirement("ws.cli.verbs")
 
 
 @pytest.fixture
-def checkout(house: House, tmp_path: Path) -> Path:
+def checkout(daemon: Daemon, tmp_path: Path) -> Path:
     return app(tmp_path / "app")
 
 
@@ -203,7 +203,7 @@ def test_e04_a_script_that_stands_in_a_workspace_survives_its_own_rm(checkout: P
 
 
 @requirement("ws.delete.foreign")
-def test_e04_json_and_rest_name_the_processes_that_stayed(house: House, checkout: Path) -> None:
+def test_e04_json_and_rest_name_the_processes_that_stayed(daemon: Daemon, checkout: Path) -> None:
     for way in ("cli", "rest"):
         fix = made("fix", cwd=checkout)
         with subprocess.Popen(["/bin/cat"], cwd=fix, stdin=subprocess.PIPE) as editor:
@@ -212,17 +212,17 @@ def test_e04_json_and_rest_name_the_processes_that_stayed(house: House, checkout
             else:
                 (record,) = [one for one in told("list", "--no-status", cwd=checkout) if one["name"] == "fix"]
                 place = f"/api/workspaces/{record['project']}/fix?wait=true&force=true"
-                found = house.http("DELETE", place).json()
+                found = daemon.http("DELETE", place).json()
                 assert found["started"] is True
             (process,) = found["processes"]
             assert (process["pid"], process["name"], process["command"]) == (editor.pid, "cat", "/bin/cat")
-            assert editor.poll() is None and Path(f"/proc/{editor.pid}/cwd").samefile(_in_trash(house, checkout))
+            assert editor.poll() is None and Path(f"/proc/{editor.pid}/cwd").samefile(_in_trash(daemon, checkout))
             editor.communicate()
         assert editor.returncode == 0
 
 
-def _in_trash(house: House, checkout: Path) -> Path:
-    return house.state / "trash" / told("trash", cwd=checkout)[-1]["id"]
+def _in_trash(daemon: Daemon, checkout: Path) -> Path:
+    return daemon.state / "trash" / told("trash", cwd=checkout)[-1]["id"]
 
 
 def _break(record: Path, how: str) -> None:
@@ -239,14 +239,14 @@ def _break(record: Path, how: str) -> None:
 
 
 @requirement("house.start.damaged", "ws.delete.restore")
-def test_entries_without_a_readable_record_are_shown_and_kept_until_purged(house: House, checkout: Path) -> None:
+def test_entries_without_a_readable_record_are_shown_and_kept_until_purged(daemon: Daemon, checkout: Path) -> None:
     ways = ["garbled", "nested", "of another", "a pipe", "missing"]
     for number in range(len(ways) + 1):
         dirty(f"fix{number}", checkout)
         ws("rm", f"fix{number}", "--force", cwd=checkout)
     whole, *broken = told("trash", cwd=checkout)
     for one, how in zip(broken, ways, strict=True):
-        _break(house.state / "trash" / f"{one['id']}.json", how)
+        _break(daemon.state / "trash" / f"{one['id']}.json", how)
     assert rookery("down").returncode == 0
     up(env={"ROOKERY_TRASH_DAYS": "0.000001", "ROOKERY_TRASH_LIMIT": "1024"})
     done = run("trash", "list", cwd=checkout)
@@ -256,16 +256,16 @@ def test_entries_without_a_readable_record_are_shown_and_kept_until_purged(house
         assert line.split()[:2] == [one["name"], "?"]
         reason = next(line for line in done.stderr.splitlines() if line.startswith(one["id"]))
         assert ("missing" if how == "missing" else "cannot be read") in reason
-        assert str(house.state / "trash" / one["id"]) in reason
-        assert (house.state / "trash" / one["id"] / "draft").read_text() == "not yet"
+        assert str(daemon.state / "trash" / one["id"]) in reason
+        assert (daemon.state / "trash" / one["id"] / "draft").read_text() == "not yet"
     found = {one["id"]: one for one in told("trash", cwd=checkout)}
     assert [found[one["id"]]["name"] for one in broken] == [one["name"] for one in broken]
     assert all(found[one["id"]]["error"] and found[one["id"]]["size"] > 0 for one in broken)
     refused = run("restore", broken[0]["id"], cwd=checkout)
     assert refused.returncode == 1 and "cannot be restored" in refused.stderr
-    assert str(house.state / "trash" / broken[0]["id"]) in refused.stderr
+    assert str(daemon.state / "trash" / broken[0]["id"]) in refused.stderr
     ws("trash", "purge", broken[0]["id"], "--yes", cwd=checkout)
     assert broken[0]["id"] not in {one["id"] for one in told("trash", cwd=checkout)}
     ws("trash", "purge", "--all", "--yes", cwd=checkout)
-    assert told("trash", cwd=checkout) == [] and not list((house.state / "trash").iterdir())
+    assert told("trash", cwd=checkout) == [] and not list((daemon.state / "trash").iterdir())
     assert not git(checkout, "for-each-ref", "refs/rookery"), whole

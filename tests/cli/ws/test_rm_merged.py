@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.workspaces import made, names, run, told, ws
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_clone
 
@@ -34,7 +34,7 @@ def a_clone() -> Path:
     return app
 
 
-def test_work_in_a_branch_that_stays_is_merged_however_it_came_there(house: House) -> None:
+def test_work_in_a_branch_that_stays_is_merged_however_it_came_there(daemon: Daemon) -> None:
     app = a_clone()
     begun(app, "local", "squashed", "picked", "develop-only", "released", "half")
     assert set(merged_into(app).values()) == {(2, None)}
@@ -71,7 +71,7 @@ def test_work_in_a_branch_that_stays_is_merged_however_it_came_there(house: Hous
     assert names(app) == ["@main", "half"]
 
 
-def test_a_branch_that_goes_with_a_workspace_does_not_count_nor_does_a_pushed_copy(house: House) -> None:
+def test_a_branch_that_goes_with_a_workspace_does_not_count_nor_does_a_pushed_copy(daemon: Daemon) -> None:
     app = a_clone()
     begun(app, "pushed", "stacked", "fresh-start")
     made("other", "--no-agent", cwd=app)

@@ -13,10 +13,10 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
 from tests.support.cli.workspaces import app, made
-from tests.support.daemon.process import ROOKERY, SECONDS, House, kill, rookery, up, wait_dead
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, kill, rookery, up, wait_dead
 from tests.support.gateway.gateway import write
 from tests.support.mcp.caller import MODERN
-from tests.support.mcp.scripted_server import a_theatre
+from tests.support.mcp.scripted_server import start_scripted_servers
 from tests.support.mcp.sdk_client import LIMIT, Told
 from tests.support.requirements import requirement
 
@@ -57,11 +57,11 @@ async def test_the_bridge_starts_the_daemon_and_relays_in_both_eras(mode: str) -
         assert "workspace_list" in await tools(client)
         found = await client.call_tool("project_list", {})
         assert not found.is_error and found.structured_content == {"result": []}
-    assert House(Path(os.environ["ROOKERY_HOME"])).refresh().http("GET", "/api/health").status == 200
+    assert Daemon(Path(os.environ["ROOKERY_HOME"])).refresh().http("GET", "/api/health").status == 200
 
 
 @requirement("client.bridge.relay", "client.print.options")
-async def test_with_a_workspace_it_is_that_workspaces_view(house: House) -> None:
+async def test_with_a_workspace_it_is_that_workspaces_view(daemon: Daemon) -> None:
     checkout = app(Path.home() / "src" / "app")
     path = await asyncio.to_thread(made, "fix", "--no-agent", cwd=checkout)
     async with a_client("--workspace", "fix") as client:
@@ -71,7 +71,7 @@ async def test_with_a_workspace_it_is_that_workspaces_view(house: House) -> None
     assert json.loads(shown.stdout)["note"] == "from the bridge"
 
 
-def test_a_workspace_that_does_not_exist_is_told_at_once(house: House) -> None:
+def test_a_workspace_that_does_not_exist_is_told_at_once(daemon: Daemon) -> None:
     done = lines(words=("--workspace", "nope"))
     assert (done.returncode, done.stdout) == (3, "")
     assert "there is no workspace nope" in done.stderr
@@ -80,27 +80,27 @@ def test_a_workspace_that_does_not_exist_is_told_at_once(house: House) -> None:
 @requirement("client.bridge.relay")
 async def test_a_killed_daemon_costs_the_calls_under_way_and_nothing_else() -> None:
     told = Told()
-    async with a_theatre() as theatre:
-        write(theatre.servers("one"))
-        house = await asyncio.to_thread(up)
+    async with start_scripted_servers() as scripted:
+        write(scripted.servers("one"))
+        daemon = await asyncio.to_thread(up)
         async with a_client(told=told) as client:
             held = asyncio.ensure_future(client.call_tool("one__hold", {}))
-            await (await theatre.comes("one")).called("hold")
-            kill(house.pid)
+            await (await scripted.comes("one")).called("hold")
+            kill(daemon.pid)
             with pytest.raises(MCPError, match="has stopped; it is unknown whether the request was executed"):
                 await held
-            await asyncio.to_thread(wait_dead, house.pid)
+            await asyncio.to_thread(wait_dead, daemon.pid)
             # Nobody starts it but the next request.
             found = await client.call_tool("one__echo", {"a": 1})
             assert not found.is_error
-            assert house.refresh().pid
+            assert daemon.refresh().pid
             assert {"one__echo", "workspace_list"} <= await tools(client)
         changed = [type(one).__name__ for one in told.heard]
         assert "ToolListChangedNotification" in changed
 
 
 @requirement("client.bridge.relay")
-async def test_a_daemon_that_is_stopped_and_started_finds_the_same_client_again(house: House) -> None:
+async def test_a_daemon_that_is_stopped_and_started_finds_the_same_client_again(daemon: Daemon) -> None:
     async with a_client() as client:
         before = await tools(client)
         for _ in range(2):
@@ -137,7 +137,7 @@ def test_without_a_daemon_that_it_may_start_every_request_is_answered_so() -> No
     assert "cannot be reached: no daemon is running" in answer["error"]["message"]
 
 
-def test_a_client_that_goes_away_takes_the_bridge_with_it(house: House) -> None:
+def test_a_client_that_goes_away_takes_the_bridge_with_it(daemon: Daemon) -> None:
     for ending in ("stdin", "stdout"):
         process = subprocess.Popen([ROOKERY, "bridge"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with process:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.opencode.process import installed
 from tests.support.requirements import requirement
 
@@ -126,21 +126,21 @@ def test_an_error_is_never_taken_for_a_version(tmp_path: Path) -> None:
 
 
 @requirement("house.cli.doctor")
-def test_a_running_and_a_killed_daemon_are_told_apart(house: House) -> None:
+def test_a_running_and_a_killed_daemon_are_told_apart(daemon: Daemon) -> None:
     _, found = checks()
-    assert f"pid {house.pid}" in found["daemon"]["summary"]
-    os.kill(house.pid, 9)
+    assert f"pid {daemon.pid}" in found["daemon"]["summary"]
+    os.kill(daemon.pid, 9)
     _, found = checks()
     assert "killed" in found["daemon"]["summary"]
 
 
 @requirement("house.cli.doctor")
-def test_secrets_that_others_can_read_and_bad_config_are_failures(house: House, tmp_path: Path) -> None:
-    (house.state / "token").chmod(0o644)
+def test_secrets_that_others_can_read_and_bad_config_are_failures(daemon: Daemon, tmp_path: Path) -> None:
+    (daemon.state / "token").chmod(0o644)
     code, found = checks()
     assert code == 1
-    assert found["modes"]["remedy"] == f"rm {house.state / 'token'}"
-    (house.state / "token").chmod(0o600)
+    assert found["modes"]["remedy"] == f"rm {daemon.state / 'token'}"
+    (daemon.state / "token").chmod(0o600)
     config = Path.home() / ".config" / "rookery" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text("[log\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rookery.daemon.doctor.clients import ClientPorts, client_checks
 from tests.support.cli.workspaces import app, made, ws
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.requirements import requirement
 
 INSTALLED = ("zed", "codex", "cursor", "vscode", "opencode")
@@ -17,7 +17,7 @@ def rows(port: int | None, **env: str) -> dict[str, tuple[str, str]]:
 
 
 @requirement("client.real.connected")
-def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(house: House) -> None:
+def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(daemon: Daemon) -> None:
     for one in INSTALLED:
         assert rookery("client", "install", one, "--name", "rk").returncode == 0
     told = json.loads(rookery("doctor", "--json").stdout)["checks"]
@@ -32,9 +32,11 @@ def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(house: Hous
     # What an entry for Rookery lacks is told there, and not of a server that Rookery would start.
     (servers,) = [row for row in told if row["id"] == "servers"]
     assert (servers["status"], servers["summary"]) == ("ok", "none defined")
-    assert {status for status, _ in rows(house.port, ROOKERY_TOKEN="x").values()} == {"ok"}
-    assert "needs ROOKERY_TOKEN" in rows(house.port)["client codex"][1]
-    assert f"the daemon listens on port {house.port + 1}" in rows(house.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
+    assert {status for status, _ in rows(daemon.port, ROOKERY_TOKEN="x").values()} == {"ok"}
+    assert "needs ROOKERY_TOKEN" in rows(daemon.port)["client codex"][1]
+    assert (
+        f"the daemon listens on port {daemon.port + 1}" in rows(daemon.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
+    )
 
 
 def test_a_bridge_that_is_gone_and_a_broken_file_are_told() -> None:
@@ -57,7 +59,7 @@ def test_files_without_rookery_have_no_row() -> None:
     assert rows(1) == {}
 
 
-def test_an_entry_for_a_workspace_is_right_while_that_is_open(house: House) -> None:
+def test_an_entry_for_a_workspace_is_right_while_that_is_open(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     made("fix", "--no-agent", cwd=checkout)
     done = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)

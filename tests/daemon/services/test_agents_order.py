@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.agents.watcher import steps
 from tests.support.daemon.process import alive
-from tests.support.daemon.system import a_colony, is_ready
+from tests.support.daemon.system import is_ready, start_system
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -19,18 +19,18 @@ async def test_d07_the_gateway_is_there_before_the_first_agent_and_until_the_las
 ) -> None:
     monkeypatch.setenv("ROOKERY_LOG_LEVEL", "debug")
     script = steps(work=[{"say": "never", "hold": "for ever"}])
-    async with a_colony(script, make_repository(tmp_path / "app")) as colony:
-        busy = await colony.create("busy", "work")
-        await colony.until(busy, lambda one: one["status"]["agent"]["type"] == "busy")
-        config = colony.house.state / "opencode" / "rookery-mcp.json"
+    async with start_system(script, make_repository(tmp_path / "app")) as system:
+        busy = await system.create("busy", "work")
+        await system.until(busy, lambda one: one["status"]["agent"]["type"] == "busy")
+        config = system.daemon.state / "opencode" / "rookery-mcp.json"
         written = config.stat().st_mtime
         # In the next life the agent of what was open starts by itself, as soon as it may.
-        await colony.killed()
-        await colony.start_again()
-        shown = await colony.until(busy, is_ready)
+        await system.killed()
+        await system.start_again()
+        shown = await system.until(busy, is_ready)
         assert written < config.stat().st_mtime
     assert not alive(shown["agent"]["pid"])
-    told = [line["message"] for line in colony.house.log()]
+    told = [line["message"] for line in system.daemon.log()]
     second = told[[at for at, one in enumerate(told) if one.startswith("http is up")][1] :]
     pid = shown["agent"]["pid"]
     expected = [f"started agent busy (pid {pid})", f"agent busy (pid {pid}) ended with"]

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from rookery.api import app as api
 from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made
-from tests.support.daemon.foreground import house_of
-from tests.support.daemon.process import House, kill, quiet_port, rookery, up
+from tests.support.daemon.foreground import read_daemon
+from tests.support.daemon.process import Daemon, kill, quiet_port, rookery, up
 from tests.support.requirements import requirement
 
 # The routes are made for a house that is not needed before one of them is called.
@@ -59,80 +59,80 @@ def test_the_routes_that_are_attacked_are_those_of_the_app() -> None:
 
 
 @requirement("house.auth.cross-site")
-def test_a01_a_foreign_host_is_refused_on_every_route(house: House) -> None:
+def test_a01_a_foreign_host_is_refused_on_every_route(daemon: Daemon) -> None:
     for method, path in ROUTES:
-        for host in (f"evil.test:{house.port}", "evil.test", "127.0.0.1", f"127.0.0.1.evil.test:{house.port}", ""):
-            answer = house.http(method, path, headers={"Host": host})
+        for host in (f"evil.test:{daemon.port}", "evil.test", "127.0.0.1", f"127.0.0.1.evil.test:{daemon.port}", ""):
+            answer = daemon.http(method, path, headers={"Host": host})
             assert answer.status == 421, (method, path, host)
-    assert house.http("GET", "/api/health", headers={"Host": f"localhost:{house.port}"}).status == 200
+    assert daemon.http("GET", "/api/health", headers={"Host": f"localhost:{daemon.port}"}).status == 200
 
 
 @requirement("house.auth.cross-site")
-def test_a02_a_foreign_origin_is_refused_on_every_route(house: House) -> None:
+def test_a02_a_foreign_origin_is_refused_on_every_route(daemon: Daemon) -> None:
     for method, path in ROUTES:
         for origin in ("https://evil.test", "null", "http://localhost.evil.test", "http://127.0.0.1.evil.test:80"):
-            answer = house.http(method, path, headers={"Origin": origin})
+            answer = daemon.http(method, path, headers={"Origin": origin})
             assert answer.status == 403, (method, path, origin)
             assert not [name for name in answer.headers if name.startswith("access-control-")]
-    own = house.http("GET", "/api/status", headers={"Origin": f"http://127.0.0.1:{house.port}"})
+    own = daemon.http("GET", "/api/status", headers={"Origin": f"http://127.0.0.1:{daemon.port}"})
     assert own.status == 200 and not [name for name in own.headers if name.startswith("access-control-")]
 
 
 @requirement("house.auth.token")
-def test_a03_every_route_but_health_asks_for_the_token(house: House) -> None:
+def test_a03_every_route_but_health_asks_for_the_token(daemon: Daemon) -> None:
     for method, path in ROUTES:
         if path == "/api/health":
             continue
-        for token in (None, "", "wrong", house.token[:-1], house.token + "x"):
+        for token in (None, "", "wrong", daemon.token[:-1], daemon.token + "x"):
             sent = "Bearer " if token == "" else token
-            query = f"{path}?token={house.token}&access_token={house.token}"
-            answer = house.http(method, query, token=sent)
+            query = f"{path}?token={daemon.token}&access_token={daemon.token}"
+            answer = daemon.http(method, query, token=sent)
             assert answer.status == 401, (method, path, token)
-            assert house.token not in answer.body.decode()
-    basic = {"Authorization": f"Basic {house.token}"}
-    assert house.http("GET", "/api/status", token=None, headers=basic).status == 401
-    assert house.http("GET", "/api/status").status == 200
+            assert daemon.token not in answer.body.decode()
+    basic = {"Authorization": f"Basic {daemon.token}"}
+    assert daemon.http("GET", "/api/status", token=None, headers=basic).status == 401
+    assert daemon.http("GET", "/api/status").status == 200
 
 
 @requirement("house.auth.token", "house.log.format")
-def test_a03_the_token_is_in_no_argument_no_log_and_no_environment(house: House) -> None:
-    house.http("GET", f"/api/status?token={house.token}", token=None)
-    house.http("GET", f"/{house.token}")
-    for process in [psutil.Process(house.pid), *psutil.Process(house.pid).children(recursive=True)]:
-        assert house.token not in " ".join(process.cmdline())
-        assert house.token not in str(process.environ())
-    for path in (house.state / "logs").iterdir():
-        assert house.token not in path.read_text()
-    assert (house.state / "token").stat().st_mode & 0o777 == 0o600
+def test_a03_the_token_is_in_no_argument_no_log_and_no_environment(daemon: Daemon) -> None:
+    daemon.http("GET", f"/api/status?token={daemon.token}", token=None)
+    daemon.http("GET", f"/{daemon.token}")
+    for process in [psutil.Process(daemon.pid), *psutil.Process(daemon.pid).children(recursive=True)]:
+        assert daemon.token not in " ".join(process.cmdline())
+        assert daemon.token not in str(process.environ())
+    for path in (daemon.state / "logs").iterdir():
+        assert daemon.token not in path.read_text()
+    assert (daemon.state / "token").stat().st_mode & 0o777 == 0o600
 
 
 @requirement("house.auth.cross-site")
-def test_a04_no_answer_lets_another_origin_read(house: House) -> None:
+def test_a04_no_answer_lets_another_origin_read(daemon: Daemon) -> None:
     asked = {"Origin": "https://evil.test", "Access-Control-Request-Method": "POST"}
     for _, path in ROUTES:
         for headers in (asked, {"Access-Control-Request-Method": "POST"}):
-            answer = house.http("OPTIONS", path, headers=headers)
+            answer = daemon.http("OPTIONS", path, headers=headers)
             assert answer.status >= 400
             assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
 @requirement("house.auth.cross-site")
-def test_a_post_that_a_web_page_could_send_unasked_is_refused(house: House) -> None:
+def test_a_post_that_a_web_page_could_send_unasked_is_refused(daemon: Daemon) -> None:
     for path in (path for method, path in ROUTES if method == "POST"):
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
             if (path, kind) != (
                 "/socket.io/",
                 "text/plain",
             ):  # which its own clients send, and no page can with a token
-                answer = house.http("POST", path, b"{}", headers={"Content-Type": kind})
+                answer = daemon.http("POST", path, b"{}", headers={"Content-Type": kind})
                 assert answer.status == 415, (path, kind)
-    assert house.http("GET", "/api/health").status == 200
+    assert daemon.http("GET", "/api/health").status == 200
 
 
 @requirement("house.bind.loopback")
-def test_a08_only_the_loopback_address_is_bound(house: House) -> None:
-    bound = [one.laddr for one in psutil.Process(house.pid).net_connections("inet") if one.status == "LISTEN"]
-    assert [(one.ip, one.port) for one in bound] == [("127.0.0.1", house.port)]
+def test_a08_only_the_loopback_address_is_bound(daemon: Daemon) -> None:
+    bound = [one.laddr for one in psutil.Process(daemon.pid).net_connections("inet") if one.status == "LISTEN"]
+    assert [(one.ip, one.port) for one in bound] == [("127.0.0.1", daemon.port)]
 
 
 @requirement("house.bind.port")
@@ -175,13 +175,13 @@ def test_a09_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_it(st
     assert rookery("down").returncode == 0
 
 
-def test_a09_a_squatter_on_the_same_port_of_ipv6_gets_no_request_of_ours(house: House) -> None:
+def test_a09_a_squatter_on_the_same_port_of_ipv6_gets_no_request_of_ours(daemon: Daemon) -> None:
     try:
-        squatter = socket.create_server(("::1", house.port), family=socket.AF_INET6)
+        squatter = socket.create_server(("::1", daemon.port), family=socket.AF_INET6)
     except OSError as error:
         pytest.skip(f"no IPv6 loopback here: {error}")
     with squatter:
-        assert house.runtime["url"].startswith("http://127.0.0.1:")
+        assert daemon.runtime["url"].startswith("http://127.0.0.1:")
         assert rookery("status", "--json").returncode == 0
         squatter.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -204,73 +204,73 @@ def heard(one: socket.socket) -> bytes:
 @requirement("house.limits.requests")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a10_five_hundred_slow_clients_keep_nobody_waiting(state: Path, loop: str) -> None:
-    house = up("--set", "limits.header_seconds=2", "--set", "limits.body_seconds=2", "--set", f"daemon.loop={loop}")
-    before = psutil.Process(house.pid).memory_info().rss
-    slow = [house.connect() for _ in range(500)]
+    daemon = up("--set", "limits.header_seconds=2", "--set", "limits.body_seconds=2", "--set", f"daemon.loop={loop}")
+    before = psutil.Process(daemon.pid).memory_info().rss
+    slow = [daemon.connect() for _ in range(500)]
     try:
         for number, one in enumerate(slow):
             if number % 2:
                 say(one, b"GET /api/status HTTP/1.1\r\nHost: 127.0")
             else:
-                head = f"POST /api/projects HTTP/1.1\r\nHost: 127.0.0.1:{house.port}\r\n"
-                head += f"Authorization: Bearer {house.token}\r\nContent-Type: application/json\r\n"
+                head = f"POST /api/projects HTTP/1.1\r\nHost: 127.0.0.1:{daemon.port}\r\n"
+                head += f"Authorization: Bearer {daemon.token}\r\nContent-Type: application/json\r\n"
                 say(one, f"{head}Content-Length: 100\r\n\r\n{{".encode())
         for _ in range(5):
             for one in slow[:50]:
                 say(one, b" ")
-            assert house.http("GET", "/api/status").status == 200
+            assert daemon.http("GET", "/api/status").status == 200
         assert rookery("status", "--no-start").returncode == 0
         first = [heard(one) for one in slow]
         assert all(answer == b"" or answer.startswith(b"HTTP/1.1 408 ") for answer in first)
     finally:
         for one in slow:
             one.close()
-    assert psutil.Process(house.pid).memory_info().rss - before < 50_000_000
-    assert house.http("GET", "/api/status").status == 200
+    assert psutil.Process(daemon.pid).memory_info().rss - before < 50_000_000
+    assert daemon.http("GET", "/api/status").status == 200
     assert rookery("down").returncode == 0
 
 
 @requirement("house.limits.requests")
-def test_a_hundred_megabytes_of_unfinished_head_are_not_swallowed(house: House) -> None:
-    before = psutil.Process(house.pid).memory_info().rss
-    with house.connect() as one:
+def test_a_hundred_megabytes_of_unfinished_head_are_not_swallowed(daemon: Daemon) -> None:
+    before = psutil.Process(daemon.pid).memory_info().rss
+    with daemon.connect() as one:
         with suppress(OSError):
             one.sendall(b"GET / HTTP/1.1\r\nHost: ")
             for _ in range(1600):
                 one.sendall(b"x" * 65_536)
         with suppress(ConnectionResetError):
             assert one.recv(4096).startswith(b"HTTP/1.1 431 ")
-    assert psutil.Process(house.pid).memory_info().rss - before < 20_000_000
+    assert psutil.Process(daemon.pid).memory_info().rss - before < 20_000_000
 
 
 @requirement("house.cli.autostart")
-def test_the_unix_socket_needs_no_token(house: House) -> None:
-    words = [sys.executable, "-c", SOCKET_CLIENT, house.runtime["socket"]]
+def test_the_unix_socket_needs_no_token(daemon: Daemon) -> None:
+    words = [sys.executable, "-c", SOCKET_CLIENT, daemon.runtime["socket"]]
     assert subprocess.run(words, capture_output=True, check=True, timeout=30).stdout.startswith(b"HTTP/1.1 200")
 
 
 @requirement("house.cli.autostart")
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_the_unix_socket_admits_no_other_user(house: House) -> None:
+def test_the_unix_socket_admits_no_other_user(daemon: Daemon) -> None:
     """Let another user reach the socket itself: the peer's uid must be what stops him."""
     python = "/usr/bin/python3"
     if not Path(python).exists():
         pytest.skip("no interpreter that another user can run")
-    house.state.parent.chmod(0o755)
-    house.state.chmod(0o755)
-    Path(house.runtime["socket"]).chmod(0o666)
-    words = [python, "-c", SOCKET_CLIENT, house.runtime["socket"]]
+    daemon.state.parent.chmod(0o755)
+    daemon.state.chmod(0o755)
+    Path(daemon.runtime["socket"]).chmod(0o666)
+    words = [python, "-c", SOCKET_CLIENT, daemon.runtime["socket"]]
     done = subprocess.run(words, capture_output=True, user=65534, env={}, cwd="/", timeout=30, check=False)
     assert b"200" not in done.stdout
-    assert 'rookery_http_refused_total{reason="foreign-uid"} 1' in house.http("GET", "/metrics").body.decode()
+    assert 'rookery_http_refused_total{reason="foreign-uid"} 1' in daemon.http("GET", "/metrics").body.decode()
 
 
 @requirement("house.api.health")
-def test_health_needs_no_token_and_metrics_are_prometheus_text(house: House) -> None:
-    health = house.http("GET", "/api/health", token=None)
+def test_health_needs_no_token_and_metrics_are_prometheus_text(daemon: Daemon) -> None:
+    health = daemon.http("GET", "/api/health", token=None)
     assert health.status == 200
     assert health.json()["status"] == "ok"
-    metrics = house.http("GET", "/metrics")
+    metrics = daemon.http("GET", "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
     lines = metrics.body.decode().splitlines()
     assert 'rookery_http_requests_total{status="200"} 1' in lines
@@ -278,19 +278,19 @@ def test_health_needs_no_token_and_metrics_are_prometheus_text(house: House) -> 
 
 
 @requirement("house.status.shape")
-def test_both_faces_answer_the_same_status(house: House) -> None:
-    over_http = house.http("GET", "/api/status").json()
+def test_both_faces_answer_the_same_status(daemon: Daemon) -> None:
+    over_http = daemon.http("GET", "/api/status").json()
     over_cli = json.loads(rookery("status", "--json").stdout)
     for one in (over_http, over_cli):
         assert one["daemon"].pop("uptime_s") >= 0
     assert over_http == over_cli
     assert set(over_cli) == {"daemon", "projects", "workspaces", "servers"}
-    assert over_cli["daemon"]["pid"] == house.pid
-    assert over_cli["daemon"]["mcp_url"] == f"http://127.0.0.1:{house.port}/mcp"
+    assert over_cli["daemon"]["pid"] == daemon.pid
+    assert over_cli["daemon"]["mcp_url"] == f"http://127.0.0.1:{daemon.port}/mcp"
 
 
 @requirement("house.status.shape", "house.log.format")
-def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(house: House) -> None:
+def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     made("feature", cwd=checkout)
     assert "it stays in the file" in user("mcp", "add", "none", "--", "true").stderr
@@ -314,9 +314,9 @@ def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(hous
     assert server.keys() >= set(fields)
     assert (server["status"], server["scope"]) == ("failed", "workspace") and server["error"]
     # The log tells of it, and of nothing else, with the loggers of MCP.
-    told = [one for one in house.log() if one["logger"].startswith("rookery.mcp.")]
+    told = [one for one in daemon.log() if one["logger"].startswith("rookery.mcp.")]
     assert any("none" in one["message"] for one in told)
-    assert {one["logger"] for one in house.log()} - {one["logger"] for one in told} >= {"rookery.daemon"}
+    assert {one["logger"] for one in daemon.log()} - {one["logger"] for one in told} >= {"rookery.daemon"}
 
 
 @pytest.mark.parametrize(
@@ -330,21 +330,21 @@ def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(hous
         (b'{"path": "\xff"}', "the body is invalid"),
     ],
 )
-def test_bad_input_gets_400_with_what_is_wrong(house: House, body: bytes, words: str) -> None:
-    answer = house.http("POST", "/api/projects", body, headers=JSON)
+def test_bad_input_gets_400_with_what_is_wrong(daemon: Daemon, body: bytes, words: str) -> None:
+    answer = daemon.http("POST", "/api/projects", body, headers=JSON)
     assert answer.status == 400
     assert answer.json()["error"]["code"] == "invalid-input"
     assert words in answer.json()["error"]["message"]
 
 
-def test_a_folder_that_is_no_repository_gets_404(house: House) -> None:
-    answer = house.http("POST", "/api/projects", b'{"path": "/no/such/folder"}', headers=JSON)
+def test_a_folder_that_is_no_repository_gets_404(daemon: Daemon) -> None:
+    answer = daemon.http("POST", "/api/projects", b'{"path": "/no/such/folder"}', headers=JSON)
     assert answer.status == 404
     assert answer.json()["error"]["code"] == "repository-not-found"
     assert answer.json()["error"]["remedy"]
 
 
-def test_unknown_routes_and_methods_are_json_errors(house: House) -> None:
-    assert house.http("GET", "/nope").json()["error"]["code"] == "route-not-found"
-    assert house.http("DELETE", "/api/status").json()["error"]["code"] == "method-not-allowed"
-    assert house_of(house.state).pid == house.pid
+def test_unknown_routes_and_methods_are_json_errors(daemon: Daemon) -> None:
+    assert daemon.http("GET", "/nope").json()["error"]["code"] == "route-not-found"
+    assert daemon.http("DELETE", "/api/status").json()["error"]["code"] == "method-not-allowed"
+    assert read_daemon(daemon.state).pid == daemon.pid

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.agents.watcher import steps
 from tests.support.cli.workspaces import app, made
-from tests.support.daemon.endpoints import HELLO, JSON, a_house, bearer, call, create, initialize, token_of
-from tests.support.daemon.process import House, rookery
-from tests.support.daemon.system import a_colony, place_of
+from tests.support.daemon.endpoints import HELLO, JSON, bearer, call, create, initialize, start_daemon, token_of
+from tests.support.daemon.process import Daemon, rookery
+from tests.support.daemon.system import place_of, start_system
 from tests.support.gateway.gateway import view_of, write
 from tests.support.mcp.caller import Caller, failure
 from tests.support.requirements import requirement
@@ -37,17 +37,17 @@ UPGRADE = (
 class Attacker:
     """Opens connections with one token, or none, and lets go of nothing."""
 
-    def __init__(self, house: House, token: str | None, stack: contextlib.ExitStack) -> None:
-        self._house, self._token, self._stack = house, token, stack
+    def __init__(self, daemon: Daemon, token: str | None, stack: contextlib.ExitStack) -> None:
+        self._daemon, self._token, self._stack = daemon, token, stack
 
     def connect(self) -> socket.socket:
-        return self._stack.enter_context(self._house.connect())
+        return self._stack.enter_context(self._daemon.connect())
 
     def send(self, method: str, path: str, *lines: str, body: bytes = b"") -> socket.socket:
         """Send a request on a connection of its own."""
         sock = self.connect()
         token = [f"Authorization: Bearer {self._token}"] if self._token else []
-        head = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self._house.port}", *token, *lines, "", ""]
+        head = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{self._daemon.port}", *token, *lines, "", ""]
         with contextlib.suppress(ConnectionError):  # it was refused before all of it was sent
             sock.sendall("\r\n".join(head).encode() + body)
         return sock
@@ -72,9 +72,9 @@ def beginning(sock: socket.socket) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def attacked(house: House, token: str | None) -> Generator[Attacker]:
+def attacked(daemon: Daemon, token: str | None) -> Generator[Attacker]:
     with contextlib.ExitStack() as stack:
-        yield Attacker(house, token, stack)
+        yield Attacker(daemon, token, stack)
 
 
 def workspaces(*names: str) -> Path:
@@ -84,31 +84,31 @@ def workspaces(*names: str) -> Path:
     return checkout
 
 
-def serves(house: House, *neighbours: str) -> None:
+def serves(daemon: Daemon, *neighbours: str) -> None:
     """The owner is served over TCP and over the socket, and so are other workspaces."""
     for _ in range(3):
-        assert house.http("GET", "/api/status").status == 200
-    with attacked(house, house.token) as owner:
+        assert daemon.http("GET", "/api/status").status == 200
+    with attacked(daemon, daemon.token) as owner:
         assert owner.open("GET", "/api/events") == (200, "")
         assert owner.open("GET", "/sse") == (200, "")
         assert owner.open("GET", "/ws", *UPGRADE) == (101, "")
     assert rookery("status").returncode == 0
-    assert initialize(house, house.token).status == 200
+    assert initialize(daemon, daemon.token).status == 200
     for token in neighbours:
-        assert initialize(house, token).status == 200
-        with attacked(house, token) as neighbour:
+        assert initialize(daemon, token).status == 200
+        with attacked(daemon, token) as neighbour:
             assert neighbour.open("GET", "/sse") == (200, "")
 
 
-def test_a10_streams_and_connections_of_one_workspace_shut_nobody_out(house: House) -> None:
+def test_a10_streams_and_connections_of_one_workspace_shut_nobody_out(daemon: Daemon) -> None:
     workspaces("one", "two")
-    one, two = token_of(house, "one"), token_of(house, "two")
-    with attacked(house, one) as attacker:
+    one, two = token_of(daemon, "one"), token_of(daemon, "two")
+    with attacked(daemon, one) as attacker:
         ways = [("/sse", ()), ("/ws", UPGRADE), ("/socket.io/?EIO=4&transport=websocket", UPGRADE)]
         opened = [attacker.open("GET", *(path, *lines)) for _ in range(40) for path, lines in ways]
         assert [told for told in opened if told[0] < 400] == opened[:64]
         assert set(opened[64:]) == {(429, "too-many-streams")}
-        serves(house, two)
+        serves(daemon, two)
         # A request whose body does not come keeps its connection busy.
         waits = [
             attacker.send("POST", "/mcp", "Content-Type: application/json", "Content-Length: 9") for _ in range(64)
@@ -117,29 +117,29 @@ def test_a10_streams_and_connections_of_one_workspace_shut_nobody_out(house: Hou
             attacker.open("POST", "/mcp", "Content-Type: application/json", "Content-Length: 9") for _ in range(50)
         ]
         assert set(refused) == {(429, "too-many-connections")}
-        serves(house, two)
+        serves(daemon, two)
         for sock in waits:
             sock.close()
-    serves(house, one, two)
+    serves(daemon, one, two)
 
 
-def test_a10_silent_connections_shut_nobody_out(house: House) -> None:
+def test_a10_silent_connections_shut_nobody_out(daemon: Daemon) -> None:
     workspaces("one")
-    with attacked(house, None) as attacker:
+    with attacked(daemon, None) as attacker:
         for _ in range(600):
             attacker.connect().sendall(b"GET /api/health HTTP/1.1\r\n")
-        serves(house, token_of(house, "one"))
-        assert house.http("GET", "/api/health", token=None).status == 200
+        serves(daemon, token_of(daemon, "one"))
+        assert daemon.http("GET", "/api/health", token=None).status == 200
 
 
-def test_a11_bodies_of_one_workspace_are_bounded_and_others_can_send_theirs(house: House) -> None:
+def test_a11_bodies_of_one_workspace_are_bounded_and_others_can_send_theirs(daemon: Daemon) -> None:
     workspaces("one", "two")
-    one, two = token_of(house, "one"), token_of(house, "two")
-    process = psutil.Process(house.pid)
+    one, two = token_of(daemon, "one"), token_of(daemon, "two")
+    process = psutil.Process(daemon.pid)
     before = process.memory_info().rss
     piece = b" " * (62 * MEGABYTE)
     kind = "Content-Type: application/json"
-    with attacked(house, one) as attacker:
+    with attacked(daemon, one) as attacker:
         length = f"Content-Length: {len(piece) + 1}"
         held = attacker.send("POST", "/mcp", kind, length, body=piece)
         refused = [beginning(attacker.send("POST", "/mcp", kind, length)) for _ in range(20)]
@@ -156,55 +156,55 @@ def test_a11_bodies_of_one_workspace_are_bounded_and_others_can_send_theirs(hous
             with contextlib.suppress(ConnectionError):
                 sock.sendall(frame)
         assert process.memory_info().rss - before < 400 * MEGABYTE
-        serves(house, two)
-        for token in (house.token, two):
+        serves(daemon, two)
+        for token in (daemon.token, two):
             large = HELLO + b" " * 8 * MEGABYTE
-            assert house.http("POST", "/mcp", large, token=token, headers=JSON).status == 200
+            assert daemon.http("POST", "/mcp", large, token=token, headers=JSON).status == 200
         held.sendall(b" ")
         assert beginning(held)[0] in (200, 400)
-        assert house.http("POST", "/mcp", HELLO + piece, token=one, headers=JSON).status == 200
+        assert daemon.http("POST", "/mcp", HELLO + piece, token=one, headers=JSON).status == 200
 
 
-def test_a13_answers_that_one_workspace_does_not_read_are_bounded(house: House) -> None:
+def test_a13_answers_that_one_workspace_does_not_read_are_bounded(daemon: Daemon) -> None:
     workspaces("one")
-    token = token_of(house, "one")
-    process = psutil.Process(house.pid)
+    token = token_of(daemon, "one")
+    process = psutil.Process(daemon.pid)
     before = process.memory_info().rss
-    session = initialize(house, token).headers["mcp-session-id"]
+    session = initialize(daemon, token).headers["mcp-session-id"]
     lines = ("Content-Type: application/json", "Accept: application/json", f"Mcp-Session-Id: {session}")
-    with attacked(house, token) as attacker:
+    with attacked(daemon, token) as attacker:
         for number in range(100):
             # The answer names the method, however long it is.
             body = call(number, "x" * 4 * MEGABYTE)
             attacker.send("POST", "/mcp", *lines, f"Content-Length: {len(body)}", body=body)
         assert process.memory_info().rss - before < 400 * MEGABYTE
-        serves(house, token)
+        serves(daemon, token)
 
 
-def test_a16_abandoned_sessions_make_room_before_those_in_use_and_close_no_endpoint(house: House) -> None:
+def test_a16_abandoned_sessions_make_room_before_those_in_use_and_close_no_endpoint(daemon: Daemon) -> None:
     workspaces("one", "two")
     # More than a workspace's token may have, and more than an endpoint may.
-    for token, count in ((token_of(house, "one"), 300), (house.token, 10_100)):
-        kept = initialize(house, token).headers["mcp-session-id"]
-        assert is_alive(house, token, kept)
-        first = initialize(house, token).headers["mcp-session-id"]
-        abandon_sessions(house, token, count)
-        assert is_alive(house, token, kept), "a used session stays"
-        assert not is_alive(house, token, first), "one that was never used makes room"
-        serves(house, *(token_of(house, name) for name in ("one", "two")))
+    for token, count in ((token_of(daemon, "one"), 300), (daemon.token, 10_100)):
+        kept = initialize(daemon, token).headers["mcp-session-id"]
+        assert is_alive(daemon, token, kept)
+        first = initialize(daemon, token).headers["mcp-session-id"]
+        abandon_sessions(daemon, token, count)
+        assert is_alive(daemon, token, kept), "a used session stays"
+        assert not is_alive(daemon, token, first), "one that was never used makes room"
+        serves(daemon, *(token_of(daemon, name) for name in ("one", "two")))
 
 
-def abandon_sessions(house: House, token: str, count: int) -> None:
+def abandon_sessions(daemon: Daemon, token: str, count: int) -> None:
     """Open sessions, each of which is answered, and use none of them."""
     head = [
         "POST /mcp HTTP/1.1",
-        f"Host: 127.0.0.1:{house.port}",
+        f"Host: 127.0.0.1:{daemon.port}",
         f"Authorization: Bearer {token}",
         "Content-Type: application/json",
         f"Content-Length: {len(HELLO)}",
     ]
     asked = "\r\n".join([*head, "", ""]).encode() + HELLO
-    with house.connect() as sock, sock.makefile("rb") as answers:
+    with daemon.connect() as sock, sock.makefile("rb") as answers:
         for _ in range(count // 20):
             sock.sendall(asked * 20)
             for _ in range(20):
@@ -216,57 +216,57 @@ def abandon_sessions(house: House, token: str, count: int) -> None:
                 answers.read(length)
 
 
-def is_alive(house: House, token: str, session: str) -> bool:
+def is_alive(daemon: Daemon, token: str, session: str) -> bool:
     """Use a session; whether it is still there."""
-    answer = house.http("POST", "/mcp", call(1, "ping"), token=token, headers=JSON | {"Mcp-Session-Id": session})
+    answer = daemon.http("POST", "/mcp", call(1, "ping"), token=token, headers=JSON | {"Mcp-Session-Id": session})
     assert answer.status in (200, 404)
     return answer.status == 200
 
 
 def test_a16_sessions_of_a_workspace_that_are_all_in_use_are_a_share_of_its_own() -> None:
-    with a_house("limits.sessions_each=2", "limits.streams_each=3") as house:
+    with start_daemon("limits.sessions_each=2", "limits.streams_each=3") as daemon:
         workspaces("one", "two")
-        one, two = token_of(house, "one"), token_of(house, "two")
-        used, unused = (initialize(house, one).headers["mcp-session-id"] for _ in range(2))
-        assert is_alive(house, one, used)
-        newest = initialize(house, one).headers["mcp-session-id"]
-        assert is_alive(house, one, newest) and is_alive(house, one, used)
-        assert not is_alive(house, one, unused), "one that was never used goes first"
-        latest = initialize(house, one).headers["mcp-session-id"]
-        assert is_alive(house, one, latest) and is_alive(house, one, used)
-        assert not is_alive(house, one, newest), "then the one used longest ago"
+        one, two = token_of(daemon, "one"), token_of(daemon, "two")
+        used, unused = (initialize(daemon, one).headers["mcp-session-id"] for _ in range(2))
+        assert is_alive(daemon, one, used)
+        newest = initialize(daemon, one).headers["mcp-session-id"]
+        assert is_alive(daemon, one, newest) and is_alive(daemon, one, used)
+        assert not is_alive(daemon, one, unused), "one that was never used goes first"
+        latest = initialize(daemon, one).headers["mcp-session-id"]
+        assert is_alive(daemon, one, latest) and is_alive(daemon, one, used)
+        assert not is_alive(daemon, one, newest), "then the one used longest ago"
         with contextlib.ExitStack() as stack:
-            attacker = Attacker(house, one, stack)
+            attacker = Attacker(daemon, one, stack)
             for session in (used, latest):
                 listening = ("Accept: text/event-stream", f"Mcp-Session-Id: {session}")
                 assert attacker.open("GET", "/mcp", *listening) == (200, "")
-            refused = initialize(house, one)
+            refused = initialize(daemon, one)
             error = refused.json()["error"]
             assert (refused.status, error["code"], error["data"]) == (429, -32000, {"code": "too-many-sessions"})
             assert "limits.sessions_each" in error["message"] and "2 sessions" in error["message"]
-            for token in (two, *[house.token] * 3):
-                assert initialize(house, token).status == 200
+            for token in (two, *[daemon.token] * 3):
+                assert initialize(daemon, token).status == 200
             # A stream of any other kind takes the last place of its streams.
             assert attacker.open("GET", "/sse") == (200, "")
-            full = house.http("GET", "/sse", token=one)
+            full = daemon.http("GET", "/sse", token=one)
             error = full.json()["error"]
             assert (full.status, error["code"]) == (429, "too-many-streams")
             assert "limits.streams_each" in error["remedy"] and "3 open streams" in error["message"]
-            serves(house)
-            assert is_alive(house, one, used)
+            serves(daemon)
+            assert is_alive(daemon, one, used)
 
 
 @pytest.mark.anyio
 async def test_calls_that_one_workspace_leaves_parked_are_limited_and_the_owner_can_park_more() -> None:
     tool = "workspace_get_metadata"
     write({}, permission={tool: "ask"})
-    with a_house("gateway.parked_calls=4", "gateway.parked_calls_each=2") as house:
+    with start_daemon("gateway.parked_calls=4", "gateway.parked_calls_each=2") as daemon:
         view = view_of(workspaces("one", "two"))
         # As many as one may, as many as workspaces may together, and the quarter that only the owner may have.
-        shares = [("/mcp", token_of(house, "one"), 2), ("/mcp", token_of(house, "two"), 1), (view, house.token, 1)]
+        shares = [("/mcp", token_of(daemon, "one"), 2), ("/mcp", token_of(daemon, "two"), 1), (view, daemon.token, 1)]
         async with aiohttp.ClientSession() as http:
             for path, token, count in shares:
-                caller = Caller(http, house.runtime["url"] + path, headers=bearer(token))
+                caller = Caller(http, daemon.runtime["url"] + path, headers=bearer(token))
                 for _ in range(count):
                     assert (await caller.call(tool))["result"]["resultType"] == "input_required"
                 refused = await caller.call(tool)
@@ -276,45 +276,45 @@ async def test_calls_that_one_workspace_leaves_parked_are_limited_and_the_owner_
 
 
 def test_a_workspace_creates_so_many_workspaces_with_its_token_and_its_own_count_too() -> None:
-    with a_house("limits.workspaces_each=3") as house:
+    with start_daemon("limits.workspaces_each=3") as daemon:
         checkout = workspaces("one", "two")
-        one, two = token_of(house, "one"), token_of(house, "two")
+        one, two = token_of(daemon, "one"), token_of(daemon, "two")
         for name in ("a", "b"):
-            assert create(house, one, name)["name"] == name
+            assert create(daemon, one, name)["name"] == name
         # What it has created is of its family.
-        assert create(house, token_of(house, "a"), "c")["name"] == "c"
-        for token in (one, token_of(house, "b"), token_of(house, "c")):
-            refused = create(house, token, "d")
+        assert create(daemon, token_of(daemon, "a"), "c")["name"] == "c"
+        for token in (one, token_of(daemon, "b"), token_of(daemon, "c")):
+            refused = create(daemon, token, "d")
             assert refused["code"] == "too-many-workspaces"
             assert refused["details"] == ["a", "b", "c"]
             assert "limits.workspaces_each" in refused["remedy"]
-        assert create(house, two, "of-two")["name"] == "of-two"
-        assert create(house, house.token, "of-owner")["name"] == "of-owner"
+        assert create(daemon, two, "of-two")["name"] == "of-two"
+        assert create(daemon, daemon.token, "of-owner")["name"] == "of-owner"
         made("by-hand", "--no-agent", cwd=checkout)
         assert rookery("ws", "rm", "b", cwd=checkout).returncode == 0
-        assert create(house, one, "d")["name"] == "d"
-        assert create(house, one, "e")["code"] == "too-many-workspaces"
+        assert create(daemon, one, "d")["name"] == "d"
+        assert create(daemon, one, "e")["code"] == "too-many-workspaces"
 
 
 @pytest.mark.anyio
 async def test_a_workspace_starts_so_many_agents_with_its_token(tmp_path: Path) -> None:
     script = steps(hello=[{"say": "hello yourself"}])
     limits = {"ROOKERY_LIMITS_AGENTS_EACH": "1"}
-    async with a_colony(script, make_repository(tmp_path / "app"), settings=limits) as colony:
-        await colony.rest("POST", "/api/workspaces", {"name": "root", "agent": False, "wait": True})
-        token = token_of(colony.house, "root")
+    async with start_system(script, make_repository(tmp_path / "app"), settings=limits) as system:
+        await system.rest("POST", "/api/workspaces", {"name": "root", "agent": False, "wait": True})
+        token = token_of(system.daemon, "root")
 
         async def create_by_root(name: str) -> Any:
-            return await asyncio.to_thread(create, colony.house, token, name)
+            return await asyncio.to_thread(create, system.daemon, token, name)
 
-        first = await colony.show(await create_by_root("first"))
+        first = await system.show(await create_by_root("first"))
         # Nobody has to wait until the agent runs: one that is to start counts.
         refused = await create_by_root("second")
         assert (refused["code"], refused["details"]) == ("too-many-agents", ["first"])
         assert "limits.agents_each" in refused["remedy"]
-        owners = await colony.create("of-the-owner")
+        owners = await system.create("of-the-owner")
         for workspace in (first, owners):
-            await colony.until(workspace, lambda shown: shown["agent"]["state"] == "running")
+            await system.until(workspace, lambda shown: shown["agent"]["state"] == "running")
         assert (await create_by_root("second"))["code"] == "too-many-agents"
-        await colony.rest("POST", f"{place_of(first)}/agent/stop")
+        await system.rest("POST", f"{place_of(first)}/agent/stop")
         assert (await create_by_root("second"))["name"] == "second"

@@ -14,8 +14,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.cli.workspaces import app, made, told, ws
-from tests.support.daemon.endpoints import a_house, a_stranger, bearer, is_free, listens, mcp, token_of
-from tests.support.daemon.process import House, quiet_port, rookery, up
+from tests.support.daemon.endpoints import a_stranger, bearer, is_free, listens, mcp, start_daemon, token_of
+from tests.support.daemon.process import Daemon, quiet_port, rookery, up
 from tests.support.http.listener import LIMIT, soon
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller
 from tests.support.requirements import requirement
@@ -41,7 +41,7 @@ def marked(name: str, cwd: Path) -> Path:
 
 @requirement("ws.endpoint.start", "ws.endpoint.running")
 async def test_opening_a_workspace_starts_its_server_and_so_does_the_daemon(tmp_path: Path) -> None:
-    with a_house(f"endpoints.first_port={quiet_port()}") as house:
+    with start_daemon(f"endpoints.first_port={quiet_port()}") as daemon:
         checkout = app(tmp_path / "app")
         assert mcp("@main", checkout).items() >= {"server_running": False, "port": None, "url": None}.items()
         for name in ("left", "right"):
@@ -56,42 +56,42 @@ async def test_opening_a_workspace_starts_its_server_and_so_does_the_daemon(tmp_
                 assert one["server_running"] is True and one["last_error"] is None
                 assert one["url"] == f"http://127.0.0.1:{one['port']}/mcp"
                 for era in ERAS:
-                    assert await who(http, one["url"], house.token, era) == name
+                    assert await who(http, one["url"], daemon.token, era) == name
             assert len({one["port"] for one in before.values()}) == 3
             assert rookery("down").returncode == 0
             assert all(is_free(one["port"]) for one in before.values())
-            house = await asyncio.to_thread(up, "--set", f"endpoints.first_port={before['left']['port']}")
+            daemon = await asyncio.to_thread(up, "--set", f"endpoints.first_port={before['left']['port']}")
             for name in names:
                 assert mcp(name, checkout)["port"] == before[name]["port"]
-                assert await who(http, before[name]["url"], house.token) == name
+                assert await who(http, before[name]["url"], daemon.token) == name
 
 
 @requirement("house.bind.loopback", "ws.endpoint.port")
-def test_a08_every_port_of_the_daemon_is_bound_to_loopback_alone(house: House) -> None:
+def test_a08_every_port_of_the_daemon_is_bound_to_loopback_alone(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     for name in ("left", "right"):
         made(name, cwd=checkout)
-    ports = {house.port, *(mcp(name, checkout)["port"] for name in ("left", "right"))}
+    ports = {daemon.port, *(mcp(name, checkout)["port"] for name in ("left", "right"))}
     assert len(ports) == 3
     assert rookery("config", "get", "endpoints.first_port").stdout.strip() == "3000"
     assert min(mcp(name, checkout)["port"] for name in ("left", "right")) >= 3000
-    listening = [one.laddr for one in psutil.Process(house.pid).net_connections("inet") if one.status == "LISTEN"]
+    listening = [one.laddr for one in psutil.Process(daemon.pid).net_connections("inet") if one.status == "LISTEN"]
     assert {(one.ip, one.port) for one in listening} == {("127.0.0.1", port) for port in ports}
 
 
 @requirement("ws.endpoint.stop", "ws.endpoint.running")
 async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_port() -> None:
     # Other daemons of this machine look for ports from the default on, and would take one that was freed.
-    with a_house(f"endpoints.first_port={quiet_port()}") as house:
+    with start_daemon(f"endpoints.first_port={quiet_port()}") as daemon:
         checkout = app(Path.home() / "app")
         marked("one", checkout)
         port = mcp("one", checkout)["port"]
         async with aiohttp.ClientSession() as http:
-            caller = Caller(http, f"http://127.0.0.1:{port}/mcp", HANDSHAKE, headers=bearer(house.token))
+            caller = Caller(http, f"http://127.0.0.1:{port}/mcp", HANDSHAKE, headers=bearer(daemon.token))
             await caller.open()
             await caller.listen()
             async with connect(
-                f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None
+                f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(daemon.token), proxy=None
             ) as socket:
                 ws("close", "one", cwd=checkout)
                 assert is_free(port)
@@ -115,44 +115,44 @@ async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_po
 
 
 @requirement("ws.endpoint.stop")
-async def test_a_client_that_deletes_its_own_workspace_over_its_port_is_answered(house: House) -> None:
+async def test_a_client_that_deletes_its_own_workspace_over_its_port_is_answered(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     marked("one", checkout)
     shown = mcp("one", checkout)
     async with aiohttp.ClientSession() as http:
-        caller = Caller(http, shown["url"], headers=bearer(token_of(house, "one")))
+        caller = Caller(http, shown["url"], headers=bearer(token_of(daemon, "one")))
         found = await caller.call("workspace_delete", {"wait": True, "force": True})
         assert found["result"]["structuredContent"]["started"] is True
-    assert not listens(house.pid, shown["port"])
+    assert not listens(daemon.pid, shown["port"])
     assert [one["name"] for one in told("list", cwd=checkout)] == ["@main"]
 
 
 @requirement("ws.endpoint.stop")
-async def test_a_worktree_that_other_hands_delete_takes_its_server_along(house: House) -> None:
+async def test_a_worktree_that_other_hands_delete_takes_its_server_along(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     folder = made("one", cwd=checkout)
     port = mcp("one", checkout)["port"]
-    async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None) as socket:
+    async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(daemon.token), proxy=None) as socket:
         git(checkout, "worktree", "remove", "--force", str(folder))
         with pytest.raises(ConnectionClosed):
             await soon(socket.recv())
-    assert not listens(house.pid, port)
+    assert not listens(daemon.pid, port)
 
 
 @requirement("ws.endpoint.stop")
-def test_a_project_that_is_removed_takes_the_servers_of_its_workspaces_along(house: House) -> None:
+def test_a_project_that_is_removed_takes_the_servers_of_its_workspaces_along(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     made("one", cwd=checkout)
     port = mcp("one", checkout)["port"]
     assert rookery("project", "remove", "app").returncode == 0
     assert rookery("status").returncode == 0
-    assert not listens(house.pid, port)
+    assert not listens(daemon.pid, port)
 
 
 @requirement("ws.endpoint.port")
 def test_a09_ports_go_upward_past_those_in_use_and_a_workspace_keeps_its_own(tmp_path: Path) -> None:
     first = quiet_port()
-    with a_house(f"endpoints.first_port={first}"), a_stranger(first + 1):
+    with start_daemon(f"endpoints.first_port={first}"), a_stranger(first + 1):
         checkout = app(tmp_path / "app")
         names = [f"w{number:02}" for number in range(13)]
         for name in names:
@@ -170,17 +170,17 @@ def test_a09_ports_go_upward_past_those_in_use_and_a_workspace_keeps_its_own(tmp
 @requirement("ws.endpoint.port")
 def test_a09_a_port_that_a_stranger_has_taken_meanwhile_is_given_up_and_told(tmp_path: Path) -> None:
     first = quiet_port()
-    with a_house(f"endpoints.first_port={first}"):
+    with start_daemon(f"endpoints.first_port={first}"):
         checkout = app(tmp_path / "app")
         made("one", "--no-agent", cwd=checkout)
         assert mcp("one", checkout)["port"] == first
         assert rookery("down").returncode == 0
         with a_stranger(first):
-            house = up("--set", f"endpoints.first_port={first}")
+            daemon = up("--set", f"endpoints.first_port={first}")
             shown = mcp("one", checkout)
             assert (shown["server_running"], shown["port"]) == (True, first + 1)
             assert f"port {first} is in use by another program; the server now uses {first + 1}" in shown["last_error"]
-            assert [line for line in house.log() if f"now uses {first + 1}" in line["message"]]
+            assert [line for line in daemon.log() if f"now uses {first + 1}" in line["message"]]
         assert rookery("down").returncode == 0
         up("--set", f"endpoints.first_port={first}")
         shown = mcp("one", checkout)
@@ -190,7 +190,7 @@ def test_a09_a_port_that_a_stranger_has_taken_meanwhile_is_given_up_and_told(tmp
 @requirement("ws.endpoint.running", "ws.create.base")
 async def test_without_a_free_port_the_workspace_works_and_says_what_is_wrong(tmp_path: Path) -> None:
     settings = ("endpoints.first_port=65535", "worktrees.path=../trees/{project}-{name}")
-    with a_stranger(65_535), a_house(*settings) as house:
+    with a_stranger(65_535), start_daemon(*settings) as daemon:
         checkout = app(tmp_path / "app")
         assert marked("one", checkout) == tmp_path / "trees" / "app-one"
         shown = mcp("one", checkout)
@@ -198,28 +198,28 @@ async def test_without_a_free_port_the_workspace_works_and_says_what_is_wrong(tm
         assert "no port from 65535 upwards is free on 127.0.0.1" in shown["last_error"]
         assert "endpoints.first_port" in shown["last_error"]
         async with aiohttp.ClientSession() as http:
-            assert await who(http, shown["app_url"], house.token) == "one"
+            assert await who(http, shown["app_url"], daemon.token) == "one"
         assert "no port" in ws("show", "one", cwd=checkout)
         assert "problem: the MCP server of one: no port" in rookery("status").stdout
 
 
 @requirement("ws.endpoint.start")
-async def test_old_transports_are_there_too_and_nothing_else_is(house: House) -> None:
+async def test_old_transports_are_there_too_and_nothing_else_is(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     marked("one", checkout)
     port = mcp("one", checkout)["port"]
-    way = sse_client(f"http://127.0.0.1:{port}/sse", headers=dict(bearer(house.token)))
+    way = sse_client(f"http://127.0.0.1:{port}/sse", headers=dict(bearer(daemon.token)))
     async with Client(way, mode="legacy", read_timeout_seconds=LIMIT) as client:
         found = await client.call_tool("workspace_get_metadata", {})
         assert found.structured_content is not None and found.structured_content["who"] == "one"
-    async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(house.token), proxy=None) as socket:
+    async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(daemon.token), proxy=None) as socket:
         await socket.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
         answer: dict[str, Any] = json.loads(await soon(socket.recv()))
         assert answer["result"] == {}
 
 
 @requirement("ws.endpoint.start")
-async def test_a_workspace_that_is_called_otherwise_later_is_still_at_its_port(house: House) -> None:
+async def test_a_workspace_that_is_called_otherwise_later_is_still_at_its_port(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     folder = Path.home() / "elsewhere"
     git(checkout, "worktree", "add", "-q", "-b", "before", str(folder))
@@ -228,5 +228,5 @@ async def test_a_workspace_that_is_called_otherwise_later_is_still_at_its_port(h
     git(folder, "switch", "-q", "-c", "after")
     ws("meta", "set", "who", "me", cwd=folder)
     async with aiohttp.ClientSession() as http:
-        assert await who(http, url, house.token) == "me"
+        assert await who(http, url, daemon.token) == "me"
     assert mcp("after", checkout)["url"] == url

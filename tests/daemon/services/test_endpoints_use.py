@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.endpoints import JSON, PING, ask, bearer, mcp, token_of
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import ROOKERY, House
+from tests.support.daemon.process import ROOKERY, Daemon
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller
 from tests.support.mcp.sdk_client import LIMIT
 from tests.support.requirements import requirement
@@ -35,26 +35,31 @@ def opened(*names: str) -> Path:
 
 
 @requirement("house.auth.cross-site")
-def test_a01_a02_a03_a04_a05_a_port_asks_for_its_own_host_origin_and_a_token(house: House) -> None:
+def test_a01_a02_a03_a04_a05_a_port_asks_for_its_own_host_origin_and_a_token(daemon: Daemon) -> None:
     shown = mcp("one", opened("one"))
-    port, own = shown["port"], dict(bearer(token_of(house, "one")))
+    port, own = shown["port"], dict(bearer(token_of(daemon, "one")))
     for path in ("/mcp", "/messages", "/mcp?toolsets=workspace"):
-        for token in (own, dict(bearer(house.token))):
+        for token in (own, dict(bearer(daemon.token))):
             passed = ask(port, "POST", path, PING, **JSON, **token).status
             assert passed in (400, 404), path  # there is no session, but it was let in
-            others = ("evil.test", f"127.0.0.1:{house.port}", f"127.0.0.1:{port}.evil.test", f"0.0.0.0:{port}")
+            others = ("evil.test", f"127.0.0.1:{daemon.port}", f"127.0.0.1:{port}.evil.test", f"0.0.0.0:{port}")
             for host in others:
                 assert ask(port, "POST", path, PING, **JSON, **token, Host=host).status == 421, host
-            for origin in ("https://evil.test", "null", f"http://127.0.0.1:{house.port}", "http://localhost.evil.test"):
+            for origin in (
+                "https://evil.test",
+                "null",
+                f"http://127.0.0.1:{daemon.port}",
+                "http://localhost.evil.test",
+            ):
                 answer = ask(port, "POST", path, PING, **JSON, **token, Origin=origin)
                 assert answer.status == 403 and "access-control-allow-origin" not in answer.headers, origin
             text = {**JSON, "Content-Type": "text/plain"}
             assert ask(port, "POST", path, PING, **text, **token).status == 415
         assert ask(port, "OPTIONS", path, Origin="https://evil.test").status == 403
         assert ask(port, "POST", path, PING, **JSON).status == 401
-        for wrong in ("wrong", house.token + "x", house.token[:-1]):
+        for wrong in ("wrong", daemon.token + "x", daemon.token[:-1]):
             assert ask(port, "POST", path, PING, **JSON, **bearer(wrong)).status == 401
-        assert ask(port, "POST", f"{path}?token={house.token}", PING, **JSON).status == 401
+        assert ask(port, "POST", f"{path}?token={daemon.token}", PING, **JSON).status == 401
     for path in ("/sse", "/ws", "/mcp"):
         assert ask(port, "GET", path).status == 401
     good = f"localhost:{port}"
@@ -62,7 +67,7 @@ def test_a01_a02_a03_a04_a05_a_port_asks_for_its_own_host_origin_and_a_token(hou
 
 
 @requirement("ws.endpoint.start")
-def test_a06_a18_the_token_and_the_sessions_of_another_workspace_open_nothing(house: House) -> None:
+def test_a06_a18_the_token_and_the_sessions_of_another_workspace_open_nothing(daemon: Daemon) -> None:
     checkout = opened("one", "two")
     ports = {name: mcp(name, checkout)["port"] for name in ("one", "two")}
     hello = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "it", "version": "1"}}
@@ -73,22 +78,22 @@ def test_a06_a18_the_token_and_the_sessions_of_another_workspace_open_nothing(ho
             path = "/mcp" if other == name else "/mcp?toolsets=workspace"
             # Neither does a header help that says otherwise.
             header = {"X-Workspace-Path": str(checkout)}
-            answer = ask(port, "POST", path, body, **JSON, **header, **bearer(token_of(house, other)))
+            answer = ask(port, "POST", path, body, **JSON, **header, **bearer(token_of(daemon, other)))
             assert answer.status == (200 if other == name else 403)
             sessions |= {name: answer.headers["mcp-session-id"]} if other == name else {}
     for name, other in (("one", "two"), ("two", "one")):
-        for token in (token_of(house, name), house.token):
+        for token in (token_of(daemon, name), daemon.token):
             known = {"Mcp-Session-Id": sessions[other], "MCP-Protocol-Version": HANDSHAKE, **bearer(token)}
             assert ask(ports[name], "POST", "/mcp", PING, **JSON, **known).status == 404
 
 
 @requirement("ws.endpoint.start")
-def test_a08_it_listens_on_loopback_only_and_serves_nothing_but_mcp(house: House) -> None:
+def test_a08_it_listens_on_loopback_only_and_serves_nothing_but_mcp(daemon: Daemon) -> None:
     shown = mcp("one", opened("one"))
-    port, owner = shown["port"], dict(bearer(house.token))
-    addresses = {one.laddr for one in psutil.Process(house.pid).net_connections() if one.status == psutil.CONN_LISTEN}
+    port, owner = shown["port"], dict(bearer(daemon.token))
+    addresses = {one.laddr for one in psutil.Process(daemon.pid).net_connections() if one.status == psutil.CONN_LISTEN}
     assert {one.ip for one in addresses} == {"127.0.0.1"} and port in {one.port for one in addresses}
-    path = shown["app_url"].partition(str(house.port))[2]
+    path = shown["app_url"].partition(str(daemon.port))[2]
     for other in ("/", "/api/health", "/api/status", "/metrics", "/socket.io/", path, "/mcp/", "//mcp", "/%6dcp"):
         assert ask(port, "GET", other, None, **owner).status == 404, other
     # A client of the oldest transport that asks at the wrong place is told the right one.
@@ -100,11 +105,11 @@ def test_a08_it_listens_on_loopback_only_and_serves_nothing_but_mcp(house: House
 
 
 @requirement("ws.endpoint.same-view")
-async def test_the_port_the_path_and_the_bridge_serve_the_same(house: House) -> None:
+async def test_the_port_the_path_and_the_bridge_serve_the_same(daemon: Daemon) -> None:
     checkout = opened("one")
     shown = mcp("one", checkout)
     found: list[Any] = []
-    headers = bearer(house.token)
+    headers = bearer(daemon.token)
     calls: list[tuple[str, dict[str, Any]]] = [
         *(("read_file", {"path": path}) for path in ("a.txt", "/etc/passwd")),
         *((name, {}) for name in ("workspace_get_status", "workspace_get_metadata", "list_just_tasks")),
@@ -151,23 +156,23 @@ def answer_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @requirement("ws.endpoint.state")
-async def test_clients_tools_and_traffic_are_told_without_what_was_said(house: House) -> None:
+async def test_clients_tools_and_traffic_are_told_without_what_was_said(daemon: Daemon) -> None:
     checkout = opened("one")
     shown = mcp("one", checkout)
     assert (shown["connected_clients"], shown["traffic"]) == (0, [])
     assert {"name", "description", "parameters"} == shown["tools"][0].keys()
-    events = Reader(house, "/api/events?since=0")
+    events = Reader(daemon, "/api/events?since=0")
     async with aiohttp.ClientSession() as http:
         # Over the port and over the path alike.
-        old = Caller(http, shown["url"], HANDSHAKE, headers=bearer(house.token))
-        new = Caller(http, shown["app_url"], MODERN, headers=bearer(token_of(house, "one")))
+        old = Caller(http, shown["url"], HANDSHAKE, headers=bearer(daemon.token))
+        new = Caller(http, shown["app_url"], MODERN, headers=bearer(token_of(daemon, "one")))
         for caller in (old, new):
             await caller.open()
             await caller.call("workspace_set_metadata", {"key": "note", "value": "a secret"}, id_="the-call")
         await new.call("no_such_tool", id_="wrong")
         told = mcp("one", checkout)
         assert told["connected_clients"] == 2
-        report = house.http("GET", "/api/status").json()["workspaces"][1]["mcp"]
+        report = daemon.http("GET", "/api/status").json()["workspaces"][1]["mcp"]
         assert report == {**told, "traffic": report["traffic"]}
         assert timeless(report) == timeless(told)
         heard = await asyncio.to_thread(_counted, events, 2)
@@ -183,7 +188,7 @@ async def test_clients_tools_and_traffic_are_told_without_what_was_said(house: H
     assert [one["error"] for one in told["traffic"] if one["id"] == "wrong"] == [None, -32602]
     assert {"initialize", "server/discover", "notifications/initialized"} <= {one["method"] for one in told["traffic"]}
     text = json.dumps(told["traffic"])
-    assert "secret" not in text and token_of(house, "one") not in text
+    assert "secret" not in text and token_of(daemon, "one") not in text
     ws("close", "one", cwd=checkout)
     closed = mcp("one", checkout)
     heard = _counted(events, 0)
@@ -209,11 +214,11 @@ def _counted(events: Reader, clients: int) -> dict[str, Any]:
 
 
 @requirement("ws.endpoint.state")
-def test_no_more_than_the_last_hundred_messages_are_kept_and_one_event_tells_of_a_crowd(house: House) -> None:
+def test_no_more_than_the_last_hundred_messages_are_kept_and_one_event_tells_of_a_crowd(daemon: Daemon) -> None:
     shown = mcp("one", checkout := opened("one"))
     for number in range(80):
         body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "initialize", "params": _hello(number)}).encode()
-        assert ask(shown["port"], "POST", "/mcp", body, **JSON, **bearer(house.token)).status == 200
+        assert ask(shown["port"], "POST", "/mcp", body, **JSON, **bearer(daemon.token)).status == 200
     told = mcp("one", checkout)
     assert told["connected_clients"] == 80
     assert [one["id"] for one in told["traffic"]] == [number for number in range(30, 80) for _ in range(2)]
@@ -225,10 +230,10 @@ def _hello(number: int) -> dict[str, Any]:
 
 
 @requirement("ws.endpoint.start", "wire.server.concurrent")
-async def test_fifty_clients_at_once_on_one_port_are_all_answered(house: House) -> None:
+async def test_fifty_clients_at_once_on_one_port_are_all_answered(daemon: Daemon) -> None:
     shown = mcp("one", opened("one"))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        callers = [Caller(http, shown["url"], ERAS[n % 2], headers=bearer(house.token)) for n in range(CLIENTS)]
+        callers = [Caller(http, shown["url"], ERAS[n % 2], headers=bearer(daemon.token)) for n in range(CLIENTS)]
         await asyncio.gather(*(caller.open() for caller in callers))
         for _ in range(3):
             found = await asyncio.gather(*(one.call("read_file", {"path": "a.txt"}, id_=7) for one in callers))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rookery.system.ids import project_id
-from tests.support.agents.host import an_agency
+from tests.support.agents.host import start_agent_host
 from tests.support.agents.watcher import steps
 from tests.support.gateway.gateway import OWNERS
 from tests.support.mcp.caller import Message, words
@@ -25,11 +25,11 @@ def sections(answer: Message) -> set[str]:
 @requirement("context.get.aggregate")
 async def test_the_owner_sees_all_agents_of_a_project_and_a_workspaces_token_its_own() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with an_agency(SCRIPT, app, start="use", with_tokens=True) as agency:
-        left, right = await agency.create("left", prompt="hello"), await agency.create("right", prompt="goodbye")
-        await agency.said(left, "hello yourself")
-        await agency.said(right, "see you soon")
-        gateway = agency.gateway
+    async with start_agent_host(SCRIPT, app, start="use", with_tokens=True) as host:
+        left, right = await host.create("left", prompt="hello"), await host.create("right", prompt="goodbye")
+        await host.said(left, "hello yourself")
+        await host.said(right, "see you soon")
+        gateway = host.gateway
         place = f"/w/{project_id(app)}/left/mcp"
         owner = await gateway.caller(place, headers={"Authorization": f"Bearer {OWNERS}"})
         answer = await owner.call("get_project_context")
@@ -43,5 +43,5 @@ async def test_the_owner_sees_all_agents_of_a_project_and_a_workspaces_token_its
         assert "assistant: hello yourself" in words(answer) and "see you soon" not in words(answer)
         hidden = await own.ask("resources/read", {"uri": "context://agents/right"})
         assert "error" in hidden and "see you soon" not in str(hidden)
-        await agency.agents.stop(left)
+        await host.agents.stop(left)
         assert sections(await owner.call("get_project_context")) == {"agents/right"}

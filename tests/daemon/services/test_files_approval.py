@@ -14,7 +14,7 @@ from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app as an_app, made, trusted_app
-from tests.support.daemon.process import House, rookery
+from tests.support.daemon.process import Daemon, rookery
 from tests.support.gateway.gateway import Gateway, a_gateway, view_of
 from tests.support.mcp.caller import Caller, Message, failure, told, words
 from tests.support.requirements import requirement
@@ -29,10 +29,10 @@ FILES = {
 }
 
 
-async def ran(house: House, path: Path, task: str = "test") -> Message:
-    headers = {"Authorization": f"Bearer {house.token}", "X-Workspace-Path": str(path)}
+async def ran(daemon: Daemon, path: Path, task: str = "test") -> Message:
+    headers = {"Authorization": f"Bearer {daemon.token}", "X-Workspace-Path": str(path)}
     async with aiohttp.ClientSession() as http:
-        caller = Caller(http, f"{house.runtime['url']}/mcp", headers=headers)
+        caller = Caller(http, f"{daemon.runtime['url']}/mcp", headers=headers)
         return await caller.call("run_just_task", {"task_name": task})
 
 
@@ -59,25 +59,25 @@ def prepared(folder: Path) -> tuple[Path, Path, Path]:
 
 @requirement("guard.approve.justfile")
 async def test_c23_who_was_started_by_rookery_approves_nothing_by_adding_a_project(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     # Everything that tests start has the marker of what Rookery starts; a terminal of a person has not.
     checkout = await asyncio.to_thread(an_app, tmp_path / "app", FILES)
-    assert failure(await ran(house, checkout)) == "needs-approval"
+    assert failure(await ran(daemon, checkout)) == "needs-approval"
     (one,) = await asyncio.to_thread(waiting)
     assert (one["kind"], one["place"]) == ("justfile", str(checkout))
 
 
 @requirement("guard.approve.justfile")
 async def test_p29_a_changed_justfile_waits_until_a_person_approves_its_very_content(
-    house: House, tmp_path: Path
+    daemon: Daemon, tmp_path: Path
 ) -> None:
     checkout, same, other = await asyncio.to_thread(prepared, tmp_path / "app")
     for path in (checkout, same):
-        assert words(await ran(house, path)) == "tested\n"
-    assert words(await ran(house, same, "docs::build")) == "built\n"
+        assert words(await ran(daemon, path)) == "tested\n"
+    assert words(await ran(daemon, same, "docs::build")) == "built\n"
     # It is another one by what it imports, and so is every task of it.
-    refused = await ran(house, other)
+    refused = await ran(daemon, other)
     assert failure(refused) == "needs-approval"
     assert "has changed since it was approved" in words(refused)
     assert "rookery guard approve justfile" in words(refused)
@@ -88,11 +88,11 @@ async def test_p29_a_changed_justfile_waits_until_a_person_approves_its_very_con
     assert "tasks that tools may run here" in seen and "echo more; touch evil" in seen
     assert "docs::build:\n        @echo built" in seen
     assert await asyncio.to_thread(waiting) == []
-    assert words(await ran(house, other)) == "tested\n"
+    assert words(await ran(daemon, other)) == "tested\n"
     # What was approved before still is, and what comes after is not.
-    assert words(await ran(house, same)) == "tested\n"
+    assert words(await ran(daemon, same)) == "tested\n"
     (other / "docs/mod.just").write_text("build:\n  @echo something else\n")
-    assert failure(await ran(house, other)) == "needs-approval"
+    assert failure(await ran(daemon, other)) == "needs-approval"
 
 
 @requirement("guard.approve.justfile")

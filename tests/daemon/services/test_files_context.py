@@ -133,7 +133,7 @@ async def test_clients_before_links_were_content_get_text_alone() -> None:
 
 async def test_a_resource_of_ours_is_found_beside_those_of_servers() -> None:
     app = repository()
-    async with a_gateway(lambda theatre: theatre.servers("one"), app) as gateway:
+    async with a_gateway(lambda scripted: scripted.servers("one"), app) as gateway:
         caller = await gateway.caller(view_of(app))
         assert "one__echo" in await caller.tools()
         read = await caller.ask("resources/read", {"uri": "context://tree"})

@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, ResourceLink, TextContent, TextResourceCon
 from rookery.system.ids import project_id
 from tests.daemon.test_callers_identity import tokens
 from tests.support.cli.workspaces import made, trusted_app
-from tests.support.daemon.process import House
+from tests.support.daemon.process import Daemon
 from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
 
@@ -39,16 +39,16 @@ def code(found: CallToolResult) -> str:
 @requirement("just.list.tasks", "just.run.task", "just.run.failing", "context.get.aggregate", "context.budget.receipts")
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_a_workspace_is_read_asked_about_and_worked_in_by_the_official_client(
-    house: House, tmp_path: Path, mode: str
+    daemon: Daemon, tmp_path: Path, mode: str
 ) -> None:
     checkout = await asyncio.to_thread(trusted_app, tmp_path / "app", FILES)
     path = await asyncio.to_thread(lambda: made("fix", cwd=checkout))
     (path / "notes.log").write_text("ignored\n")
     (path / ".env").write_text("TOKEN=hunter2\n")
     (path / "new.txt").write_text("fresh\n")
-    url = f"{house.runtime['url']}/w/{project_id(checkout)}/fix/mcp"
+    url = f"{daemon.runtime['url']}/w/{project_id(checkout)}/fix/mcp"
     async with (
-        create_mcp_http_client({"Authorization": f"Bearer {tokens(house)['fix']}"}) as http,
+        create_mcp_http_client({"Authorization": f"Bearer {tokens(daemon)['fix']}"}) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
 

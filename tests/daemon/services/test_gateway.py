@@ -13,10 +13,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.support.daemon.process import House, alive, kill, rookery, up, wait_dead
+from tests.support.daemon.process import Daemon, alive, kill, rookery, up, wait_dead
 from tests.support.gateway.gateway import checkout, view_of, write
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
-from tests.support.mcp.scripted_server import Play, Theatre, a_theatre, tool
+from tests.support.mcp.scripted_server import ScriptedServers, ServerScript, start_scripted_servers, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -25,113 +25,115 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def running() -> Iterator[list[House]]:
+def running() -> Iterator[list[Daemon]]:
     """Daemons that a test starts when its servers are defined; stopped at the end if they still run."""
-    houses: list[House] = []
-    yield houses
-    for house in houses:
-        if alive(house.pid):
+    daemons: list[Daemon] = []
+    yield daemons
+    for daemon in daemons:
+        if alive(daemon.pid):
             rookery("down")
 
 
-Running = tuple[House, Theatre, aiohttp.ClientSession]
+Running = tuple[Daemon, ScriptedServers, aiohttp.ClientSession]
 
 
 @asynccontextmanager
-async def a_house(running: list[House], *projects: Path) -> AsyncGenerator[Running]:
-    async with a_theatre() as theatre, aiohttp.ClientSession() as http:
-        write(theatre.servers("one", "two"))
-        house = await asyncio.to_thread(up)
-        running.append(house)
+async def start_daemon(running: list[Daemon], *projects: Path) -> AsyncGenerator[Running]:
+    async with start_scripted_servers() as scripted, aiohttp.ClientSession() as http:
+        write(scripted.servers("one", "two"))
+        daemon = await asyncio.to_thread(up)
+        running.append(daemon)
         for folder in projects:
             body = json.dumps({"path": str(folder)}).encode()
-            answer = await asyncio.to_thread(house.http, "POST", "/api/projects", body, headers=JSON)
+            answer = await asyncio.to_thread(daemon.http, "POST", "/api/projects", body, headers=JSON)
             assert answer.status == 201, answer.body
-        yield house, theatre, http
+        yield daemon, scripted, http
 
 
-def caller(house: House, http: aiohttp.ClientSession, path: str = "/mcp", era: str = ERAS[1]) -> Caller:
-    headers = {"Authorization": f"Bearer {house.token}"}
-    return Caller(http, f"{house.runtime['url']}{path}", era, headers=headers)
+def caller(daemon: Daemon, http: aiohttp.ClientSession, path: str = "/mcp", era: str = ERAS[1]) -> Caller:
+    headers = {"Authorization": f"Bearer {daemon.token}"}
+    return Caller(http, f"{daemon.runtime['url']}{path}", era, headers=headers)
 
 
 @requirement("hub.catalog.primitives")
-async def test_c17_c18_official_clients_call_through_it_and_their_token_goes_no_further(running: list[House]) -> None:
+async def test_c17_c18_official_clients_call_through_it_and_their_token_goes_no_further(running: list[Daemon]) -> None:
     folder = checkout()
-    async with a_house(running, folder) as (house, theatre, _):
+    async with start_daemon(running, folder) as (daemon, scripted, _):
         for mode in ("legacy", ERAS[1]):
             for path, name in (("/mcp", "one__echo"), (view_of(folder, "one"), "echo")):
-                headers = {"Authorization": f"Bearer {house.token}"}
+                headers = {"Authorization": f"Bearer {daemon.token}"}
                 async with create_mcp_http_client(headers) as http:
-                    way = streamable_http_client(f"{house.runtime['url']}{path}", http_client=http)
+                    way = streamable_http_client(f"{daemon.runtime['url']}{path}", http_client=http)
                     async with Client(way, mode=mode) as client:
                         assert name in [each.name for each in (await client.list_tools()).tools]
                         found = await client.call_tool(name, {"a": 1})
                         assert not found.is_error
-        assert len(theatre.of("one")) == 2
-        for one in theatre.all:
-            assert house.token not in "".join(one.lines) + json.dumps(one.env) + " ".join(one.words)
+        assert len(scripted.of("one")) == 2
+        for one in scripted.all:
+            assert daemon.token not in "".join(one.lines) + json.dumps(one.env) + " ".join(one.words)
             assert "ROOKERY_HOME" not in one.env and "ROOKERY_TOKEN" not in one.env
 
 
-async def test_s8_a03_a01_no_endpoint_answers_without_the_token_or_to_a_foreign_host(running: list[House]) -> None:
+async def test_s8_a03_a01_no_endpoint_answers_without_the_token_or_to_a_foreign_host(running: list[Daemon]) -> None:
     folder = checkout()
-    async with a_house(running, folder) as (house, theatre, _):
+    async with start_daemon(running, folder) as (daemon, scripted, _):
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "one__echo"}}
         body = json.dumps(call).encode()
         bare = view_of(folder, "one")
         paths = ["/mcp", "/mcp?names=opencode", view_of(folder), bare, "/messages", bare.replace("/mcp", "/messages")]
         tries = [("POST", path) for path in paths] + [("GET", path) for path in ("/sse", "/ws", "/mcp", bare)]
-        tries += [("DELETE", "/mcp"), *(("POST", f"/mcp?{key}={house.token}") for key in ("token", "access_token"))]
+        tries += [("DELETE", "/mcp"), *(("POST", f"/mcp?{key}={daemon.token}") for key in ("token", "access_token"))]
         for method, path in tries:
-            for token in (None, "wrong", house.token + "x", house.token[:-1]):
-                answer = house.http(method, path, body, token=token, headers=JSON)
+            for token in (None, "wrong", daemon.token + "x", daemon.token[:-1]):
+                answer = daemon.http(method, path, body, token=token, headers=JSON)
                 assert answer.status == 401, (method, path, token)
-            assert house.http(method, path, body, headers=JSON | {"Host": "evil.test"}).status == 421
-            assert house.http(method, path, body, headers=JSON | {"Origin": "https://evil.test"}).status == 403
-        assert theatre.all == []
+            assert daemon.http(method, path, body, headers=JSON | {"Host": "evil.test"}).status == 421
+            assert daemon.http(method, path, body, headers=JSON | {"Origin": "https://evil.test"}).status == 403
+        assert scripted.all == []
 
 
 @requirement("hub.pool.dispose")
-async def test_d05_when_the_daemon_stops_all_servers_and_their_processes_have_ended(running: list[House]) -> None:
-    async with a_house(running) as (house, theatre, http):
-        await caller(house, http).tools()
-        one, two = await theatre.comes("one"), await theatre.comes("two")
+async def test_d05_when_the_daemon_stops_all_servers_and_their_processes_have_ended(running: list[Daemon]) -> None:
+    async with start_daemon(running) as (daemon, scripted, http):
+        await caller(daemon, http).tools()
+        one, two = await scripted.comes("one"), await scripted.comes("two")
         one.order(make="plain")
         one.order(make="holds")
         two.order(deaf=True)
         made = await one.has_made(2)
-        hanging = caller(house, http).begin("two__hold")
+        hanging = caller(daemon, http).begin("two__hold")
         await two.called("hold")
         done = await asyncio.to_thread(rookery, "down")
         assert done.returncode == 0, done.stderr
-        assert not [pid for pid in (house.pid, one.pid, two.pid, *made) if alive(pid)]
+        assert not [pid for pid in (daemon.pid, one.pid, two.pid, *made) if alive(pid)]
         await asyncio.gather(hanging, return_exceptions=True)
 
 
 @requirement("hub.pool.dispose")
-async def test_d07_when_the_daemon_is_killed_its_servers_end_too(running: list[House]) -> None:
-    async with a_house(running) as (house, theatre, http):
-        await caller(house, http).tools()
-        pids = [one.pid for one in theatre.all]
+async def test_d07_when_the_daemon_is_killed_its_servers_end_too(running: list[Daemon]) -> None:
+    async with start_daemon(running) as (daemon, scripted, http):
+        await caller(daemon, http).tools()
+        pids = [one.pid for one in scripted.all]
         assert len(pids) == 2
-        await asyncio.to_thread(kill, house.pid)
+        await asyncio.to_thread(kill, daemon.pid)
         for pid in pids:
             await asyncio.to_thread(wait_dead, pid)
         # The next one finds nothing, and everything works as before.
-        house = await asyncio.to_thread(up)
-        running.append(house)
-        assert told(await caller(house, http).call("one__echo"))["pid"] not in pids
+        daemon = await asyncio.to_thread(up)
+        running.append(daemon)
+        assert told(await caller(daemon, http).call("one__echo"))["pid"] not in pids
 
 
 @requirement("hub.call.hang")
-async def test_c19_an_answer_without_end_costs_the_daemon_neither_its_memory_nor_its_life(running: list[House]) -> None:
-    async with a_house(running) as (house, theatre, http):
-        client = caller(house, http)
+async def test_c19_an_answer_without_end_costs_the_daemon_neither_its_memory_nor_its_life(
+    running: list[Daemon],
+) -> None:
+    async with start_daemon(running) as (daemon, scripted, http):
+        client = caller(daemon, http)
         await client.tools()
-        process = psutil.Process(house.pid)
+        process = psutil.Process(daemon.pid)
         before = process.memory_info().rss
-        one = await theatre.comes("one")
+        one = await scripted.comes("one")
         for _ in range(2):
             hanging = client.begin("one__hold")
             await one.called("hold")
@@ -141,27 +143,27 @@ async def test_c19_an_answer_without_end_costs_the_daemon_neither_its_memory_nor
             assert failure(found) == "upstream-failed" and "longer than" in words(found)
             assert told(await client.call("two__echo"))["server"] == "two"
             # In a thread, because what it waits for is answered here.
-            await asyncio.to_thread(house.http, "POST", "/api/mcp/one/connect", b"{}", headers=JSON)
-            one = await theatre.comes("one", len(theatre.of("one")))
-        assert alive(house.pid)
-        peak = next(line for line in Path(f"/proc/{house.pid}/status").read_text().splitlines() if "VmHWM" in line)
+            await asyncio.to_thread(daemon.http, "POST", "/api/mcp/one/connect", b"{}", headers=JSON)
+            one = await scripted.comes("one", len(scripted.of("one")))
+        assert alive(daemon.pid)
+        peak = next(line for line in Path(f"/proc/{daemon.pid}/status").read_text().splitlines() if "VmHWM" in line)
         assert int(peak.split()[1]) * 1024 - before < 400_000_000
         assert process.memory_info().rss - before < 150_000_000
 
 
 @requirement("hub.config.invalid", "hub.pool.reuse")
 async def test_a_changed_file_counts_while_the_daemon_runs_and_leaves_alone_what_did_not_change(
-    running: list[House],
+    running: list[Daemon],
 ) -> None:
-    async with a_house(running) as (house, theatre, http):
-        client = caller(house, http, era=ERAS[0])
+    async with start_daemon(running) as (daemon, scripted, http):
+        client = caller(daemon, http, era=ERAS[0])
         await client.open()
         await client.listen()
         await client.tools()
-        before = {one.name: one.pid for one in theatre.all}
+        before = {one.name: one.pid for one in scripted.all}
         seen = len(client.all("notifications/tools/list_changed"))
-        write(theatre.servers("one", "three"))
-        await theatre.of("two")[0].has_ended()
+        write(scripted.servers("one", "three"))
+        await scripted.of("two")[0].has_ended()
         await client.hears("notifications/tools/list_changed", seen + 1)
         assert "three__echo" in await client.tools() and "two__echo" not in await client.tools()
         assert told(await client.call("one__echo"))["pid"] == before["one"]
@@ -169,15 +171,15 @@ async def test_a_changed_file_counts_while_the_daemon_runs_and_leaves_alone_what
 
 
 @requirement("hub.pool.scope")
-async def test_f06_two_workspaces_never_mix_their_answers_nor_their_directories(running: list[House]) -> None:
+async def test_f06_two_workspaces_never_mix_their_answers_nor_their_directories(running: list[Daemon]) -> None:
     folders = [checkout(name) for name in ("left", "right")]
-    async with a_house(running, *folders) as (house, theatre, http):
-        clients = [caller(house, http, view_of(folder), era) for folder in folders for era in ERAS]
+    async with start_daemon(running, *folders) as (daemon, scripted, http):
+        clients = [caller(daemon, http, view_of(folder), era) for folder in folders for era in ERAS]
         for client in clients:
             await client.open()
         turns = [(place, turn) for turn in range(25) for place in range(len(clients))]
         found = await asyncio.gather(*(clients[place].call("one__echo", {"n": [place, turn]}) for place, turn in turns))
-        where = {one.pid: one.cwd for one in theatre.of("one")}
+        where = {one.pid: one.cwd for one in scripted.of("one")}
         assert len(where) == 2
         for (place, turn), answer in zip(turns, found, strict=True):
             assert told(answer)["arguments"] == {"n": [place, turn]}
@@ -187,17 +189,17 @@ async def test_f06_two_workspaces_never_mix_their_answers_nor_their_directories(
 
 
 @requirement("hub.catalog.changed")
-async def test_what_changes_is_told_over_the_standing_stream_of_a_real_connection(running: list[House]) -> None:
+async def test_what_changes_is_told_over_the_standing_stream_of_a_real_connection(running: list[Daemon]) -> None:
     folder = checkout()
-    async with a_house(running, folder) as (house, theatre, http):
-        theatre.plays["one"] = Play()
+    async with start_daemon(running, folder) as (daemon, scripted, http):
+        scripted.plays["one"] = ServerScript()
         for era in ERAS:
-            client = caller(house, http, view_of(folder, "one"), era)
+            client = caller(daemon, http, view_of(folder, "one"), era)
             await client.open()
             await client.tools()
             await client.listen()
             seen = len(client.all("notifications/tools/list_changed"))
-            one = theatre.alive("one")[-1]
+            one = scripted.alive("one")[-1]
             await one.change(tool(f"fresh-{era}"))
             await client.hears("notifications/tools/list_changed", seen + 1)
             assert await client.tools() == [f"fresh-{era}"]

@@ -17,7 +17,7 @@ from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.events import Reader
 from tests.support.daemon.notify import Page, Pager
 from tests.support.daemon.process import rookery, up
-from tests.support.daemon.system import a_colony, is_ready
+from tests.support.daemon.system import is_ready, start_system
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
 
@@ -84,27 +84,27 @@ async def test_the_command_runs_for_what_an_agent_needs(tmp_path: Path) -> None:
     settings = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     with Pager(tmp_path) as pager:
         settings |= {"ROOKERY_NOTIFY_COMMAND": pager.command}
-        async with a_colony(SCRIPT, repository, settings=settings) as colony:
-            await colony.create("asks", "permit")
+        async with start_system(SCRIPT, repository, settings=settings) as system:
+            await system.create("asks", "permit")
             assert (await page_of(pager, "asks", "permission")).name == "asks"
             # Another config than the one that was approved when the project was added.
             (repository / "opencode.json").write_text(config_with(username="somebody"))
             git(repository, "commit", "-qam", "configure")
-            cut = await colony.create("cut", "work")
-            shown = await colony.until(cut, lambda one: one["activity"] == "working")
+            cut = await system.create("cut", "work")
+            shown = await system.until(cut, lambda one: one["activity"] == "working")
             assert (await page_of(pager, "cut", "needs-approval")).given["agent"]["notes"]
             os.kill(shown["agent"]["pid"], signal.SIGKILL)
             await page_of(pager, "cut", "agent-failed")
             await page_of(pager, "cut", "interrupted")
-            await colony.until(cut, is_ready)
+            await system.until(cut, is_ready)
             config = Path.home() / ".config" / "opencode" / "opencode.json"
             config.write_text(config_with(enabled_providers=["anthropic"]))
-            await colony.rest("POST", "/api/workspaces", {"name": "mute", "prompt": "hello"})
+            await system.rest("POST", "/api/workspaces", {"name": "mute", "prompt": "hello"})
             page = await page_of(pager, "mute", "prompt-not-sent")
             assert "rookery agent login" in str(page.given["attention"])
             # Nobody is signed in, and the models that are for everybody cannot be reached.
             config.write_text(config_with())
-            await colony.rest("POST", "/api/workspaces", {"name": "free", "prompt": "hello"})
+            await system.rest("POST", "/api/workspaces", {"name": "free", "prompt": "hello"})
             page = await page_of(pager, "free", "no-provider")
             assert "rookery agent login" in str(page.given["attention"])
 
@@ -119,8 +119,8 @@ async def page_of(pager: Pager, name: str, reason: str) -> Page:
 def test_a_command_that_fails_is_shown_with_what_it_printed_last_until_it_succeeds(tmp_path: Path) -> None:
     works = tmp_path / "works"
     command = f"echo asked; test -e {works} || {{ echo first >&2; echo no screen here >&2; exit 3; }}"
-    house = up(env={"ROOKERY_NOTIFY_COMMAND": command})
-    with closing(Reader(house, "/api/logs")) as logs:
+    daemon = up(env={"ROOKERY_NOTIFY_COMMAND": command})
+    with closing(Reader(daemon, "/api/logs")) as logs:
         folder = app(tmp_path / "app", {".rookery/config.toml": '[workspace]\nsetup = "exit 3"\n'})
         for count, name in enumerate(("one", "two"), 1):
             ws("create", name, "--no-agent", cwd=folder, code=3)
@@ -155,7 +155,7 @@ def _check(name: str) -> dict[str, str]:
 @requirement("ws.notify.fires")
 def test_a_background_task_that_crashes_goes_on_and_is_shown(tmp_path: Path) -> None:
     with Pager(tmp_path) as pager:
-        house = up(env={"ROOKERY_NOTIFY_COMMAND": pager.command, "ROOKERY_FAULT": "raise:notify.heard"})
+        daemon = up(env={"ROOKERY_NOTIFY_COMMAND": pager.command, "ROOKERY_FAULT": "raise:notify.heard"})
         folder = app(tmp_path / "app", {".rookery/config.toml": '[workspace]\nsetup = "exit 3"\n'})
         ws("create", "task", "--no-agent", cwd=folder, code=3)
         # The first event crashed the task; the command is run all the same.
@@ -167,7 +167,7 @@ def test_a_background_task_that_crashes_goes_on_and_is_shown(tmp_path: Path) -> 
         checks = {one["id"]: one for one in json.loads(rookery("doctor", "--json").stdout)["checks"]}
         assert checks["tasks"]["status"] == "warning" and "upkeep:notify events" in checks["tasks"]["summary"]
         assert "upkeep:notify events crashed once" in rookery("doctor").stdout
-        metrics = house.http("GET", "/metrics").body.decode()
+        metrics = daemon.http("GET", "/metrics").body.decode()
         assert "rookery_task_crashes_total 1" in metrics
         assert 'rookery_task_restarts_total{task="upkeep:notify events"} 1' in metrics
         assert rookery("down").returncode == 0

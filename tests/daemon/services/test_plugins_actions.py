@@ -94,8 +94,8 @@ def after(event, house):
 
 @requirement("hub.hook.around", "hub.hook.failing")
 async def test_around_tools_plugins_are_called_in_their_project_and_cost_nothing_where_there_are_none() -> None:
-    def servers(theatre: Any) -> Any:
-        return theatre.servers("one")
+    def servers(scripted: Any) -> Any:
+        return scripted.servers("one")
 
     async with a_project({in_plugins("plain.py"): source("plain")}, servers) as (gateway, app):
         hooks = gateway.service.hooks

@@ -16,7 +16,7 @@ from rookery.system.ids import project_id
 from tests.support.cli import workspaces as ws
 from tests.support.clock import MachineClock, SetClock
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.gateway.gateway import Gateway, a_gateway
 from tests.support.http.listener import soon
 from tests.support.requirements import requirement
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.anyio
 DAY = 86_400.0
 
 
-def logged(house: House, begins: str) -> str:
+def logged(daemon: Daemon, begins: str) -> str:
     """Wait for a line of the daemon's log."""
-    reader = Reader(house, "/api/logs?last=200")
+    reader = Reader(daemon, "/api/logs?last=200")
     try:
         while event := reader.next():
             if event["data"].get("message", "").startswith(begins):
@@ -158,16 +158,16 @@ def test_a_daemon_that_starts_twenty_days_ahead_purges_nothing(tmp_path: Path, m
     before = ws.told("trash", cwd=checkout)
     for days in (20, 3650, -3650, 20):
         assert rookery("down").returncode == 0
-        house = up("--log-level", "debug", env={"AHEAD": str(days * DAY)})
+        daemon = up("--log-level", "debug", env={"AHEAD": str(days * DAY)})
         # It has the wrong time, and has looked through the trash.
-        started = datetime.fromisoformat(house.runtime["started"])
+        started = datetime.fromisoformat(daemon.runtime["started"])
         assert abs(started - datetime.now(UTC) - timedelta(days=days)) < timedelta(hours=1)
-        assert logged(house, "checked the trash") == "checked the trash: 0 purged"
+        assert logged(daemon, "checked the trash") == "checked the trash: 0 purged"
         assert ws.told("trash", cwd=checkout) == before
     assert rookery("down").returncode == 0
     # As it would have been purged if its days were over.
-    house = up("--log-level", "debug", env={"ROOKERY_TRASH_DAYS": "0.000001"})
-    assert logged(house, "checked the trash") == "checked the trash: 1 purged"
+    daemon = up("--log-level", "debug", env={"ROOKERY_TRASH_DAYS": "0.000001"})
+    assert logged(daemon, "checked the trash") == "checked the trash: 1 purged"
     assert ws.told("trash", cwd=checkout) == []
     assert rookery("down").returncode == 0
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.daemon.events import Reader
-from tests.support.daemon.process import House, rookery, up, wait_dead
+from tests.support.daemon.process import Daemon, rookery, up, wait_dead
 from tests.support.requirements import requirement
 from tests.support.workspaces.deletion import contents, fill, index_of, make_workspace
 from tests.support.workspaces.service import branches, git, make_clone, make_repository
@@ -79,15 +79,15 @@ class Lives:
     """One daemon after the other on one repository."""
 
     app: Path
-    house: House = field(init=False)
+    daemon: Daemon = field(init=False)
     kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
     deleted: list[str] = field(default_factory=list[str])
 
     def begin(self, fault: str = "") -> None:
-        self.house = up(str(self.app), env={"ROOKERY_FAULT": fault} if fault else None)
+        self.daemon = up(str(self.app), env={"ROOKERY_FAULT": fault} if fault else None)
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
-        answer = self.house.http(method, path, json.dumps(body).encode() if body else None, headers=JSON)
+        answer = self.daemon.http(method, path, json.dumps(body).encode() if body else None, headers=JSON)
         assert answer.status < 300, answer.body
         return answer.json()
 
@@ -116,7 +116,7 @@ class Lives:
                     self.ask("DELETE", f"/api/workspaces/{self.project}/{name}", force=True, wait=True)
                 case _:
                     self.ask("POST", f"/api/trash/{name}/restore")
-        wait_dead(self.house.pid)
+        wait_dead(self.daemon.pid)
 
     # ---- what the next life finds
 
@@ -130,7 +130,7 @@ class Lives:
                 assert not self.kept[name].place.exists()
                 assert name not in branches(self.app)
                 (one,) = [one for one in self.ask("GET", "/api/trash") if one["name"] == name]
-                assert contents(self.house.state / "trash" / one["id"]) == self.kept[name].bytes
+                assert contents(self.daemon.state / "trash" / one["id"]) == self.kept[name].bytes
                 assert git(self.app, "rev-parse", f"refs/rookery/trash/{one['id']}") == self.kept[name].head
                 self.deleted.append(name)
             case _:
@@ -151,7 +151,7 @@ class Lives:
         assert (place / ".env").read_text() == "secret"
 
     def _prepared(self, name: str) -> dict[str, Any] | None:
-        reader = Reader(self.house, "/api/events")
+        reader = Reader(self.daemon, "/api/events")
         try:
             while (there := self.workspaces.get(name)) is not None and there["state"] == "preparing":
                 assert reader.next() is not None
@@ -162,7 +162,7 @@ class Lives:
     def nothing_is_left_behind(self) -> None:
         listed = git(self.app, "worktree", "list", "--porcelain").splitlines()
         assert not [line for line in listed if line.startswith(("locked", "prunable"))]
-        unfinished = [self.house.state.glob(f"projects/*/{kind}/*") for kind in ("creating", "deleting", "restoring")]
+        unfinished = [self.daemon.state.glob(f"projects/*/{kind}/*") for kind in ("creating", "deleting", "restoring")]
         assert not list(itertools.chain(*unfinished))
         git(self.app, "fsck", "--strict")
 

@@ -11,7 +11,7 @@ from rookery.daemon.settings import layers
 from rookery.daemon.settings.layers import list_settings
 from rookery.daemon.settings.schema import Settings
 from rookery.system.errors import RookeryError
-from tests.support.daemon.process import House, rookery, up
+from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.requirements import requirement
 
 
@@ -54,8 +54,8 @@ def test_the_last_layer_that_gives_a_value_wins_and_is_named(project: Path) -> N
 
 @requirement("house.settings.layers")
 def test_flags_reach_the_daemon(state: Path) -> None:
-    house = up("--log-level", "debug", "--set", "events.history=7", env={"ROOKERY_LOG_LEVEL": "error"})
-    assert any(one["level"] == "debug" for one in house.log())
+    daemon = up("--log-level", "debug", "--set", "events.history=7", env={"ROOKERY_LOG_LEVEL": "error"})
+    assert any(one["level"] == "debug" for one in daemon.log())
     assert rookery("down").returncode == 0
 
 
@@ -74,30 +74,30 @@ def test_an_unknown_key_is_reported_with_the_nearest_known_one(project: Path) ->
     assert done.returncode == 0
     assert "there is no setting log.levl (did you mean log.level?)" in done.stderr
     assert "there is no setting ROOKERY_HTTP_PROT (did you mean ROOKERY_HTTP_PORT?)" in done.stderr
-    house = up()
-    assert any("log.levl" in problem for problem in house.http("GET", "/api/status").json()["daemon"]["problems"])
+    daemon = up()
+    assert any("log.levl" in problem for problem in daemon.http("GET", "/api/status").json()["daemon"]["problems"])
     assert rookery("down").returncode == 0
 
 
 def test_a_repository_cannot_open_a_door(project: Path) -> None:
     (project / ".rookery" / "config.toml").write_text('auth = "loopback"\n[http]\nport = 1\n[log]\nlevel = "debug"\n')
-    house = up(str(project))
-    assert house.http("GET", "/api/status", token=None).status == 401
-    problems = house.http("GET", "/api/status").json()["daemon"]["problems"]
+    daemon = up(str(project))
+    assert daemon.http("GET", "/api/status", token=None).status == 401
+    problems = daemon.http("GET", "/api/status").json()["daemon"]["problems"]
     assert [problem for problem in problems if "auth cannot be set by a project" in problem]
     assert [problem for problem in problems if "http.port cannot be set by a project" in problem]
-    assert any(one["level"] == "debug" for one in house.log())
+    assert any(one["level"] == "debug" for one in daemon.log())
     assert rookery("down").returncode == 0
 
 
 @requirement("house.auth.loopback")
 def test_auth_loopback_drops_the_token_check_and_no_other(state: Path) -> None:
-    house = up("--set", "auth=loopback")
+    daemon = up("--set", "auth=loopback")
     named = {"X-Workspace-Path": "/nowhere"}
-    assert house.http("GET", "/mcp", token=None).status == 400
-    assert house.http("GET", "/mcp", token=None, headers=named).status not in (401, 403)
-    assert house.http("GET", "/mcp", token=None, headers=named | {"Host": "evil.test"}).status == 421
-    assert house.http("GET", "/mcp", token=None, headers=named | {"Origin": "http://evil.test"}).status == 403
+    assert daemon.http("GET", "/mcp", token=None).status == 400
+    assert daemon.http("GET", "/mcp", token=None, headers=named).status not in (401, 403)
+    assert daemon.http("GET", "/mcp", token=None, headers=named | {"Host": "evil.test"}).status == 421
+    assert daemon.http("GET", "/mcp", token=None, headers=named | {"Origin": "http://evil.test"}).status == 403
     assert rookery("down").returncode == 0
 
 
@@ -115,8 +115,8 @@ def test_a_broken_user_file_stops_the_start_and_is_named(state: Path, text: str)
 
 def test_a_broken_project_file_is_told_and_does_not_stop_the_start(project: Path) -> None:
     (project / ".rookery" / "config.toml").write_text("[log\n")
-    house = up(str(project))
-    assert any("cannot be read" in one for one in house.http("GET", "/api/status").json()["daemon"]["problems"])
+    daemon = up(str(project))
+    assert any("cannot be read" in one for one in daemon.http("GET", "/api/status").json()["daemon"]["problems"])
     assert rookery("down").returncode == 0
 
 
@@ -173,8 +173,8 @@ def test_the_file_of_a_project_counts_from_every_folder_of_it(project: Path) -> 
     (project / ".rookery" / "config.toml").write_text('log.level = "debug"\n')
     (project / "sub").mkdir()
     assert rookery("config", "get", "log.level", cwd=project / "sub").stdout == "debug\n"
-    house = up(str(project / "sub"))
-    assert any(one["level"] == "debug" for one in house.log())
+    daemon = up(str(project / "sub"))
+    assert any(one["level"] == "debug" for one in daemon.log())
     assert rookery("down").returncode == 0
 
 
@@ -184,7 +184,7 @@ def test_setting_a_value_that_a_later_layer_overrides_says_so(state: Path) -> No
     assert 'environment ROOKERY_LOG_LEVEL takes precedence and sets "error"' in done.stderr
 
 
-def test_a_value_is_written_also_when_the_daemon_cannot_take_it_over(house: House) -> None:
+def test_a_value_is_written_also_when_the_daemon_cannot_take_it_over(daemon: Daemon) -> None:
     user = user_config("auth = 3\n")
     done = rookery("config", "set", "log.level", "debug")
     assert done.returncode == 0
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_read_is_not_overwritten(state: Path) -> None:
     assert user.read_text() == "[log\n"
 
 
-def test_a_running_daemon_says_what_it_took_over_and_what_waits(house: House) -> None:
+def test_a_running_daemon_says_what_it_took_over_and_what_waits(daemon: Daemon) -> None:
     assert "has applied it" in rookery("config", "set", "log.level", "debug").stderr
     assert "next start" in rookery("config", "set", "events.history", "5").stderr
     assert "has applied it" not in rookery("config", "set", "log.level", "debug").stderr

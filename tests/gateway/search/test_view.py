@@ -11,7 +11,7 @@ from rookery.gateway.hooks import ToolCall
 from rookery.gateway.search.view import CALL, FIND
 from tests.support.gateway.gateway import a_gateway, checkout, view_of
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
-from tests.support.mcp.scripted_server import Message, Play, Theatre, text, tool
+from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, text, tool
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -20,8 +20,8 @@ SEARCH = "/mcp?mode=search"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "x-unknown": [1.0]}
 
 
-def shop(theatre: Theatre) -> Message:
-    files = Play(
+def shop(scripted: ScriptedServers) -> Message:
+    files = ServerScript(
         tools=[
             tool("read_file", description="Read a file.", inputSchema=SCHEMA),
             tool("delete_file", description="Delete a file."),
@@ -29,7 +29,10 @@ def shop(theatre: Theatre) -> Message:
         ],
         instructions="a long story",
     )
-    return {"files": theatre.server("files", files), "mail": theatre.server("mail", Play([tool("send_mail")]))}
+    return {
+        "files": scripted.server("files", files),
+        "mail": scripted.server("mail", ServerScript([tool("send_mail")])),
+    }
 
 
 async def find(caller: Caller, query: str, **more: Any) -> list[Message]:
@@ -45,7 +48,7 @@ async def test_a_view_in_search_mode_shows_only_find_and_call_and_they_reach_eve
         caller = await gateway.caller(SEARCH, era)
         assert [one["name"] for one in await caller.listed("tools")] == [FIND, CALL]
         # To list these two is no reason to start anything.
-        assert gateway.theatre.of("files") == []
+        assert gateway.scripted.of("files") == []
         found = await find(caller, "read a file")
         assert found[0] == {
             "name": "files__read_file",
@@ -59,7 +62,7 @@ async def test_a_view_in_search_mode_shows_only_find_and_call_and_they_reach_eve
 
         given = {"path": "a", "n": 12345678901234567890}
         assert told(await caller.call(CALL, {"name": "files__read_file", "arguments": given}))["arguments"] == given
-        heard = (await gateway.theatre.comes("files")).calls("read_file")
+        heard = (await gateway.scripted.comes("files")).calls("read_file")
         assert [one["params"]["arguments"] for one in heard] == [given]
         assert told(await caller.call(CALL, {"name": "mail__send_mail"}))["tool"] == "send_mail"
         # Who knows a name need not ask; and what a model writes as text is an object all the same.
@@ -116,7 +119,7 @@ async def test_progress_and_cancellation_pass_through_a_call_of_a_call(era: str)
     async with a_gateway(shop) as gateway:
         caller = await gateway.caller(SEARCH, era)
         held = caller.begin(CALL, {"name": "files__hold_file"}, progressToken="p")
-        files = await gateway.theatre.comes("files")
+        files = await gateway.scripted.comes("files")
         request = await files.called("hold_file")
         files.tell("notifications/progress", progressToken=request["params"]["_meta"]["progressToken"], progress=3)
         assert (await caller.hears("notifications/progress"))["params"] == {"progressToken": "p", "progress": 3}
@@ -171,15 +174,15 @@ async def test_the_setting_says_what_clients_see_that_ask_for_nothing() -> None:
 
 
 async def test_a_server_that_could_not_be_looked_through_is_told_and_a_tool_that_comes_is_found() -> None:
-    def servers(theatre: Theatre) -> Message:
-        return shop(theatre) | {"gone": {"command": ["no-such-program-here"]}}
+    def servers(scripted: ScriptedServers) -> Message:
+        return shop(scripted) | {"gone": {"command": ["no-such-program-here"]}}
 
     async with a_gateway(servers) as gateway:
         caller = await gateway.caller(SEARCH)
         answer = (await caller.call(FIND, {"query": "zebra"}))["result"]["structuredContent"]
         assert answer["tools"] == [] and answer["among"] > 4
         assert any(one.startswith("gone is failed") for one in answer["absent"]), answer
-        await (await gateway.theatre.comes("mail")).change(tool("stroke_zebra"))
+        await (await gateway.scripted.comes("mail")).change(tool("stroke_zebra"))
         async with asyncio.timeout(30):
             while not await find(caller, "zebra"):
                 pass

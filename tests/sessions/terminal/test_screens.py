@@ -46,7 +46,7 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         # The user's own config, so that commands ask first.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "permission": {"bash": "ask"}}))
-        workspace = await stage.agency.create("one")
+        workspace = await stage.host.create("one")
         session = await stage.session(workspace)
         await stage.sessions.send(session, "hello", timeout=LIMIT)
         await _is_rendered(stage, session)
@@ -84,7 +84,7 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         other = await stage.session(workspace)
         assert (await stage.sessions.screen()).session_id == other
         pid = stage.sessions.terminals.pids()[other]
-        await stage.agency.agents.stop(workspace)
+        await stage.host.agents.stop(workspace)
         await asyncio.to_thread(wait_dead, pid)
 
 
@@ -94,7 +94,7 @@ async def _is_rendered(stage: Driving, session: str) -> None:
     assert (rendered.source, rendered.note, rendered.columns, rendered.rows) == ("rendering", None, 120, 40)
     assert "Good morning." in rendered.text and "rendering" in rendered.lines[0]
     with_terminals = stage.sessions._screens._terminals
-    launcher = stage.agency.agents.launcher
+    launcher = stage.host.agents.launcher
     stage.sessions._screens._terminals = TerminalPool(launcher.spawner, launcher.user_environment, max_terminals=0)
     rendered = await stage.sessions.screen(session, size=(80, 20))
     assert rendered.source == "rendering" and rendered.note is not None and "no terminal" in rendered.note
@@ -136,8 +136,8 @@ async def _is_seen(stage: Driving, session: str) -> int:
 
 
 async def _life(stage: Driving):
-    (workspace,) = stage.agency.agents.workspaces()
-    return await stage.agency.agents.ensure_running(workspace)
+    (workspace,) = stage.host.agents.workspaces()
+    return await stage.host.agents.ensure_running(workspace)
 
 
 async def _is_driven(stage: Driving, session: str) -> None:

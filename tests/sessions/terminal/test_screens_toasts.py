@@ -18,7 +18,7 @@ from tests.support.agents.host import LIMIT
 from tests.support.agents.sessions import driving
 from tests.support.agents.watcher import steps
 from tests.support.clock import SetClock
-from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.daemon.toasts import every_interface
 from tests.support.opencode.screens import recorded
 from tests.support.requirements import requirement
@@ -34,12 +34,12 @@ COPY, COPIED = ("ctrl+x", "y"), "Message copied to clipboard!"
 
 @requirement("session.toasts.screen")
 async def test_a_toast_of_the_interface_is_reported_and_waited_for_on_every_interface() -> None:
-    async with a_driven_colony("fix") as (colony, (path,)), every_interface(colony, path) as toasts:
+    async with start_system_with_sessions("fix") as (system, (path,)), every_interface(system, path) as toasts:
         session, other = await toasts.session(), await toasts.session()
         await toasts.send(session, "hello")
         # Without a terminal there is nothing to read, and nothing is claimed.
         assert await toasts.of(session, 0) == [[]] * 4
-        await colony.rest("GET", f"/api/sessions/{session}/screen")
+        await system.rest("GET", f"/api/sessions/{session}/screen")
         waiting = [asyncio.ensure_future(wait) for wait in toasts.waits(session, "(?i)copied to clip", LIMIT)]
         await toasts.press(session, *COPY)
         for told in await asyncio.gather(*waiting):
@@ -56,12 +56,12 @@ async def test_a_toast_of_the_interface_is_reported_and_waited_for_on_every_inte
         # While it stands there it is on show. One that was looked at too late is raised again.
         on_show: list[dict[str, Any]] = []
         for _ in range(5):
-            on_show = await colony.rest("GET", f"/api/sessions/{session}/toasts")
+            on_show = await system.rest("GET", f"/api/sessions/{session}/toasts")
             if on_show:
                 break
             asked = {"for": "toast", "pattern": "copied", "since": time.time() * 1000, "timeout": LIMIT * 1000}
             await toasts.press(session, *COPY)
-            assert (await colony.rest("POST", f"/api/sessions/{session}/wait", asked))["found"]
+            assert (await system.rest("POST", f"/api/sessions/{session}/wait", asked))["found"]
         assert [(one["message"], one["source"], one["expiresAt"]) for one in on_show] == [(COPIED, "screen", 0)]
 
 
@@ -69,7 +69,7 @@ async def test_a_toast_of_the_interface_is_reported_and_waited_for_on_every_inte
 async def test_a_toast_that_came_as_an_event_is_not_reported_again_from_a_screen() -> None:
     async with driving(steps(hello=[{"say": "Good morning."}])) as stage:
         sessions = stage.sessions
-        workspace = await stage.agency.create("one")
+        workspace = await stage.host.create("one")
         first, second = await stage.session(workspace), await stage.session(workspace)
         for session in (first, second):
             await sessions.send(session, "hello", timeout=LIMIT)

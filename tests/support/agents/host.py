@@ -26,7 +26,7 @@ from tests.support.opencode.process import installed
 LIMIT = 400.0
 
 
-class Agency:
+class AgentHost:
     """The parts of a daemon whose agents work, without the daemon around them."""
 
     def __init__(self, gateway: Gateway, model: ScriptedModel) -> None:
@@ -95,7 +95,7 @@ class Agency:
 
 
 @asynccontextmanager
-async def an_agency(
+async def start_agent_host(
     script: Mapping[str, Any],
     *projects: Path,
     model: bool = True,
@@ -106,7 +106,7 @@ async def an_agency(
     with_tokens: bool = False,
     limits: LimitSettings | None = None,
     **agents: Any,
-) -> AsyncGenerator[Agency]:
+) -> AsyncGenerator[AgentHost]:
     """At the end all agents are stopped. Without a `model` OpenCode has none; `agents` are settings."""
     agents = {"start_seconds": 300.0, **agents}
     settings = Settings(
@@ -120,12 +120,12 @@ async def an_agency(
             async with a_gateway(servers, *projects, settings=settings, with_tokens=with_tokens) as gateway:
                 if gateway_port:
                     gateway.service.on_bound(gateway.site.port)
-                agency = Agency(gateway, made)
+                host = AgentHost(gateway, made)
                 if pace is not None:
-                    agency.agents._intervals = pace
+                    host.agents._intervals = pace
                 await gateway.parts.agents.start()
                 try:
-                    yield agency
+                    yield host
                 finally:
                     await gateway.parts.agents.stop()
 

@@ -14,15 +14,15 @@ from rookery.sessions.service import Sessions
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
-from tests.support.agents.host import LIMIT, Agency, an_agency
+from tests.support.agents.host import LIMIT, AgentHost, start_agent_host
 from tests.support.workspaces.service import make_repository
 
 
 class Driving:
     """The service, and the agents whose sessions it drives."""
 
-    def __init__(self, agency: Agency, sessions: Sessions) -> None:
-        self.agency, self.sessions = agency, sessions
+    def __init__(self, host: AgentHost, sessions: Sessions) -> None:
+        self.host, self.sessions = host, sessions
         self.told: list[str] = []
         self._news = asyncio.Event()
         sessions.listen(self._changed)
@@ -46,7 +46,7 @@ class Driving:
 
     async def until_is(self, workspace: Workspace, session: str, state: str) -> None:
         def states() -> dict[str, str]:
-            return {one.id: one.state for one in self.agency.agents.sessions(workspace)}
+            return {one.id: one.state for one in self.host.agents.sessions(workspace)}
 
         await self.until(lambda: states().get(session) == state)
 
@@ -57,9 +57,9 @@ async def driving(
 ) -> AsyncGenerator[Driving]:
     """With a repository for workspaces."""
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
-    async with an_agency(script, app, **more) as agency:
-        parts = agency.gateway.parts.workspaces
-        yield Driving(agency, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
+    async with start_agent_host(script, app, **more) as host:
+        parts = host.gateway.parts.workspaces
+        yield Driving(host, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
 
 
 @asynccontextmanager

@@ -12,18 +12,18 @@ from typing import Any
 import psutil
 
 from tests.support.cli.workspaces import told
-from tests.support.daemon.process import Answer, House, rookery, up
+from tests.support.daemon.process import Answer, Daemon, rookery, up
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}'
 
 
 @contextmanager
-def a_house(*settings: str) -> Generator[House]:
+def start_daemon(*settings: str) -> Generator[Daemon]:
     """A daemon with these settings, stopped in order at the end."""
-    house = up(*(word for one in settings for word in ("--set", one)))
+    daemon = up(*(word for one in settings for word in ("--set", one)))
     try:
-        yield house
+        yield daemon
     finally:
         assert rookery("down").returncode == 0
 
@@ -33,9 +33,9 @@ def mcp(name: str, cwd: Path) -> dict[str, Any]:
     return told("show", name, cwd=cwd)["mcp"]
 
 
-def token_of(house: House, name: str) -> str:
+def token_of(daemon: Daemon, name: str) -> str:
     """The token of the workspace with this git folder."""
-    with closing(sqlite3.connect(house.state / "rookery.db")) as db:
+    with closing(sqlite3.connect(daemon.state / "rookery.db")) as db:
         rows: list[tuple[str, str]] = db.execute("SELECT workspace, token FROM workspace_tokens").fetchall()
     return {Path(workspace).name: token for workspace, token in rows}[name]
 
@@ -92,15 +92,15 @@ HELLO = call(
 )
 
 
-def initialize(house: House, token: str) -> Answer:
-    return house.http("POST", "/mcp", HELLO, token=token, headers=JSON)
+def initialize(daemon: Daemon, token: str) -> Answer:
+    return daemon.http("POST", "/mcp", HELLO, token=token, headers=JSON)
 
 
-def create(house: House, token: str, name: str) -> Any:
+def create(daemon: Daemon, token: str, name: str) -> Any:
     """What `workspace_create` answers, or its error."""
-    session = initialize(house, token).headers["mcp-session-id"]
+    session = initialize(daemon, token).headers["mcp-session-id"]
     headers = JSON | {"Mcp-Session-Id": session}
-    answer = house.http(
+    answer = daemon.http(
         "POST",
         "/mcp",
         call(2, "tools/call", name="workspace_create", arguments={"name": name, "wait": True}),

@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
-from tests.support.daemon.process import House
+from tests.support.daemon.process import Daemon
 
 
 class Reader:
     """A client of the event stream, on a plain socket."""
 
-    def __init__(self, house: House, path: str) -> None:
-        self._socket = house.connect()
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{house.port}\r\nAuthorization: Bearer {house.token}\r\n\r\n"
+    def __init__(self, daemon: Daemon, path: str) -> None:
+        self._socket = daemon.connect()
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{daemon.port}\r\nAuthorization: Bearer {daemon.token}\r\n\r\n"
         self._socket.sendall(head.encode())
         self._file = self._socket.makefile("rb")
         self.status = int(self._file.readline().split()[1])

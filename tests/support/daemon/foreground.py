@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.support.daemon.process import ROOKERY, SECONDS, House
+from tests.support.daemon.process import ROOKERY, SECONDS, Daemon
 
 WITH_CHILDREN = Path(__file__).parents[2] / "programs" / "daemon_with_children.py"
 
@@ -84,5 +84,5 @@ def on_a_terminal(*words: str) -> Generator[tuple[int, int]]:
             os.close(ours)
 
 
-def house_of(state: Path) -> House:
-    return House(state, json.loads((state / "daemon.json").read_text()))
+def read_daemon(state: Path) -> Daemon:
+    return Daemon(state, json.loads((state / "daemon.json").read_text()))

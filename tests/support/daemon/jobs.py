@@ -19,7 +19,7 @@ from rookery.api import app as api
 from rookery.system.ids import project_id
 from rookery.system.process.table import MARKER
 from tests.support.cli.user import user
-from tests.support.daemon.process import ROOKERY, House, rookery, up
+from tests.support.daemon.process import ROOKERY, Daemon, rookery, up
 from tests.support.mcp.caller import Caller, told, words
 from tests.support.workspaces.service import make_repository
 
@@ -48,16 +48,16 @@ def program(*argv: str, cwd: Path | None = None) -> Job:
     return {"argv": argv, "env": home} | ({"cwd": str(cwd)} if cwd else {})
 
 
-def as_child(house: House, child: str = "1") -> dict[str, str]:
+def as_child(daemon: Daemon, child: str = "1") -> dict[str, str]:
     """The marker of a process that this daemon would have started, after the one of the test."""
-    return {MARKER: f"{os.environ[MARKER]}:{house.runtime['instance']}.{child}"}
+    return {MARKER: f"{os.environ[MARKER]}:{daemon.runtime['instance']}.{child}"}
 
 
 @dataclass
 class Inside:
     """A house with the workspaces `fix` and `other`; what is run is run by a task of `fix`."""
 
-    house: House
+    daemon: Daemon
     app: Path
     fix: Path
     other: Path
@@ -70,10 +70,10 @@ class Inside:
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Job:
         """A request over the Unix socket."""
-        return {"request": [method, path, body, headers], "to": self.house.runtime["socket"]}
+        return {"request": [method, path, body, headers], "to": self.daemon.runtime["socket"]}
 
     def to_port(self, method: str, path: str, body: Any = None, **headers: str) -> Job:
-        return {"request": [method, path, body, headers], "to": self.house.port}
+        return {"request": [method, path, body, headers], "to": self.daemon.port}
 
     def token(self, name: str) -> str:
         """The token of a workspace, as its agent has it."""
@@ -84,7 +84,7 @@ class Inside:
     async def run(self, *jobs: Job) -> list[Any]:
         """What came of each; all are done by one process."""
         number = next(self._numbers)
-        asked, answered = (self.house.state.parent / f"{kind}-{number}.json" for kind in ("jobs", "results"))
+        asked, answered = (self.daemon.state.parent / f"{kind}-{number}.json" for kind in ("jobs", "results"))
         asked.write_text(json.dumps(jobs))
         given = {"task_name": "inside", "arguments": [str(asked), str(answered)], "timeout": _SECONDS * 1000}
         ran = await self.owner("fix").call("run_just_task", given)
@@ -94,8 +94,8 @@ class Inside:
 
     def owner(self, name: str) -> Caller:
         """The owner, at the endpoint of a workspace."""
-        url = f"{self.house.runtime['url']}/w/{self.project}/{name}/mcp"
-        return Caller(self.http, url, headers={"Authorization": f"Bearer {self.house.token}"}, limit=_SECONDS)
+        url = f"{self.daemon.runtime['url']}/w/{self.project}/{name}/mcp"
+        return Caller(self.http, url, headers={"Authorization": f"Bearer {self.daemon.token}"}, limit=_SECONDS)
 
     async def names(self) -> list[str]:
         """Of all workspaces that there are."""
@@ -108,14 +108,14 @@ async def an_inside(
 ) -> AsyncGenerator[Inside]:
     """A daemon whose user has added a project with a task, and made two workspaces of it."""
     app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE, **(files or {})})
-    house = up(*(f"--set={one}" for one in settings), env=env)
+    daemon = up(*(f"--set={one}" for one in settings), env=env)
     try:
         for words in (("project", "add", str(app)), ("ws", "create", "fix"), ("ws", "create", "other")):
             done = user(*words, cwd=app)
             assert done.returncode == 0, done.stderr
         paths = {one["name"]: Path(one["path"]) for one in json.loads(user("ws", "list", "--json", cwd=app).stdout)}
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_SECONDS)) as http:
-            yield Inside(house, app, paths["fix"], paths["other"], http)
+            yield Inside(daemon, app, paths["fix"], paths["other"], http)
     finally:
         assert rookery("down").returncode == 0
 

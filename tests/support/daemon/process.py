@@ -46,7 +46,7 @@ def rookery(
 
 
 @dataclass
-class House:
+class Daemon:
     """One running daemon."""
 
     state: Path
@@ -64,7 +64,7 @@ class House:
     def token(self) -> str:
         return (self.state / "token").read_text().strip()
 
-    def refresh(self) -> "House":
+    def refresh(self) -> "Daemon":
         self.runtime = json.loads((self.state / "daemon.json").read_text())
         return self
 
@@ -94,10 +94,10 @@ class House:
         return [json.loads(line) for line in (self.state / "logs" / "daemon.jsonl").read_text().splitlines()]
 
 
-def up(*words: str, env: Mapping[str, str] | None = None) -> House:
+def up(*words: str, env: Mapping[str, str] | None = None) -> Daemon:
     done = rookery("up", "-d", *words, env=env)
     assert done.returncode == 0, done.stderr
-    return House(Path((env or {}).get("ROOKERY_HOME") or os.environ["ROOKERY_HOME"])).refresh()
+    return Daemon(Path((env or {}).get("ROOKERY_HOME") or os.environ["ROOKERY_HOME"])).refresh()
 
 
 def quiet_port() -> int:

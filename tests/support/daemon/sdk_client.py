@@ -10,18 +10,18 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.support.daemon.process import ROOKERY, House
+from tests.support.daemon.process import ROOKERY, Daemon
 from tests.support.daemon.system import LIMIT
 from tests.support.mcp.sdk_client import Told, client_over, over_websocket
 
 
 @asynccontextmanager
-async def a_client_of_house(
-    house: House, transport: str, mode: str, told: Told | None = None, token: str | None = None
+async def open_sdk_client(
+    daemon: Daemon, transport: str, mode: str, told: Told | None = None, token: str | None = None
 ) -> AsyncGenerator[Client]:
     """With the owner's token, or another one; over stdio it is the bridge, which needs none."""
-    url = house.runtime["url"]
-    headers = {"Authorization": f"Bearer {token or house.token}"}
+    url = daemon.runtime["url"]
+    headers = {"Authorization": f"Bearer {token or daemon.token}"}
     async with create_mcp_http_client(headers) as http:
         ways: dict[str, Any] = {
             "http": lambda: streamable_http_client(f"{url}/mcp", http_client=http),

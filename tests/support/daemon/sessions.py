@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.daemon.system import Colony, a_colony
+from tests.support.daemon.system import FullSystem, start_system
 from tests.support.workspaces.service import make_repository
 
 # What is said decides what the model does, as often as it is said.
@@ -57,18 +57,18 @@ README = "# The app\n"
 
 
 @asynccontextmanager
-async def a_driven_colony(*names: str, **settings: str) -> AsyncGenerator[tuple[Colony, list[Path]]]:
+async def start_system_with_sessions(*names: str, **settings: str) -> AsyncGenerator[tuple[FullSystem, list[Path]]]:
     """A daemon, and the folders of these workspaces of one project. Shell commands of agents ask first."""
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": README})
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
-        async with a_colony(SCRIPT, app) as colony:
+        async with start_system(SCRIPT, app) as system:
             config = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
             written = json.loads(config.read_text())
             config.write_text(json.dumps({**written, "permission": {"bash": "ask"}}))
-            made = [await colony.create(name) for name in names]
-            yield colony, [Path(one["path"]) for one in made]
+            made = [await system.create(name) for name in names]
+            yield system, [Path(one["path"]) for one in made]
     finally:
         for name, value in before.items():
             if value is None:
@@ -77,10 +77,10 @@ async def a_driven_colony(*names: str, **settings: str) -> AsyncGenerator[tuple[
                 os.environ[name] = value
 
 
-def terminals(colony: Colony) -> list[psutil.Process]:
+def terminals(system: FullSystem) -> list[psutil.Process]:
     """The interfaces of OpenCode that the daemon runs."""
     found: list[psutil.Process] = []
-    for one in psutil.Process(colony.house.pid).children(recursive=True):
+    for one in psutil.Process(system.daemon.pid).children(recursive=True):
         with suppress(psutil.Error):  # commands come and go
             found += [one] if "attach" in one.cmdline() else []
     return found

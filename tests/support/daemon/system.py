@@ -16,7 +16,7 @@ import aiohttp
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.testing.request_log import LoggedRequest
 from tests.support.agents.launch import config_with
-from tests.support.daemon.process import House, rookery, up, wait_dead
+from tests.support.daemon.process import Daemon, rookery, up, wait_dead
 from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package, scripted_config
 from tests.support.opencode.process import installed
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 @dataclass
-class Colony:
+class FullSystem:
     """A daemon, its environment, and the model that all of its agents speak to."""
 
-    house: House
+    daemon: Daemon
     model: ScriptedModel
     env: dict[str, str]
     _session: aiohttp.ClientSession = field(repr=False)
@@ -40,8 +40,8 @@ class Colony:
 
     async def rest(self, method: str, path: str, body: Any = None) -> Any:
         """A request of the owner's; that it succeeds is seen to."""
-        url = self.house.runtime["url"] + path
-        headers = {"Authorization": f"Bearer {self.house.token}", "Content-Type": "application/json"}
+        url = self.daemon.runtime["url"] + path
+        headers = {"Authorization": f"Bearer {self.daemon.token}", "Content-Type": "application/json"}
         data = json.dumps(body) if body is not None else None
         async with self._session.request(method, url, data=data, headers=headers) as answer:
             text = await answer.text()
@@ -104,8 +104,8 @@ class Colony:
     async def _changes(self) -> AsyncGenerator[asyncio.Event]:
         """Set with every event of the daemon."""
         changed = asyncio.Event()
-        headers = {"Authorization": f"Bearer {self.house.token}"}
-        url = f"{self.house.runtime['url']}/api/events"
+        headers = {"Authorization": f"Bearer {self.daemon.token}"}
+        url = f"{self.daemon.runtime['url']}/api/events"
         async with self._session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(None)) as stream:
 
             async def listen() -> None:
@@ -124,11 +124,11 @@ class Colony:
 
     async def killed(self) -> None:
         """The daemon dies as in a crash."""
-        os.kill(self.house.pid, 9)
-        await asyncio.to_thread(wait_dead, self.house.pid)
+        os.kill(self.daemon.pid, 9)
+        await asyncio.to_thread(wait_dead, self.daemon.pid)
 
     async def start_again(self) -> None:
-        self.house = await asyncio.to_thread(up, env=self.env)
+        self.daemon = await asyncio.to_thread(up, env=self.env)
 
 
 def place_of(one: Shown) -> str:
@@ -151,15 +151,17 @@ def offline_environment(model_url: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def a_colony(script: Any, *projects: Path, settings: Mapping[str, str] | None = None) -> AsyncGenerator[Colony]:
+async def start_system(
+    script: Any, *projects: Path, settings: Mapping[str, str] | None = None
+) -> AsyncGenerator[FullSystem]:
     """A daemon with these projects. That it stops in order, and without an error in its log, is part of every test.
 
     `settings` are further variables of its environment.
     """
     async with scripted_model(script) as model, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT)) as session:
         env = await asyncio.to_thread(offline_environment, model.url) | dict(settings or {})
-        house = await asyncio.to_thread(up, env=env)
-        made = Colony(house, model, env, session)
+        daemon = await asyncio.to_thread(up, env=env)
+        made = FullSystem(daemon, model, env, session)
         try:
             for project in projects:
                 await made.rest("POST", "/api/projects", {"path": str(project)})
@@ -167,4 +169,4 @@ async def a_colony(script: Any, *projects: Path, settings: Mapping[str, str] | N
         finally:
             done = await made.cli("down")
         assert done.returncode == 0, done.stderr
-        assert [line for line in made.house.log() if line["level"] == "error"] == []
+        assert [line for line in made.daemon.log() if line["level"] == "error"] == []

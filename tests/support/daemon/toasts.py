@@ -10,8 +10,8 @@ from mcp import Client
 
 import rookery
 from rookery.sdk.client import Rookery
-from tests.support.daemon.sdk_client import a_client_of_house
-from tests.support.daemon.system import Colony
+from tests.support.daemon.sdk_client import open_sdk_client
+from tests.support.daemon.system import FullSystem
 from tests.support.mcp.sdk_client import MODERN
 
 Shown = dict[str, Any]
@@ -20,25 +20,25 @@ Shown = dict[str, Any]
 class Toasts:
     """Each read and each wait is asked for on every interface, and answered with one answer for each of these."""
 
-    def __init__(self, colony: Colony, path: Path, client: Client, hub: Rookery) -> None:
-        self._colony, self._path, self._client, self._hub = colony, path, client, hub
+    def __init__(self, system: FullSystem, path: Path, client: Client, hub: Rookery) -> None:
+        self._system, self._path, self._client, self._hub = system, path, client, hub
 
     async def session(self) -> str:
-        made = await self._colony.rest("POST", "/api/sessions", {"directory": str(self._path), "title": "a session"})
+        made = await self._system.rest("POST", "/api/sessions", {"directory": str(self._path), "title": "a session"})
         return made["id"]
 
     async def show(self, session: str, message: str) -> None:
         toast = {"message": message, "variant": "success", "duration": 600_000}
-        await self._colony.rest("POST", f"/api/sessions/{session}/toasts", toast)
+        await self._system.rest("POST", f"/api/sessions/{session}/toasts", toast)
 
     async def send(self, session: str, content: str) -> None:
-        await self._colony.rest("POST", f"/api/sessions/{session}/messages", {"content": content, "timeout": 120_000})
+        await self._system.rest("POST", f"/api/sessions/{session}/messages", {"content": content, "timeout": 120_000})
 
     async def close(self, session: str) -> None:
-        await self._colony.rest("DELETE", f"/api/sessions/{session}")
+        await self._system.rest("DELETE", f"/api/sessions/{session}")
 
     async def press(self, session: str, *keys: str) -> None:
-        await self._colony.rest("POST", f"/api/sessions/{session}/keys", {"keys": keys})
+        await self._system.rest("POST", f"/api/sessions/{session}/keys", {"keys": keys})
 
     # ---- reads
 
@@ -49,8 +49,8 @@ class Toasts:
         words = [*([session] if session is not None else []), *(["--since", "1d"] if since is not None else [])]
         found = [
             await self._tool("get_toasts", given),
-            await self._colony.rest("GET", f"/api/sessions/{f'{session}/' if session else ''}toasts{query}"),
-            json.loads((await self._colony.cli("session", "toasts", *words, "--json")).stdout),
+            await self._system.rest("GET", f"/api/sessions/{f'{session}/' if session else ''}toasts{query}"),
+            json.loads((await self._system.cli("session", "toasts", *words, "--json")).stdout),
         ]
         if session is not None:
             shown = await (await self._hub.sessions.get(session)).toasts(since=since)
@@ -59,7 +59,7 @@ class Toasts:
 
     async def printed(self, session: str) -> str:
         """What the command line shows to a person."""
-        return (await self._colony.cli("session", "toasts", session)).stdout
+        return (await self._system.cli("session", "toasts", session)).stdout
 
     # ---- waits
 
@@ -71,7 +71,7 @@ class Toasts:
         given = {"pattern": pattern, "timeout": seconds * 1000, **moment}
         return [
             self._tool("wait_for_toast", {"sessionId": session, **given}),
-            self._colony.rest("POST", f"/api/sessions/{session}/wait", {"for": "toast", **given}),
+            self._system.rest("POST", f"/api/sessions/{session}/wait", {"for": "toast", **given}),
             self._wait_by_cli(session, pattern, seconds, [] if since is None else ["--since", "1d"]),
             self._wait_by_python(session, pattern, seconds, since),
         ]
@@ -83,7 +83,7 @@ class Toasts:
 
     async def _wait_by_cli(self, session: str, pattern: str, seconds: float, more: list[str]) -> Shown:
         words = ("session", "wait", session, "--toast", pattern, "--timeout", str(seconds), "--json", *more)
-        done = await self._colony.cli(*words, cwd=self._path)
+        done = await self._system.cli(*words, cwd=self._path)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
@@ -93,6 +93,6 @@ class Toasts:
 
 
 @asynccontextmanager
-async def every_interface(colony: Colony, path: Path) -> AsyncGenerator[Toasts]:
-    async with a_client_of_house(colony.house, "http", MODERN) as client, rookery.connect() as hub:
-        yield Toasts(colony, path, client, hub)
+async def every_interface(system: FullSystem, path: Path) -> AsyncGenerator[Toasts]:
+    async with open_sdk_client(system.daemon, "http", MODERN) as client, rookery.connect() as hub:
+        yield Toasts(system, path, client, hub)

@@ -15,7 +15,7 @@ from rookery.wire.server.fastpath import FastCall
 from tests.support.gateway.gateway import Gateway
 from tests.support.http.listener import Client
 from tests.support.mcp.caller import HANDSHAKE, Caller, Message, words
-from tests.support.mcp.scripted_server import Marionette, text
+from tests.support.mcp.scripted_server import ScriptedServer, text
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Habit:
     async def begin(self, arguments: Any = None, **more: Any) -> None:
         await self.client.send(self.data(arguments, **more))
 
-    async def held(self, server: Marionette, arguments: Any = None, **more: Any) -> Message:
+    async def held(self, server: ScriptedServer, arguments: Any = None, **more: Any) -> Message:
         """A call under way, as its server got it."""
         name = self._tool.partition("__")[2]
         count = len(server.calls(name))
@@ -129,11 +129,13 @@ async def a_habit(
     return made
 
 
-async def holding(gateway: Gateway, era: str = HANDSHAKE, tool: str = "hold", **more: Any) -> tuple[Habit, Marionette]:
+async def holding(
+    gateway: Gateway, era: str = HANDSHAKE, tool: str = "hold", **more: Any
+) -> tuple[Habit, ScriptedServer]:
     """One that calls a tool of the server `one` that answers when a test wants it to, and that server."""
     made = await _new(gateway, era, "/mcp", f"one__{tool}", None, **more)
     await made.caller.tools()
-    server = await gateway.theatre.comes("one")
+    server = await gateway.scripted.comes("one")
     for _ in range(_LEARNED):
         server.answer(await made.held(server), text("done"))
         assert "result" in await made.answer()
@@ -146,7 +148,7 @@ async def _new(gateway: Gateway, era: str, path: str, tool: str, token: str | No
     return Habit(await gateway.site.client(), caller, gateway.site.port, path, tool, token)
 
 
-async def again(gateway: Gateway, habit: Habit, server: Marionette, lane: Noted) -> None:
+async def again(gateway: Gateway, habit: Habit, server: ScriptedServer, lane: Noted) -> None:
     """All is as before: nothing is left of the call, and the next one needs no task."""
     one = await gateway.server("one")
     assert one.limiter.running == 0 and one.client is not None

@@ -28,7 +28,7 @@ from rookery.wire.http.auth import OWNER, Authenticate, make_tcp_authenticator
 from tests.support.http.listener import Site, serving, welcome
 from tests.support.mcp.caller import HANDSHAKE, MODERN, Caller
 from tests.support.mcp.client import LIMIT
-from tests.support.mcp.scripted_server import Theatre, a_theatre
+from tests.support.mcp.scripted_server import ScriptedServers, start_scripted_servers
 
 # The owner's token, where a gateway asks for tokens.
 OWNERS = "rk_the-owners-token"
@@ -59,7 +59,7 @@ class Gateway:
         self,
         parts: Composition,
         events: Events,
-        theatre: Theatre,
+        scripted: ScriptedServers,
         site: Site,
         http: aiohttp.ClientSession,
     ) -> None:
@@ -68,7 +68,7 @@ class Gateway:
         self.approvals = parts.approvals
         self.workspaces = parts.workspaces.workspaces
         self.events = events
-        self.theatre = theatre
+        self.scripted = scripted
         self.site = site
         self.http = http
         self.callers: list[Caller] = []
@@ -154,7 +154,7 @@ def view_of(folder: Path, server: str | None = None, workspace: str = "@main") -
 
 @asynccontextmanager
 async def a_gateway(
-    servers: Callable[[Theatre], Mapping[str, Any]] | Mapping[str, Any] | None = None,
+    servers: Callable[[ScriptedServers], Mapping[str, Any]] | Mapping[str, Any] | None = None,
     *projects: Path,
     patient: bool = True,
     with_tokens: bool = False,
@@ -173,8 +173,8 @@ async def a_gateway(
         patch.setattr("rookery.wire.client.connect.compute_backoff", _an_hour)
         if patient:
             patch.setattr("rookery.gateway.view._MIN_SECONDS", LIMIT)
-        theatre = await stack.enter_async_context(a_theatre())
-        write((servers(theatre) if callable(servers) else servers) or {}, **top)
+        scripted = await stack.enter_async_context(start_scripted_servers())
+        write((servers(scripted) if callable(servers) else servers) or {}, **top)
         state = paths.ensure_private_folder(paths.state_folder())
         Seal.for_store(paths.store_file(state)).create()
         store = Store(paths.store_file(state))
@@ -206,7 +206,7 @@ async def a_gateway(
         site = await stack.enter_async_context(serving(made.endpoint_router, judge_of=judge_of))
         stack.callback(made.endpoint_router.close)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        gateway = Gateway(made, events, theatre, site, http)
+        gateway = Gateway(made, events, scripted, site, http)
         yield gateway
         for caller in gateway.callers:
             await caller.close()

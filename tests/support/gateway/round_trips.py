@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.gateway.gateway import Gateway
 from tests.support.mcp.caller import Caller, Message
-from tests.support.mcp.scripted_server import Marionette
+from tests.support.mcp.scripted_server import ScriptedServer
 
 # What servers may ask: the parameters, and an answer to them.
 QUESTIONS: dict[str, tuple[Message, Message]] = {
@@ -30,11 +30,11 @@ NAME, ADA = QUESTIONS["elicitation/create"]
 async def held(gateway: Gateway, caller: Caller, name: str = "one", count: int = 1, **meta: Any) -> Any:
     """A call under way: its task, its server, and the request as the server got it."""
     running = caller.begin(f"{name}__hold", **meta)
-    server = await gateway.theatre.comes(name)
+    server = await gateway.scripted.comes(name)
     return running, server, await server.called("hold", count)
 
 
-def ask(server: Marionette, number: int | str = "q", method: str = "elicitation/create") -> None:
+def ask(server: ScriptedServer, number: int | str = "q", method: str = "elicitation/create") -> None:
     server.say({"id": number, "method": method, "params": QUESTIONS[method][0]})
 
 

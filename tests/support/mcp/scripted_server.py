@@ -1,4 +1,4 @@
-"""Servers on strings: real processes behind real pipes, whose every word is a test's (tests/programs/marionette.py)."""
+"""MCP servers that a test scripts: real processes behind real pipes, which run tests/programs/scripted_server.py."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def text(value: Any) -> Message:
 
 
 @dataclass
-class Play:
+class ServerScript:
     """What a marionette says of its own accord. It leaves to the test: methods that are `held`, and tools `hold*`.
 
     Other tools answer what stands in `results`, or else who was called how; methods in `replies` what is made there.
@@ -67,10 +67,10 @@ class Play:
         return told | {"protocolVersion": self.era, "serverInfo": info}
 
 
-class Marionette:
+class ScriptedServer:
     """One process, from its start to its end."""
 
-    def __init__(self, who: Mapping[str, Any], play: Play, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, who: Mapping[str, Any], play: ServerScript, writer: asyncio.StreamWriter) -> None:
         self.pid: int = who["pid"]
         self.name: str = who["name"]
         self.env: dict[str, str] = who["env"]
@@ -195,35 +195,35 @@ class Marionette:
             self.answer(message, text(who))
 
 
-class Theatre:
+class ScriptedServers:
     """All marionettes of a test. `plays` says what those of a name do; the default play where there is none."""
 
     def __init__(self, folder: Path) -> None:
-        self.plays: dict[str, Play] = {}
-        self.all: list[Marionette] = []
+        self.plays: dict[str, ServerScript] = {}
+        self.all: list[ScriptedServer] = []
         self._folder = folder
         self._more = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
 
-    def server(self, name: str, play: Play | None = None, *words: str, **more: Any) -> Message:
+    def server(self, name: str, play: ServerScript | None = None, *words: str, **more: Any) -> Message:
         """The definition of a server, for a file."""
         if play is not None:
             self.plays[name] = play
-        program = str(PROGRAMS / "marionette.py")
+        program = str(PROGRAMS / "scripted_server.py")
         return {"command": [sys.executable, "-S", program, str(self._folder / "strings"), name, *words], **more}
 
     def servers(self, *names: str, **more: Any) -> dict[str, Any]:
         return {name: self.server(name, **more) for name in names}
 
-    def of(self, name: str) -> list[Marionette]:
+    def of(self, name: str) -> list[ScriptedServer]:
         """All that were ever started under this name."""
         return [one for one in self.all if one.name == name]
 
-    def alive(self, name: str | None = None) -> list[Marionette]:
+    def alive(self, name: str | None = None) -> list[ScriptedServer]:
         return [one for one in self.all if not one.ended and name in (None, one.name)]
 
-    async def comes(self, name: str, count: int = 1) -> Marionette:
+    async def comes(self, name: str, count: int = 1) -> ScriptedServer:
         """The process of this name, the last of so many."""
         try:
             async with asyncio.timeout(LIMIT):
@@ -251,7 +251,7 @@ class Theatre:
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         who = json.loads(await reader.readline())
-        made = Marionette(who, self.plays.get(who["name"]) or Play(), writer)
+        made = ScriptedServer(who, self.plays.get(who["name"]) or ServerScript(), writer)
         self.all.append(made)
         self._more.set()
         try:
@@ -265,11 +265,11 @@ class Theatre:
 
 
 @asynccontextmanager
-async def a_theatre() -> AsyncGenerator[Theatre]:
-    folder = Path(os.environ["HOME"]).parent / "theatre"
+async def start_scripted_servers() -> AsyncGenerator[ScriptedServers]:
+    folder = Path(os.environ["HOME"]).parent / "servers"
     folder.mkdir(exist_ok=True)
     (folder / "strings").unlink(missing_ok=True)
-    made = Theatre(folder)
+    made = ScriptedServers(folder)
     await made.open()
     try:
         yield made

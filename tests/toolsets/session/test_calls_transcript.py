@@ -8,8 +8,8 @@ from typing import Any
 import mcp_types
 import pytest
 
-from tests.support.daemon.sdk_client import a_client_of_house
-from tests.support.daemon.sessions import a_driven_colony
+from tests.support.daemon.sdk_client import open_sdk_client
+from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.mcp.sdk_client import MODERN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
@@ -44,13 +44,13 @@ def fits(shown: Any, told: Any) -> bool:
 async def test_the_run_in_the_docs_goes_as_they_say() -> None:
     calls = transcript()
     assert len(calls) > 10
-    async with a_driven_colony() as (colony, _), a_client_of_house(colony.house, "http", MODERN) as client:
+    async with start_system_with_sessions() as (system, _), open_sdk_client(system.daemon, "http", MODERN) as client:
         here = {"/home/you/src/app": str(Path.home() / "src" / "app")}
         for name, written, shown in calls:
             given = json.loads(_replaced(written, here))
             if name == "wait_for_toast":
                 toast = {"message": "Tests passed", "variant": "success"}
-                await colony.rest("POST", f"/api/sessions/{given['sessionId']}/toasts", toast)
+                await system.rest("POST", f"/api/sessions/{given['sessionId']}/toasts", toast)
             found = await client.call_tool(name, given)
             content = found.content[0]
             assert isinstance(content, mcp_types.TextContent)

@@ -22,7 +22,7 @@ UPDATED = "notifications/resources/updated"
 
 
 @asynccontextmanager
-async def a_house() -> AsyncGenerator[Gateway]:
+async def start_daemon() -> AsyncGenerator[Gateway]:
     """A gateway whose plugins run."""
     async with a_gateway() as gateway:
         await gateway.parts.plugins.start()
@@ -50,7 +50,7 @@ async def text(caller: Caller, name: str, **given: Any) -> str:
 @requirement("boulder.prompt.idle", "boulder.prompt.completion")
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_two_prompts_are_listed_with_their_arguments_and_answer_instructions(era: str) -> None:
-    async with a_house() as gateway:
+    async with start_daemon() as gateway:
         caller = await gateway.caller("/mcp", era)
         listed = {one["name"]: one for one in await caller.listed("prompts")}
         session = {"name": "sessionId", "description": "Session to test", "required": True}
@@ -83,7 +83,7 @@ async def test_the_two_prompts_are_listed_with_their_arguments_and_answer_instru
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_blanks_of_prompts_and_templates_are_completed(era: str) -> None:
-    async with a_house() as gateway:
+    async with start_daemon() as gateway:
         caller = await gateway.caller("/mcp", era)
         keeper = boulder_of(gateway).engine
         for id_ in ("ses_ab", "ses_b"):
@@ -105,7 +105,7 @@ async def test_blanks_of_prompts_and_templates_are_completed(era: str) -> None:
 @requirement("boulder.state.resource", "session.resource.changes")
 @pytest.mark.parametrize("era", ERAS)
 async def test_boulders_state_is_a_resource_and_its_changes_are_told(era: str) -> None:
-    async with a_house() as gateway:
+    async with start_daemon() as gateway:
         caller = await gateway.caller("/mcp", era)
         listed = next(one for one in await caller.listed("resources") if one["uri"] == "boulder://state")
         assert (listed["name"], listed["mimeType"]) == ("Boulder State", "application/json")
@@ -130,7 +130,7 @@ async def test_boulders_state_is_a_resource_and_its_changes_are_told(era: str) -
 
 @requirement("boulder.state.resource", "session.scope.token")
 async def test_a_workspace_is_told_of_no_changes_elsewhere() -> None:
-    async with a_house() as gateway:
+    async with start_daemon() as gateway:
         boulder, told = boulder_of(gateway), list[str]()
         toolset = gateway.parts.sessions.toolset(Path("/here"))
         toolset.changes.listen(lambda kind, uri: told.append(str(uri)))

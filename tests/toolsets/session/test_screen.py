@@ -13,9 +13,9 @@ from mcp import Client
 from PIL import Image
 
 import rookery
-from tests.support.daemon.sdk_client import a_client_of_house
-from tests.support.daemon.sessions import a_driven_colony
-from tests.support.daemon.system import Colony, place_of
+from tests.support.daemon.sdk_client import open_sdk_client
+from tests.support.daemon.sessions import start_system_with_sessions
+from tests.support.daemon.system import FullSystem, place_of
 from tests.support.mcp.sdk_client import MODERN
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git
@@ -61,19 +61,19 @@ def files(*folders: Path) -> set[Path]:
 @requirement("term.shot.input", "term.shot.path", "term.real.tui", "session.face.all")
 async def test_a_session_is_pictured_on_every_face_and_saved_only_where_that_is_allowed(tmp_path: Path) -> None:
     async with (
-        a_driven_colony(
+        start_system_with_sessions(
             "one", ROOKERY_AGENTS_TOOLSETS="workspace,session", ROOKERY_SESSIONS_SAVE_ROOTS=_save_roots()
-        ) as (colony, (path,)),
-        a_client_of_house(colony.house, "http", MODERN) as owner,
+        ) as (system, (path,)),
+        open_sdk_client(system.daemon, "http", MODERN) as owner,
         rookery.connect() as r,
     ):
         session = await (await r.workspaces.get("one")).sessions.create(title="To be seen")
         await session.send("hello", timeout=120)
         await _is_answered(owner, session.id)
-        await _is_saved(colony, owner, path)
-        await _is_refused(colony, owner, path)
-        await _is_saved_beside_work(colony, owner, path)
-        await _on_the_other_faces(colony, session, tmp_path)
+        await _is_saved(system, owner, path)
+        await _is_refused(system, owner, path)
+        await _is_saved_beside_work(system, owner, path)
+        await _on_the_other_faces(system, session, tmp_path)
         # Whoever looks leaves nothing behind in the conversation.
         assert [one.content for one in await session.messages()] == ["hello", "Good morning."]
         await session.close()
@@ -96,7 +96,7 @@ async def _is_answered(owner: Client, session: str) -> None:
     assert ">Good morning.</text>" in block.resource.text
 
 
-async def _is_saved(colony: Colony, owner: Client, path: Path) -> None:
+async def _is_saved(system: FullSystem, owner: Client, path: Path) -> None:
     told, _ = await shot(owner, savePath="shots/one.png")
     assert told["savedTo"] == str(path / "shots" / "one.png")
     assert len((path / "shots" / "one.png").read_bytes()) == told["size"]
@@ -106,8 +106,8 @@ async def _is_saved(colony: Colony, owner: Client, path: Path) -> None:
     # A picture that was saved so before is replaced, in another size.
     await shot(owner, savePath="shots/one.png", scale=2)
     assert image((path / "shots" / "one.png").read_bytes()).size[0] % 18 == 0
-    told, _ = await shot(owner, savePath=str(colony.house.state / "pictures" / "one.png"))
-    assert image((colony.house.state / "pictures" / "one.png").read_bytes())
+    told, _ = await shot(owner, savePath=str(system.daemon.state / "pictures" / "one.png"))
+    assert image((system.daemon.state / "pictures" / "one.png").read_bytes())
 
 
 def _save_roots() -> str:
@@ -117,7 +117,7 @@ def _save_roots() -> str:
     return f" ~/pictures, {Path.home() / 'src'}"
 
 
-async def _is_saved_beside_work(colony: Colony, owner: Client, path: Path) -> None:
+async def _is_saved_beside_work(system: FullSystem, owner: Client, path: Path) -> None:
     """In the folders of `sessions.save_roots`, for the owner; and in `.rookery`, where it is no work."""
     pictures = Path.home() / "pictures"
     for place in (pictures / "a" / "one.png", pictures.resolve() / "two.svg", Path.home() / "src" / "three.png"):
@@ -130,21 +130,21 @@ async def _is_saved_beside_work(colony: Colony, owner: Client, path: Path) -> No
     # Neither the workspaces that lie in such a folder nor what is kept there for secrets.
     assert await refused(owner, str(Path.home() / "src" / "app" / "x.png")) == "path-denied"
     assert await refused(owner, str(pictures / ".ssh" / "x.png")) == "path-denied"
-    shown = (await colony.workspaces())["one"]
+    shown = (await system.workspaces())["one"]
     token = psutil.Process(shown["agent"]["pid"]).environ()["ROOKERY_TOKEN"]
-    async with a_client_of_house(colony.house, "http", MODERN, token=token) as own:
+    async with open_sdk_client(system.daemon, "http", MODERN, token=token) as own:
         told = await refusal(own, str(pictures / "one.png"))
         # It would not be heeded for one workspace alone.
         assert told["code"] == "path-outside-root" and "save_roots" not in told["remedy"]
 
-    made = await colony.create("clean")
+    made = await system.create("clean")
     clean = Path(made["path"])
-    session = (await colony.rest("POST", "/api/sessions", {"directory": str(clean)}))["id"]
+    session = (await system.rest("POST", "/api/sessions", {"directory": str(clean)}))["id"]
     for name in (".rookery/one.png", ".rookery/shots/one.svg"):
         await shot(owner, sessionId=session, savePath=name)
 
     async def is_dirty() -> bool:
-        return (await colony.rest("GET", f"{place_of(made)}/status"))["isDirty"]
+        return (await system.rest("GET", f"{place_of(made)}/status"))["isDirty"]
 
     assert not await is_dirty()
     # What belongs to the project there is work, as ever.
@@ -160,12 +160,12 @@ async def _is_saved_beside_work(colony: Colony, owner: Client, path: Path) -> No
     git(clean, "add", ".rookery/one.png")
     assert await is_dirty()
     git(clean, "reset", "-q")
-    done = await colony.cli("ws", "rm", "clean", "--yes", cwd=Path.home() / "src" / "app")
+    done = await system.cli("ws", "rm", "clean", "--yes", cwd=Path.home() / "src" / "app")
     assert done.returncode == 0 and not clean.exists(), done.stderr
 
 
-async def _is_refused(colony: Colony, owner: Client, path: Path) -> None:
-    state, main = colony.house.state, Path.home() / "src" / "app"
+async def _is_refused(system: FullSystem, owner: Client, path: Path) -> None:
+    state, main = system.daemon.state, Path.home() / "src" / "app"
     (path / "out").symlink_to(Path.home())
     before, kept = files(Path.home(), state), (path / "README.md").read_bytes()
     outside = [str(Path.home() / "one.png"), "../one.png", "out/one.png", "/etc/one.png"]
@@ -179,9 +179,9 @@ async def _is_refused(colony: Colony, owner: Client, path: Path) -> None:
     assert await refused(owner, "one.png", scale=9) == "invalid-input"
     assert await refused(owner, "one.png", columns=10_000) == "invalid-input"
     assert await refused(owner, "one.png", sessionId="ses_unknown") == "session-not-found"
-    shown = (await colony.workspaces())["one"]
+    shown = (await system.workspaces())["one"]
     token = psutil.Process(shown["agent"]["pid"]).environ()["ROOKERY_TOKEN"]
-    async with a_client_of_house(colony.house, "http", MODERN, token=token) as own:
+    async with open_sdk_client(system.daemon, "http", MODERN, token=token) as own:
         assert await refused(own, str(state / "pictures" / "two.png")) == "path-outside-root"
         told, _ = await shot(own, savePath="own.png")
         assert told["savedTo"] == str(path / "own.png")
@@ -189,27 +189,27 @@ async def _is_refused(colony: Colony, owner: Client, path: Path) -> None:
     assert (path / "README.md").read_bytes() == kept
 
 
-async def _on_the_other_faces(colony: Colony, session: Any, folder: Path) -> None:
-    url = f"{colony.house.runtime['url']}/api/sessions/{session.id}/screenshot"
-    headers = {"Authorization": f"Bearer {colony.house.token}"}
-    async with colony._session.get(url, headers=headers, params={"format": "svg"}) as answer:
+async def _on_the_other_faces(system: FullSystem, session: Any, folder: Path) -> None:
+    url = f"{system.daemon.runtime['url']}/api/sessions/{session.id}/screenshot"
+    headers = {"Authorization": f"Bearer {system.daemon.token}"}
+    async with system._session.get(url, headers=headers, params={"format": "svg"}) as answer:
         assert (answer.status, answer.content_type) == (200, "image/svg+xml")
         assert answer.headers["X-Rookery-Source"] == "terminal" and "X-Rookery-Note" not in answer.headers
         assert b"Good morning." in await answer.read()
-    async with colony._session.get(url, headers=headers) as answer:
+    async with system._session.get(url, headers=headers) as answer:
         assert answer.content_type == "image/png" and image(await answer.read())
-    async with colony._session.get(url, headers=headers, params={"format": "gif"}) as answer:
+    async with system._session.get(url, headers=headers, params={"format": "gif"}) as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (400, "invalid-input")
 
-    done = await colony.cli("session", "screenshot", "-o", str(folder / "cli.png"), "--size", "90x30", "--json")
+    done = await system.cli("session", "screenshot", "-o", str(folder / "cli.png"), "--size", "90x30", "--json")
     told = json.loads(done.stdout)
     assert (told["sessionId"], told["savedTo"], told["columns"]) == (session.id, str(folder / "cli.png"), 90)
     assert "data" not in told and image((folder / "cli.png").read_bytes()).size == (810, 540)
-    done = await colony.cli("session", "screenshot", session.id, "--format", "svg", cwd=folder)
+    done = await system.cli("session", "screenshot", session.id, "--format", "svg", cwd=folder)
     assert done.stdout.strip() == f"{session.id}.svg" and (folder / f"{session.id}.svg").exists()
-    done = await colony.cli("session", "screenshot", session.id, "-o", str(folder / "no" / "x.png"))
+    done = await system.cli("session", "screenshot", session.id, "-o", str(folder / "no" / "x.png"))
     assert done.returncode == 1 and "cannot be written" in done.stderr
-    assert (await colony.cli("session", "screenshot", "--size", "big")).returncode == 2
+    assert (await system.cli("session", "screenshot", "--size", "big")).returncode == 2
 
     taken = await session.screenshot(folder / "py.svg", columns=120, rows=40)
     assert (taken.source, taken.format, taken.saved_to) == ("terminal", "svg", str(folder / "py.svg"))

@@ -18,9 +18,9 @@ import rookery
 from rookery.cli.session import group as session_commands
 from rookery.system.ids import project_id
 from tests.support.daemon.process import alive
-from tests.support.daemon.sdk_client import a_client_of_house
-from tests.support.daemon.sessions import README, a_driven_colony, terminals
-from tests.support.daemon.system import LIMIT, Colony
+from tests.support.daemon.sdk_client import open_sdk_client
+from tests.support.daemon.sessions import README, start_system_with_sessions, terminals
+from tests.support.daemon.system import LIMIT, FullSystem
 from tests.support.mcp.sdk_client import MODERN, WAYS, Told
 from tests.support.opencode.api import OpenCodeApi
 from tests.support.requirements import requirement
@@ -170,8 +170,8 @@ async def read(client: Client, uri: str) -> Any:
     return json.loads(content.text)
 
 
-async def toast(colony: Colony, session: str, message: str) -> None:
-    await colony.rest("POST", f"/api/sessions/{session}/toasts", {"message": message, "variant": "success"})
+async def toast(system: FullSystem, session: str, message: str) -> None:
+    await system.rest("POST", f"/api/sessions/{session}/toasts", {"message": message, "variant": "success"})
 
 
 @requirement("session.create.input", "session.info.shape", "session.list.all", "session.get.one", "session.close.one")
@@ -183,22 +183,22 @@ async def toast(colony: Colony, session: str, message: str) -> None:
 @requirement("term.state.get", "term.shot.input", "house.bind.loopback")
 async def test_one_story_is_told_alike_on_every_transport_and_in_both_eras() -> None:
     assert set(session_commands.COMMANDS) >= COMMANDS
-    async with a_driven_colony("fix") as (colony, (path,)):
+    async with start_system_with_sessions("fix") as (system, (path,)):
         # One terminal is enough for all of them.
-        stage = (await colony.rest("POST", "/api/sessions", {"directory": str(path), "title": "stage"}))["id"]
-        await colony.rest("POST", f"/api/sessions/{stage}/messages", {"content": "hello", "timeout": 120_000})
+        stage = (await system.rest("POST", "/api/sessions", {"directory": str(path), "title": "stage"}))["id"]
+        await system.rest("POST", f"/api/sessions/{stage}/messages", {"content": "hello", "timeout": 120_000})
         for transport, mode in WAYS:
             told = Told()
-            async with a_client_of_house(colony.house, transport, mode, told) as client:
+            async with open_sdk_client(system.daemon, transport, mode, told) as client:
                 with anyio.fail_after(LIMIT):
-                    await _story(colony, client, told, str(path), f"{transport} {mode}")
+                    await _story(system, client, told, str(path), f"{transport} {mode}")
                     await _stage(client, stage)
                     assert [one["id"] for one in await tell(client, "list_sessions")] == [stage]
-        async with a_client_of_house(colony.house, "http", MODERN) as client:
+        async with open_sdk_client(system.daemon, "http", MODERN) as client:
             await _obeys(client, stage)
-            await _alike(colony, client, stage)
+            await _alike(system, client, stage)
         # The daemon's ports and those of its agent.
-        daemon = psutil.Process(colony.house.pid)
+        daemon = psutil.Process(system.daemon.pid)
         listening = [
             (one.pid, end.laddr.ip)
             for one in (daemon, *daemon.children(recursive=True))
@@ -208,7 +208,7 @@ async def test_one_story_is_told_alike_on_every_transport_and_in_both_eras() -> 
         assert {ip for _, ip in listening} == {"127.0.0.1"} and len({pid for pid, _ in listening}) > 1
 
 
-async def _story(colony: Colony, client: Client, told: Told, path: str, title: str) -> None:
+async def _story(system: FullSystem, client: Client, told: Told, path: str, title: str) -> None:
     listed = {one.name: one for one in (await client.list_tools()).tools}
     assert set(listed) >= ASK_TOOLS
     check_tools(listed)
@@ -228,7 +228,7 @@ async def _story(colony: Colony, client: Client, told: Told, path: str, title: s
     found = await tell(client, "wait_for_message", sessionId=id_, pattern="Good m.rning")
     assert found["found"] and found["message"]["id"] == said[1]["id"]
 
-    await toast(colony, id_, f"all done {title}")
+    await toast(system, id_, f"all done {title}")
     found = await tell(client, "wait_for_toast", sessionId=id_, pattern=f"done {title}$")
     assert found["found"] and found["toast"]["message"] == f"all done {title}"
     for given in ({"sessionId": id_}, {}):
@@ -304,9 +304,9 @@ async def _obeys(client: Client, id_: str) -> None:
     assert await order("reset") == ("OFF", False, False)
 
 
-async def _alike(colony: Colony, client: Client, id_: str) -> None:
+async def _alike(system: FullSystem, client: Client, id_: str) -> None:
     """Tools, routes and commands answer the same."""
-    await toast(colony, id_, "seen from everywhere")
+    await toast(system, id_, "seen from everywhere")
     assert (await tell(client, "wait_for_toast", sessionId=id_, pattern="everywhere"))["found"]
     await tell(client, "execute_tool", sessionId=id_, tool="glob", args={"pattern": "*.md"})
     one = f"/{id_}"
@@ -318,8 +318,8 @@ async def _alike(colony: Colony, client: Client, id_: str) -> None:
         ("get_tool_history", {"sessionId": id_}, f"{one}/tools", ["history", id_]),
         ("list_asks", {"sessionId": id_}, f"{one}/asks", ["asks", id_]),
     ):
-        answers = [await tell(client, tool, **given), await colony.rest("GET", f"/api/sessions{route}")]
-        answers.append(json.loads((await colony.cli("session", *words, "--json")).stdout))
+        answers = [await tell(client, tool, **given), await system.rest("GET", f"/api/sessions{route}")]
+        answers.append(json.loads((await system.cli("session", *words, "--json")).stdout))
         if tool == "get_messages":
             answers[1:] = [each["messages"] for each in answers[1:]]
         assert answers[0] == answers[1] == answers[2], tool
@@ -354,8 +354,8 @@ async def _hears_of_changes(client: Client, told: Told, id_: str) -> None:
 async def test_what_goes_wrong_is_told_with_a_code_and_with_what_there_is() -> None:
     soon = {"ROOKERY_BOULDER_IDLE_SECONDS": "1", "ROOKERY_BOULDER_COOLDOWN_SECONDS": "1"}
     async with (
-        a_driven_colony("fix", **soon) as (colony, (path,)),
-        a_client_of_house(colony.house, "http", MODERN) as client,
+        start_system_with_sessions("fix", **soon) as (system, (path,)),
+        open_sdk_client(system.daemon, "http", MODERN) as client,
     ):
         id_ = (await tell(client, "create_session", directory=str(path)))["id"]
         code, words = await fail(client, "get_session", sessionId="ses_unknown")
@@ -386,22 +386,22 @@ async def test_what_goes_wrong_is_told_with_a_code_and_with_what_there_is() -> N
         waited = (await client.call_tool("wait_for_message", missed, progress_callback=told)).structured_content
         assert waited is not None and not waited["found"] and waited["seen"]
         assert heard
-        colony.model.release("later")
+        system.model.release("later")
         assert (await tell(client, "wait_for_message", sessionId=id_, pattern="At last"))["found"]
         turn = await tell(client, "send_message", sessionId=id_, content="hello", timeout=120_000)
         assert turn["content"] == "Good morning."
 
         taken = await tell(client, "send_message", sessionId=id_, content="hello", waitForResponse=False)
         assert taken["status"] == "taken" and taken["messageId"]
-        await _runs_away(colony, client, id_, path)
-        await _closes(colony, client, str(path))
-        await _is_held(colony, client, path)
+        await _runs_away(system, client, id_, path)
+        await _closes(system, client, str(path))
+        await _is_held(system, client, path)
 
 
-async def _runs_away(colony: Colony, client: Client, id_: str, path: Path) -> None:
+async def _runs_away(system: FullSystem, client: Client, id_: str, path: Path) -> None:
     """A pattern that would be searched for too long is refused, and another session is waited for meanwhile."""
     other = (await tell(client, "create_session", directory=str(path), title="other"))["id"]
-    async with _opencode(colony, path) as api:
+    async with _opencode(system, path) as api:
         await _say(api, id_, "x" * 900_000)
         waiting = asyncio.ensure_future(tell(client, "wait_for_message", sessionId=other, pattern="^quick$"))
         code, words = await fail(client, "wait_for_message", sessionId=id_, pattern="(x{1,100}){1,10}y")
@@ -411,20 +411,20 @@ async def _runs_away(colony: Colony, client: Client, id_: str, path: Path) -> No
     await tell(client, "close_session", sessionId=other)
 
 
-async def _closes(colony: Colony, client: Client, path: str) -> None:
+async def _closes(system: FullSystem, client: Client, path: str) -> None:
     """A session that is closed ends its turn, its waits and its terminal."""
     id_ = (await tell(client, "create_session", directory=path, title="to be closed"))["id"]
     sending = asyncio.ensure_future(client.call_tool("send_message", {"sessionId": id_, "content": "work slowly"}))
     # What it has said by then is seen, and the tool that it ran.
-    waited = await colony.rest("POST", f"/api/sessions/{id_}/wait", {"for": "tool", "tool": "glob", "timeout": 120_000})
+    waited = await system.rest("POST", f"/api/sessions/{id_}/wait", {"for": "tool", "tool": "glob", "timeout": 120_000})
     assert waited["found"]
-    held = await colony.asked(lambda record: record.session == id_ and record.step == 2)
+    held = await system.asked(lambda record: record.session == id_ and record.step == 2)
     assert (await tell(client, "get_tui_state", sessionId=id_))["source"] == "terminal"
-    shown = terminals(colony)
+    shown = terminals(system)
     waits = [
         asyncio.ensure_future(tell(client, "wait_for_message", sessionId=id_, pattern="never", timeout=600_000)),
         asyncio.ensure_future(tell(client, "wait_for_toast", sessionId=id_, pattern="never", timeout=600_000)),
-        asyncio.ensure_future(colony.rest("POST", f"/api/sessions/{id_}/wait", {"for": "idle", "timeout": 600_000})),
+        asyncio.ensure_future(system.rest("POST", f"/api/sessions/{id_}/wait", {"for": "idle", "timeout": 600_000})),
     ]
     assert not (await asyncio.wait([sending, *waits], timeout=0.1))[0]
     assert await tell(client, "close_session", sessionId=id_) == {"id": id_, "closed": True, "deleted": False}
@@ -436,13 +436,13 @@ async def _closes(colony: Colony, client: Client, path: str) -> None:
     assert [(one["found"], one["note"]) for one in missed] == [(False, "the session was closed")] * 2
     # Its turn may be seen to end before it is seen to be closed.
     assert idle["found"] or idle["note"] == "the session was closed"
-    await colony.asked(lambda record: record is held and record.ended == "client-gone")
+    await system.asked(lambda record: record is held and record.ended == "client-gone")
     assert id_ not in [one["id"] for one in await tell(client, "list_sessions")]
     for tool in ("get_session", "get_messages", "get_tui_state", "close_session"):
         assert (await fail(client, tool, sessionId=id_))[0] == "session-not-found"
 
 
-async def _is_held(colony: Colony, client: Client, path: Path) -> None:
+async def _is_held(system: FullSystem, client: Client, path: Path) -> None:
     """Boulder sends nothing to sessions that ask, run a tool, are paused or have spent their budget."""
 
     async def order(action: str, session: str, **more: Any) -> None:
@@ -465,7 +465,7 @@ async def _is_held(colony: Colony, client: Client, path: Path) -> None:
         await order("on", session, budget=1)
     await order("pause", paused)
     await tell(client, "send_message", sessionId=works, content="run until told", waitForResponse=False)
-    await colony.until_all(lambda all_: all_["fix"]["attention"])
+    await system.until_all(lambda all_: all_["fix"]["attention"])
     for session in (paused, spent):
         await tell(client, "send_message", sessionId=session, content="hello", timeout=120_000)
     # By the time that one of them was told to go on, none of the others was.
@@ -489,9 +489,9 @@ async def _is_held(colony: Colony, client: Client, path: Path) -> None:
 
 
 @asynccontextmanager
-async def _opencode(colony: Colony, path: Path) -> AsyncGenerator[OpenCodeApi]:
+async def _opencode(system: FullSystem, path: Path) -> AsyncGenerator[OpenCodeApi]:
     """The agent's own API."""
-    shown = await colony.show({"project": project_id(Path.home() / "src" / "app"), "name": path.name})
+    shown = await system.show({"project": project_id(Path.home() / "src" / "app"), "name": path.name})
     password = psutil.Process(shown["agent"]["pid"]).environ()["OPENCODE_SERVER_PASSWORD"]
     async with OpenCodeApi(f"http://127.0.0.1:{shown['agent']['port']}", path, password) as api:
         yield api
@@ -500,12 +500,12 @@ async def _opencode(colony: Colony, path: Path) -> AsyncGenerator[OpenCodeApi]:
 @requirement("session.scope.token", "session.asks.visible", "session.exec.input", "session.exec.real")
 @requirement("session.history.get")
 async def test_a_workspaces_token_sees_its_own_sessions_and_only_the_owner_answers_what_is_asked() -> None:
-    async with a_driven_colony("one", "two", ROOKERY_AGENTS_TOOLSETS="workspace,session") as (colony, paths):
-        tokens = [await _token(colony, name) for name in ("one", "two")]
+    async with start_system_with_sessions("one", "two", ROOKERY_AGENTS_TOOLSETS="workspace,session") as (system, paths):
+        tokens = [await _token(system, name) for name in ("one", "two")]
         async with (
-            a_client_of_house(colony.house, "http", MODERN) as owner,
-            a_client_of_house(colony.house, "http", MODERN, token=tokens[0]) as one,
-            a_client_of_house(colony.house, "http", MODERN, token=tokens[1]) as two,
+            open_sdk_client(system.daemon, "http", MODERN) as owner,
+            open_sdk_client(system.daemon, "http", MODERN, token=tokens[0]) as one,
+            open_sdk_client(system.daemon, "http", MODERN, token=tokens[1]) as two,
         ):
             mine = (await tell(one, "create_session", directory=str(paths[0])))["id"]
             other = (await tell(two, "create_session", directory=str(paths[1])))["id"]
@@ -537,12 +537,12 @@ async def test_a_workspaces_token_sees_its_own_sessions_and_only_the_owner_answe
             assert await tell(one, "get_tool_history") == []
             assert (await tell(one, "get_tui_state"))["sessionId"] == mine
             assert (await fail(one, "create_session", directory=str(paths[1])))[0] == "tool-denied"
-            await toast(colony, other, "not for one")
+            await toast(system, other, "not for one")
             assert (await tell(owner, "wait_for_toast", sessionId=other, pattern="not for"))["found"]
             assert await tell(one, "get_toasts") == []
 
             asking = asyncio.ensure_future(tell(one, "send_message", sessionId=mine, content="ask", timeout=120_000))
-            await colony.until_all(lambda all_: all_["one"]["attention"])
+            await system.until_all(lambda all_: all_["one"]["attention"])
             asks = await tell(owner, "list_asks", sessionId=mine)
             assert (asks[0]["kind"], asks[0]["sessionId"], asks[0]["workspace"]) == ("permission", mine, "one")
             assert (await tell(owner, "get_session", sessionId=mine))["opencode"] == "asking"
@@ -554,7 +554,7 @@ async def test_a_workspaces_token_sees_its_own_sessions_and_only_the_owner_answe
             assert (paths[0] / "asked.txt").read_text() == "asked\n"
             assert await tell(owner, "list_asks") == []
             await tell(two, "close_session", sessionId=other)
-            await _runs_by_itself(colony, owner, mine)
+            await _runs_by_itself(system, owner, mine)
 
 
 async def _runs_tools(client: Client, id_: str, path: Path) -> None:
@@ -572,13 +572,13 @@ async def _runs_tools(client: Client, id_: str, path: Path) -> None:
     assert "three" in await run("grep", pattern="one thre+")
 
 
-async def _runs_by_itself(colony: Colony, owner: Client, id_: str) -> None:
+async def _runs_by_itself(system: FullSystem, owner: Client, id_: str) -> None:
     """A tool that nobody waits for asks, runs once it is allowed, and one that is aborted is no success."""
     before = await tell(owner, "get_tool_history", sessionId=id_)
     given = {"command": "echo by name", "description": "say it"}
     begun = await tell(owner, "execute_tool", sessionId=id_, tool="bash", args=given, waitForCompletion=False)
     assert (begun["status"], begun["tool"], begun["origin"]) == ("running", "bash", "execute_tool")
-    await colony.until_all(lambda all_: all_["one"]["attention"])
+    await system.until_all(lambda all_: all_["one"]["attention"])
     (ask,) = await tell(owner, "list_asks", sessionId=id_)
     await tell(owner, "answer_ask", askId=ask["id"], reply="once")
     with anyio.fail_after(LIMIT):
@@ -587,16 +587,16 @@ async def _runs_by_itself(colony: Colony, owner: Client, id_: str) -> None:
     assert (done["id"], done["status"], done["output"]) == (begun["id"], "completed", "by name\n")
 
     await tell(owner, "send_message", sessionId=id_, content="ask", waitForResponse=False)
-    await colony.until_all(lambda all_: all_["one"]["attention"])
-    await colony.rest("POST", f"/api/sessions/{id_}/abort")
-    await colony.rest("POST", f"/api/sessions/{id_}/wait", {"for": "idle", "timeout": 120_000})
+    await system.until_all(lambda all_: all_["one"]["attention"])
+    await system.rest("POST", f"/api/sessions/{id_}/abort")
+    await system.rest("POST", f"/api/sessions/{id_}/wait", {"for": "idle", "timeout": 120_000})
     ran = await tell(owner, "get_tool_history", sessionId=id_)
     assert [one["status"] for one in ran[len(before) :]] == ["completed", "aborted"] and ran[-1]["error"]
 
 
-async def _token(colony: Colony, name: str) -> str:
+async def _token(system: FullSystem, name: str) -> str:
     """The token that the agent of a workspace was given."""
-    shown = await colony.until_all(lambda all_: all_[name]["agent"]["pid"])
+    shown = await system.until_all(lambda all_: all_[name]["agent"]["pid"])
     return psutil.Process(shown[name]["agent"]["pid"]).environ()["ROOKERY_TOKEN"]
 
 
@@ -618,13 +618,13 @@ async def every_page(page: Page) -> list[list[str]]:
 @requirement("session.messages.complete", "session.resource.messages")
 async def test_messages_that_are_left_out_are_told_of_and_read_page_by_page() -> None:
     async with (
-        a_driven_colony("fix") as (colony, (path,)),
-        a_client_of_house(colony.house, "http", MODERN) as client,
-        a_client_of_house(colony.house, "stdio", "legacy") as other,
+        start_system_with_sessions("fix") as (system, (path,)),
+        open_sdk_client(system.daemon, "http", MODERN) as client,
+        open_sdk_client(system.daemon, "stdio", "legacy") as other,
         rookery.connect() as r,
     ):
         id_ = (await tell(client, "create_session", directory=str(path)))["id"]
-        async with _opencode(colony, path) as api:
+        async with _opencode(system, path) as api:
             said = [await _say(api, id_, f"message {number}") for number in range(120)]
             assert (await tell(client, "wait_for_message", sessionId=id_, pattern="message 119"))["found"]
 
@@ -634,7 +634,7 @@ async def test_messages_that_are_left_out_are_told_of_and_read_page_by_page() ->
                 return _noted([one.text for one in found.content if isinstance(one, mcp_types.TextContent)])
 
             async def by_rest(before: str | None) -> tuple[list[dict[str, Any]], str | None]:
-                found = await colony.rest(
+                found = await system.rest(
                     "GET", f"/api/sessions/{id_}/messages" + (f"?before={before}" if before else "")
                 )
                 assert (found["note"] is None) == (found["before"] is None)
@@ -642,8 +642,8 @@ async def test_messages_that_are_left_out_are_told_of_and_read_page_by_page() ->
 
             async def by_cli(before: str | None) -> tuple[list[dict[str, Any]], str | None]:
                 words = ["session", "messages", id_, *(["--before", before] if before else [])]
-                found = json.loads((await colony.cli(*words, "--json")).stdout)
-                told = (await colony.cli(*words)).stderr
+                found = json.loads((await system.cli(*words, "--json")).stdout)
+                told = (await system.cli(*words)).stderr
                 assert ("older messages are left out" in told) == (found["before"] is not None)
                 assert found["before"] is None or f"rookery session messages {id_} --before {found['before']}" in told
                 return found["messages"], found["before"]

@@ -1,6 +1,6 @@
 """A stdio server on strings: whoever holds them hears all that it reads, and says all that it prints.
 
-marionette.py SOCKET NAME [words]
+scripted_server.py SOCKET NAME [words]
 To the Unix socket go JSON lines: first who this is, then {"in": line} for each line of stdin, {"eof": true}, and
 {"made": pid} for each process that was asked for. From it come commands, one JSON object a line:
 {"fd": 1 or 2, "text": text, "times": n}    {"exit": code}    {"close": fd}
