@@ -1,14 +1,14 @@
-"""What tests of the gateway share."""
+"""Fixtures for tests of the gateway."""
 
 from collections.abc import Generator
 
 import pytest
 
-from tests.support.gateway.fastpath import Noted, noted
+from tests.support.gateway.fastpath import FastCallCounts, count_fast_calls
 
 
 @pytest.fixture
-def lane() -> Generator[Noted]:
+def lane() -> Generator[FastCallCounts]:
     """Tells which calls were served without a task."""
-    with noted() as made:
+    with count_fast_calls() as made:
         yield made

@@ -1,4 +1,4 @@
-"""A question of a handshake server in mid-call: its modern client ends a request with it, and comes back."""
+"""A question of a handshake server during a call of a modern client ends a round, and the next continues it."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from websockets.typing import Subprotocol
 from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.system.ids import project_id
-from tests.support.gateway.fastpath import Noted, again, holding
-from tests.support.gateway.gateway import OWNERS, a_gateway, checkout, view_of
+from tests.support.gateway.fastpath import FastCallCounts, check_still_fast, open_holding_caller
+from tests.support.gateway.gateway import OWNERS, checkout, start_gateway, view_of
 from tests.support.gateway.round_trips import ADA, NAME, QUESTIONS, answers, ask, asked, go_on, held, next_round
 from tests.support.mcp.caller import MODERN, Caller, Message, failure, words
 from tests.support.mcp.scripted_server import ServerScript, text
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("method", QUESTIONS)
 async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_client(method: str) -> None:
     question, answer = QUESTIONS[method]
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller, progressToken="first")
         token = request["params"]["_meta"]["progressToken"]
@@ -52,8 +52,8 @@ async def test_a_question_of_a_handshake_server_becomes_a_round_of_its_modern_cl
 
 
 @requirement("hub.call.server-requests")
-async def test_questions_that_come_together_are_asked_together_and_what_is_not_answered_is_asked_again() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_simultaneous_questions_share_a_round_and_unanswered_ones_are_repeated() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         for method in QUESTIONS:
@@ -81,7 +81,7 @@ async def test_questions_that_come_together_are_asked_together_and_what_is_not_a
 
 @requirement("hub.call.parked")
 async def test_no_time_runs_for_a_call_that_is_parked_and_it_counts_as_one_in_flight() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -105,7 +105,7 @@ async def test_no_time_runs_for_a_call_that_is_parked_and_it_counts_as_one_in_fl
 @requirement("hub.call.parked")
 async def test_s4_a_state_is_for_one_token_one_call_and_one_use() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder, with_tokens=True) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder, with_tokens=True) as gateway:
         workspace = await gateway.workspaces.find(project_id(folder), "@main")
         token = await gateway.workspaces.token(workspace.workspace)
         owner = await gateway.caller(view_of(folder), headers={"Authorization": f"Bearer {OWNERS}"})
@@ -145,7 +145,7 @@ async def test_s4_a_state_is_for_one_token_one_call_and_one_use() -> None:
 @requirement("hub.call.parked")
 async def test_too_many_parked_calls_are_refused_and_their_servers_told() -> None:
     settings = Settings(gateway=GatewaySettings(parked_calls_each=1))
-    async with a_gateway(lambda scripted: scripted.servers("one", "two"), settings=settings) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two"), settings=settings) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -164,7 +164,7 @@ async def test_too_many_parked_calls_are_refused_and_their_servers_told() -> Non
 @requirement("hub.call.parked")
 async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
     settings = Settings(gateway=GatewaySettings(parked_seconds=0.2))
-    async with a_gateway(lambda scripted: scripted.servers("one"), settings=settings) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), settings=settings) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -177,7 +177,7 @@ async def test_a_parked_call_that_expires_is_cancelled_at_its_server() -> None:
 
 
 async def test_a_call_that_is_parked_for_a_connection_ends_with_that() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         async with connect(gateway.url("/ws").replace("http", "ws"), subprotocols=[Subprotocol("mcp")]) as line:
             await line.send(json.dumps(caller.message("tools/call", {"name": "one__hold"})))
@@ -198,7 +198,7 @@ async def test_hooks_see_one_call_however_many_rounds_it_takes() -> None:
     async def after(call: ToolCall, result: Raw) -> None:
         seen.append(json.loads(bytes(result))["content"][0]["text"])
 
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         gateway.service.hooks.before.append(before)
         gateway.service.hooks.after.append(after)
         caller = await gateway.caller()
@@ -211,7 +211,7 @@ async def test_hooks_see_one_call_however_many_rounds_it_takes() -> None:
 
 
 async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         ask(one)
@@ -222,8 +222,8 @@ async def test_a_client_that_goes_in_a_later_round_cancels_the_call() -> None:
         assert len(gateway.service.parked_calls) == 0
 
 
-async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_unknown_break_nothing() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_c20_late_answers_and_withdrawn_or_unknown_questions_are_harmless() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         one.say({"id": "what", "method": "no/such", "params": {}})
@@ -243,7 +243,7 @@ async def test_c20_answers_that_are_late_and_questions_that_are_taken_back_or_un
 
 
 async def test_c20_a_form_is_not_shown_by_a_client_that_only_opens_pages_nor_the_reverse() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         unable: list[tuple[Message, str]] = [({"url": {}}, "form"), ({}, "url"), ({"form": {}}, "url")]
         for number, (able, mode) in enumerate(unable, 1):
             caller = await gateway.caller(able={"elicitation": able})
@@ -255,7 +255,7 @@ async def test_c20_a_form_is_not_shown_by_a_client_that_only_opens_pages_nor_the
 
 
 async def test_an_error_of_a_server_whose_modern_client_lacks_something_says_what() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller(able={"elicitation": {}})
         running, one, request = await held(gateway, caller)
         ask(one, method="sampling/createMessage")
@@ -266,7 +266,7 @@ async def test_an_error_of_a_server_whose_modern_client_lacks_something_says_wha
 
 
 async def test_a_tool_that_is_called_through_another_one_may_ask_too() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp?mode=search")
         inner = {"arguments": {"name": "one__hold", "arguments": {"x": 1}}}
         running = caller.begin("hub_call_tool", inner["arguments"])
@@ -287,7 +287,7 @@ async def test_a_prompt_and_a_resource_may_ask_too() -> None:
         "prompts/get": {"messages": []},
         "resources/read": {"contents": [{"uri": "note://a", "text": "t"}]},
     }
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         for number, (method, result) in enumerate(results.items(), 1):
             named = {"name": "one__p"} if method == "prompts/get" else {"uri": "one+note://a"}
@@ -305,16 +305,16 @@ async def test_a_prompt_and_a_resource_may_ask_too() -> None:
             assert json.dumps(found).count("one+note://a") == (1 if method == "resources/read" else 0)
 
 
-async def test_a_call_that_was_begun_without_a_task_is_asked_in_rounds_too(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit, server = await holding(gateway, MODERN)
+async def test_a_call_that_was_begun_without_a_task_is_asked_in_rounds_too(lane: FastCallCounts) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat, server = await open_holding_caller(gateway, MODERN)
         lane.clear()
-        request = await habit.held(server)
+        request = await repeat.held(server)
         ask(server)
-        first = await habit.answer()
+        first = await repeat.answer()
         assert lane.count() == (1, 1)
-        coming = asyncio.create_task(habit.call(**next_round(first)))
+        coming = asyncio.create_task(repeat.call(**next_round(first)))
         assert (await server.hears(None))["result"] == ADA
         server.answer(request, text("done"))
         assert words(await coming) == "done"
-        await again(gateway, habit, server, lane)
+        await check_still_fast(gateway, repeat, server, lane)

@@ -1,4 +1,4 @@
-"""Whatever a client answers when, each question gets its own answer, once, and the call its result."""
+"""For any order of answers, each question gets its own answer once, and the call its result."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Calls that wait for an answer, with the time set by the tests."""
+"""Parked calls, with a clock that the tests set."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping

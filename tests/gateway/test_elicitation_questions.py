@@ -1,10 +1,10 @@
-"""What a server asks while it works: its own client is asked, as far as that can answer, and no other."""
+"""Questions of a server during a call go only to the client that called, as far as it supports them."""
 
 import asyncio
 
 import pytest
 
-from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.gateway import checkout, start_gateway, view_of
 from tests.support.gateway.round_trips import QUESTIONS, held
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, told, words
 from tests.support.mcp.scripted_server import Message, ServerScript, text
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("method", QUESTIONS)
 async def test_c20_a_question_reaches_the_calling_client_alone_and_its_answer_the_server(method: str) -> None:
     asked, answer = QUESTIONS[method]
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller, other = await gateway.old_caller(), await gateway.old_caller()
         await caller.listen()
         await other.listen()
@@ -37,7 +37,7 @@ async def test_c20_a_question_reaches_the_calling_client_alone_and_its_answer_th
 
 @requirement("hub.call.server-requests")
 async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_nobody() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
         first, one, a = await held(gateway, callers[0])
         second, _, b = await held(gateway, callers[1], count=2)
@@ -55,7 +55,7 @@ async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_n
 @pytest.mark.parametrize("era", ERAS)
 async def test_c20_a_client_that_cannot_be_asked_is_answered_for(era: str) -> None:
     folder = checkout("with space é")
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         caller = await gateway.caller(view_of(folder), era, able={})
         running, one, request = await held(gateway, caller)
         for number, method in enumerate(QUESTIONS):
@@ -71,7 +71,7 @@ async def test_c20_a_client_that_cannot_be_asked_is_answered_for(era: str) -> No
 
 
 async def test_c20_a_client_that_refuses_is_passed_on_as_it_refused() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running, one, request = await held(gateway, caller)
         one.say({"id": 7, "method": "sampling/createMessage", "params": {}})
@@ -82,7 +82,7 @@ async def test_c20_a_client_that_refuses_is_passed_on_as_it_refused() -> None:
 
 
 async def test_c20_a_call_that_ends_takes_its_question_back(caplog: pytest.LogCaptureFixture) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         asked = asyncio.Event()
 
@@ -106,7 +106,7 @@ async def test_c20_a_call_that_ends_takes_its_question_back(caplog: pytest.LogCa
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_modern_server_that_needs_input_gets_it_from_the_calling_client(era: str) -> None:
     """A modern client answers by calling again, a handshake client is asked by us on its behalf."""
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         caller = await gateway.caller("/mcp", era)
         question, answer = QUESTIONS["elicitation/create"]
 
@@ -132,9 +132,9 @@ async def test_a_modern_server_that_needs_input_gets_it_from_the_calling_client(
 
 
 @requirement("hub.call.server-requests")
-async def test_all_that_a_modern_server_asks_at_once_is_asked_at_once_of_a_handshake_client() -> None:
+async def test_questions_of_one_modern_round_reach_a_handshake_client_together() -> None:
     """As far as that client can answer; the rest is answered for it. Where it refuses one, the call fails so."""
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         caller = await gateway.old_caller(able={"sampling": {}, "elicitation": {}})
         both = asyncio.Event()
 
@@ -160,12 +160,12 @@ async def test_all_that_a_modern_server_asks_at_once_is_asked_at_once_of_a_hands
         assert len(one.calls("hold")) == 2
 
 
-async def test_a_page_to_open_has_an_id_for_a_handshake_client_and_its_end_is_no_news_for_a_modern_one() -> None:
+async def test_url_questions_have_an_id_and_an_end_notification_for_handshake_clients() -> None:
     page = {"mode": "url", "message": "sign in", "url": "https://127.0.0.1/"}
     done = "notifications/elicitation/complete"
     able: Message = {"elicitation": {"url": {}}}
     plays = {"old": ServerScript(), "new": ServerScript(era=MODERN)}
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {name: scripted.server(name, play) for name, play in plays.items()}
     ) as gateway:
         caller, modern = await gateway.old_caller(able=able), await gateway.caller(able=able)
@@ -190,7 +190,7 @@ async def test_a_page_to_open_has_an_id_for_a_handshake_client_and_its_end_is_no
 
 async def test_a_server_is_told_what_this_caller_can_do() -> None:
     key = "io.modelcontextprotocol/clientCapabilities"
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         some: list[Message] = [{}, {"sampling": {}}, {"elicitation": {"form": {}}, "x-future": {"y": 1}}]
         for able in some:
             for era in ERAS:
@@ -201,7 +201,7 @@ async def test_a_server_is_told_what_this_caller_can_do() -> None:
 
 
 async def test_s2_no_client_learns_of_another_from_what_a_server_is_told() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         await (await gateway.caller()).call("one__echo")
         (one,) = gateway.scripted.of("one")
         info = one.calls("echo")[0]["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]

@@ -1,4 +1,4 @@
-"""Calls that are like others before them need no task, and nobody can tell them from the rest."""
+"""Calls that resemble earlier ones need no task, and clients cannot distinguish them."""
 
 import asyncio
 import json
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rookery.gateway.fastpath import CALLS
-from tests.support.gateway.fastpath import Habit, Noted, a_habit, holding
-from tests.support.gateway.gateway import a_gateway, checkout, view_of
-from tests.support.http.listener import soon
+from tests.support.gateway.fastpath import FastCallCounts, RepeatCaller, open_holding_caller, open_repeat_caller
+from tests.support.gateway.gateway import checkout, start_gateway, view_of
+from tests.support.http.listener import within_limit
 from tests.support.mcp.caller import ERAS, told, words
 from tests.support.mcp.scripted_server import ServerScript, text
 
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 @BOTH
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_are(
-    lane: Noted, era: str, server_era: str
+    lane: FastCallCounts, era: str, server_era: str
 ) -> None:
     given: dict[str, Any] = {
         "z": 1,
@@ -32,13 +32,13 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
         "ü": "\\n \u2028 😀",
         "deep": {"x": {"y": []}},
     }
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
-        habit = await a_habit(gateway, era)
-        usual = await habit.caller.call("one__echo", given, id_=7)
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
+        repeat = await open_repeat_caller(gateway, era)
+        usual = await repeat.caller.call("one__echo", given, id_=7)
         assert lane.count() == (0, 0)
         count = CALLS.value("one", "answered")
-        assert await habit.call(given, id=7) == usual
-        assert await habit.call(given, id="seven") == {**usual, "id": "seven"}
+        assert await repeat.call(given, id=7) == usual
+        assert await repeat.call(given, id="seven") == {**usual, "id": "seven"}
         assert lane.count() == (2, 0)
         assert CALLS.value("one", "answered") == count + 2
         server = gateway.scripted.of("one")[0]
@@ -49,54 +49,56 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
         assert (await gateway.server("one")).limiter.running == 0
 
 
-async def test_numbers_and_the_order_of_members_pass_as_they_came_and_line_breaks_do_no_harm(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit = await a_habit(gateway)
+async def test_numbers_and_member_order_are_preserved_and_line_breaks_are_accepted(
+    lane: FastCallCounts,
+) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat = await open_repeat_caller(gateway)
         body = b"""{"params" : {"arguments":
             {"n" : 1.500,\r\n "big":123456789012345678901234567890},"name":"one__echo"},
             "id":5,\t"method":"tools/call", "jsonrpc":"2.0"}"""
-        await habit.client.send(habit.framed(body))
-        assert (await habit.answer())["id"] == 5
+        await repeat.client.send(repeat.framed(body))
+        assert (await repeat.answer())["id"] == 5
         assert lane.count() == (1, 0)
         line = gateway.scripted.of("one")[0].lines[-1]
         assert "1.500" in line and '"big":123456789012345678901234567890' in line
 
 
 @BOTH
-async def test_many_clients_at_once_each_get_their_own_answers(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habits = [await a_habit(gateway, era) for _ in range(8)]
+async def test_many_clients_at_once_each_get_their_own_answers(lane: FastCallCounts, era: str) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeats = [await open_repeat_caller(gateway, era) for _ in range(8)]
         lane.clear()
 
-        async def calls(habit: Habit, who: int) -> None:
+        async def calls(repeat: RepeatCaller, who: int) -> None:
             for number in range(10):
-                said = await habit.call({"who": who, "number": number})
+                said = await repeat.call({"who": who, "number": number})
                 assert told(said)["arguments"] == {"who": who, "number": number}
 
-        await soon(asyncio.gather(*(calls(habit, who) for who, habit in enumerate(habits))))
+        await within_limit(asyncio.gather(*(calls(repeat, who) for who, repeat in enumerate(repeats))))
         assert lane.count() == (80, 0)
 
 
-async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit, server = await holding(gateway)
-        first = await habit.held(server)
-        await habit.begin(id="second")
-        await habit.begin(id="third")
+async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: FastCallCounts) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat, server = await open_holding_caller(gateway)
+        first = await repeat.held(server)
+        await repeat.begin(id="second")
+        await repeat.begin(id="third")
         server.answer(first, text("1"))
-        assert words(await habit.answer()) == "1"
+        assert words(await repeat.answer()) == "1"
         for number, id_ in ((4, "second"), (5, "third")):
             server.answer(await server.called("hold", number), text(id_))
-            assert (await habit.answer())["id"] == id_
+            assert (await repeat.answer())["id"] == id_
         assert lane.count()[0] >= 1 and not lane.tasks
 
 
 @BOTH
-async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: Noted, era: str) -> None:
+async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: FastCallCounts, era: str) -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
-        habit = await a_habit(gateway, era, view_of(folder))
-        await habit.call({"x": 1})
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+        repeat = await open_repeat_caller(gateway, era, view_of(folder))
+        await repeat.call({"x": 1})
         assert lane.count() == (1, 0)
         usages = gateway.parts.endpoint_router.usages
         assert usages.clients(folder.resolve()) == 1

@@ -1,12 +1,12 @@
-"""Calls that were begun without a task, and get one because their server has more to say than a result."""
+"""Fast-path calls that get a task because their server sends more than a result."""
 
 import asyncio
 
 import pytest
 
 from tests.support.clock import let_pass
-from tests.support.gateway.fastpath import Noted, again, holding
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.fastpath import FastCallCounts, check_still_fast, open_holding_caller
+from tests.support.gateway.gateway import start_gateway
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, words
 from tests.support.mcp.scripted_server import Message, ServerScript, text
 
@@ -20,92 +20,96 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 
 @BOTH
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_log_messages_come_before_the_answer_and_in_order(lane: Noted, era: str, server_era: str) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
-        habit, server = await holding(gateway, era)
+async def test_log_messages_come_before_the_answer_and_in_order(
+    lane: FastCallCounts, era: str, server_era: str
+) -> None:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
+        repeat, server = await open_holding_caller(gateway, era)
         lane.clear()
-        request = await habit.held(server)
+        request = await repeat.held(server)
         log = {"method": "notifications/message", "params": {"level": "info", "data": 1}}
         server.say(log, {**log, "params": {"level": "error", "data": 2}}, {"id": request["id"], "result": text("done")})
-        assert words(await habit.answer()) == "done"
+        assert words(await repeat.answer()) == "done"
         # A modern client hears of those that it asked for, and none were asked for here.
-        assert [one["params"]["data"] for one in habit.heard] == ([1, 2] if era == HANDSHAKE else [])
+        assert [one["params"]["data"] for one in repeat.heard] == ([1, 2] if era == HANDSHAKE else [])
         assert lane.count() == (1, 1)
-        await again(gateway, habit, server, lane)
+        await check_still_fast(gateway, repeat, server, lane)
 
 
-async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit, server = await holding(gateway)
-        other, _ = await holding(gateway)
+async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(lane: FastCallCounts) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat, server = await open_holding_caller(gateway)
+        other, _ = await open_holding_caller(gateway)
         lane.clear()
-        first, second = await habit.held(server), await other.held(server)
+        first, second = await repeat.held(server), await other.held(server)
         server.tell("notifications/message", level="info", data="whose?")
         server.answer(first, text("1"))
         server.answer(second, text("2"))
-        assert [words(await habit.answer()), words(await other.answer())] == ["1", "2"]
-        assert (habit.heard, other.heard, lane.count()) == ([], [], (2, 0))
+        assert [words(await repeat.answer()), words(await other.answer())] == ["1", "2"]
+        assert (repeat.heard, other.heard, lane.count()) == ([], [], (2, 0))
 
 
-async def test_a_question_is_asked_on_the_stream_of_the_call_and_its_answer_reaches_the_server(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit, server = await holding(gateway)
+async def test_a_question_is_sent_on_the_calls_stream_and_its_answer_reaches_the_server(
+    lane: FastCallCounts,
+) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat, server = await open_holding_caller(gateway)
         lane.clear()
-        request = await habit.held(server)
+        request = await repeat.held(server)
         server.say({"id": 77, "method": "roots/list", "params": {}})
         async with asyncio.timeout(20):
             asked = b""
             while b"roots/list" not in asked:
-                asked += await habit.client.reader.read(65_536)
+                asked += await repeat.client.reader.read(65_536)
         number = asked.partition(b'"id":"')[2].partition(b'"')[0].decode()
         roots = {"roots": [{"uri": "file:///mine"}]}
-        assert await habit.caller.post({"jsonrpc": "2.0", "id": number, "result": roots}) == 202
+        assert await repeat.caller.post({"jsonrpc": "2.0", "id": number, "result": roots}) == 202
         assert (await server.hears(None))["result"] == roots
         server.answer(request, text("done"))
         async with asyncio.timeout(20):
-            assert b"done" in await habit.client.reader.readuntil(b"0\r\n\r\n")
+            assert b"done" in await repeat.client.reader.readuntil(b"0\r\n\r\n")
         assert lane.count() == (1, 1)
-        await again(gateway, habit, server, lane)
+        await check_still_fast(gateway, repeat, server, lane)
 
 
 @BOTH
-async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(lane: Noted, era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        habit, server = await holding(gateway, era, able={})
-        request = await habit.held(server)
+async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(lane: FastCallCounts, era: str) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        repeat, server = await open_holding_caller(gateway, era, able={})
+        request = await repeat.held(server)
         server.say({"id": 77, "method": "roots/list", "params": {}})
         assert (await server.hears(None))["result"] == {"roots": []}
         server.answer(request, text("done"))
-        assert words(await habit.answer()) == "done"
-        await again(gateway, habit, server, lane)
+        assert words(await repeat.answer()) == "done"
+        await check_still_fast(gateway, repeat, server, lane)
 
 
-async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane: Noted) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
-        habit, server = await holding(gateway, able={})
+async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane: FastCallCounts) -> None:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
+        repeat, server = await open_holding_caller(gateway, able={})
         lane.clear()
-        request = await habit.held(server, {"x": 1})
+        request = await repeat.held(server, {"x": 1})
         asks: Message = {"r": {"method": "roots/list", "params": {}}}
         server.answer(request, {"resultType": "input_required", "inputRequests": asks, "requestState": "s"})
         second = await server.called("hold", len(server.calls("hold")) + 1)
         assert second["params"]["arguments"] == {"x": 1} and second["params"]["requestState"] == "s"
         assert second["params"]["inputResponses"] == {"r": {"roots": []}}
         server.answer(second, text("done"))
-        assert words(await habit.answer()) == "done"
+        assert words(await repeat.answer()) == "done"
         assert lane.count() == (1, 1)
-        await again(gateway, habit, server, lane)
+        await check_still_fast(gateway, repeat, server, lane)
 
 
-async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane: Noted) -> None:
+async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane: FastCallCounts) -> None:
     limits = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
-        habit, server = await holding(gateway)
+    async with start_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
+        repeat, server = await open_holding_caller(gateway)
         lane.clear()
-        request = await habit.held(server)
+        request = await repeat.held(server)
         for number in range(4):
             let_pass(2)
             server.tell("notifications/progress", progressToken=request["id"], progress=number)
-            await habit.caller.call("one__echo")  # whose answer comes after the progress
+            await repeat.caller.call("one__echo")  # whose answer comes after the progress
         server.answer(request, text("at last"))
-        assert words(await habit.answer()) == "at last"
+        assert words(await repeat.answer()) == "at last"
         assert lane.count() == (1, 0)

@@ -1,4 +1,4 @@
-"""Public names: whatever servers and tools are called, each leads back to the one it belongs to."""
+"""Public names: each leads back to one server and tool, whatever their names are."""
 
 import hashlib
 import re
@@ -112,7 +112,7 @@ def test_c12_no_two_servers_have_one_scheme(owners: list[str]) -> None:
         ("s", "t" * 62, "s__" + "t" * 52 + "_" + mark("s", "t" * 62)),
     ],
 )
-def test_c12_a_tool_is_shown_with_its_server_in_front_and_marked_where_that_is_not_clear(
+def test_c12_a_tool_name_has_its_server_as_prefix_and_a_mark_where_ambiguous(
     owner: str, name: str, public: str
 ) -> None:
     assert list(make_public_names([OwnedName(owner, name)], ALWAYS)) == [public]
@@ -165,7 +165,7 @@ def test_c12_what_is_ours_keeps_its_name_whoever_else_wants_it() -> None:
 
 @requirement("hub.name.parity")
 @given(OFFERED)
-def test_names_for_opencode_are_those_that_opencode_would_make_unless_two_tools_had_the_same(
+def test_names_for_opencode_are_opencodes_own_unless_two_tools_would_share_one(
     offered: list[OwnedName],
 ) -> None:
     # seeds/3: client.replace(/[^a-zA-Z0-9_-]/g, "_") + "_" + tool.replace(/[^a-zA-Z0-9_-]/g, "_")

@@ -1,4 +1,4 @@
-"""What a server says while it works: it reaches the client that called, and no other."""
+"""Messages of a server during a call reach the client that called, and no other."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import let_pass
-from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.gateway import checkout, start_gateway, view_of
 from tests.support.gateway.round_trips import held
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServer, ServerScript, text
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_progress_reaches_the_caller_under_its_own_token_and_before_the_answer(era: str, server_era: str) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
         running, one, request = await held(gateway, caller, progressToken="mine")
         waiting, _, second = await held(gateway, other, count=2, progressToken="mine")
@@ -42,9 +42,9 @@ async def test_progress_reaches_the_caller_under_its_own_token_and_before_the_an
 
 
 @requirement("hub.call.hang")
-async def test_progress_resets_the_time_out_also_for_a_caller_that_does_not_want_to_hear_of_it() -> None:
+async def test_progress_resets_the_timeout_even_if_the_caller_did_not_request_it() -> None:
     limits = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         caller = await gateway.caller()
         running, one, request = await held(gateway, caller)
         token = request["params"]["_meta"]["progressToken"]
@@ -64,8 +64,8 @@ async def test_progress_resets_the_time_out_also_for_a_caller_that_does_not_want
 
 
 @requirement("hub.catalog.primitives")
-async def test_logs_reach_only_the_caller_whose_call_it_is_and_only_from_the_level_it_wants() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_logs_reach_only_the_caller_they_belong_to_and_only_from_its_level() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         wants, quiet = await gateway.old_caller(), await gateway.old_caller()
         await wants.ask("logging/setLevel", {"level": "warning"})
         await quiet.ask("logging/setLevel", {"level": "emergency"})
@@ -86,7 +86,7 @@ async def test_logs_reach_only_the_caller_whose_call_it_is_and_only_from_the_lev
 
 
 async def test_a_log_that_could_be_of_two_clients_calls_reaches_neither() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
         first, one, a = await held(gateway, callers[0])
         second, _, b = await held(gateway, callers[1], count=2)
@@ -101,7 +101,7 @@ async def test_a_log_that_could_be_of_two_clients_calls_reaches_neither() -> Non
 @requirement("hub.catalog.primitives")
 async def test_a_modern_caller_gets_logs_only_where_its_request_asks_for_them() -> None:
     level = "io.modelcontextprotocol/logLevel"
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         for count, meta in ((1, {}), (2, {level: "info"})):
             running, one, request = await held(gateway, caller, count=count, **meta)
@@ -139,7 +139,7 @@ async def asked(
 @requirement("hub.catalog.primitives", "hub.name.unique")
 @pytest.mark.parametrize("era", ERAS)
 async def test_resources_prompts_and_completion_work_under_public_names(era: str) -> None:
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {name: scripted.server(name, library()) for name in ("one", "two")}
     ) as gateway:
         caller = await gateway.caller("/mcp", era)
@@ -188,7 +188,7 @@ async def test_resources_prompts_and_completion_work_under_public_names(era: str
 @requirement("hub.catalog.primitives")
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {name: scripted.server(name, library()) for name in ("one", "two")}
     ) as gateway:
         caller = await gateway.caller("/mcp", era)
@@ -204,7 +204,7 @@ async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
 
 @requirement("hub.call.hang")
 async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", library())}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", library())}) as gateway:
         caller = await gateway.caller()
         await caller.listed("resources")
         asking = asyncio.create_task(caller.ask("resources/read", {"uri": "one+note://one"}))
@@ -223,7 +223,7 @@ async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_others(era: str, server_era: str) -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}, left, right
     ) as gateway:
         paths = [view_of(left), view_of(left, "one"), view_of(right), "/mcp"]
@@ -256,7 +256,7 @@ async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_other
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_watched_resource_is_told_of_under_its_public_uri(era: str, server_era: str) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", library(era=server_era))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", library(era=server_era))}) as gateway:
         caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp", era)
         await caller.listed("resources")
         await caller.listen("one+note://one")
@@ -291,7 +291,7 @@ async def test_a_watched_resource_is_told_of_under_its_public_uri(era: str, serv
 
 @requirement("hub.catalog.changed")
 async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_ever() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
@@ -315,7 +315,7 @@ async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_eve
 @requirement("hub.catalog.changed")
 async def test_a_list_that_changes_while_it_is_fetched_for_the_first_time_is_fetched_again() -> None:
     play = ServerScript(held={"tools/list"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         listing = asyncio.create_task(caller.tools())
@@ -336,7 +336,7 @@ async def test_the_instructions_of_servers_are_told_each_under_its_name() -> Non
     def servers(scripted: Any) -> Message:
         return {name: scripted.server(name, ServerScript(instructions=f"use {name} well")) for name in ("one", "two")}
 
-    async with a_gateway(servers, folder) as gateway:
+    async with start_gateway(servers, folder) as gateway:
         await (await gateway.caller(view_of(folder))).tools()
         hello = await (await gateway.old_caller(view_of(folder))).ask("ping")
         assert hello["result"] == {}

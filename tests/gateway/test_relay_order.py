@@ -1,4 +1,4 @@
-"""What comes before an answer comes before an error too, and a slow client costs no more than a bounded amount."""
+"""Messages before a result or an error keep their order, and a slow client uses bounded memory."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from rookery.wire.protocol.messages import Notification
 from rookery.wire.protocol.provider import ClientProfile
 from rookery.wire.protocol.sealed_state import Seal
 from rookery.wire.server.call import RunningCall
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.gateway import start_gateway
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure
 from tests.support.requirements import requirement
 
@@ -25,7 +25,7 @@ OLD = ClientProfile(HANDSHAKE, {}, {})
 @pytest.mark.parametrize("ends", ["an error", "a lost server"])
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_was_said_before_a_call_failed_reaches_the_caller_all_the_same(era: str, ends: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp", era)
         meta: Any = {"io.modelcontextprotocol/logLevel": "info"} if era == MODERN else {}
         running = caller.begin("one__hold", **meta)

@@ -1,4 +1,4 @@
-"""Which tools a view shows, which may be called, and who may look at a call: filters, switches, policy and hooks."""
+"""Which tools a view shows and allows, and who can intercept calls: filters, switches, policy and hooks."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from rookery.gateway.provider import Catalog, CatalogEntry
 from rookery.gateway.rules import Verdict
 from rookery.gateway.table import build_table
 from rookery.toolsets.toolset import Toolset
-from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
+from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, worktree, write
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, text, tool
 from tests.support.requirements import requirement
@@ -63,10 +63,10 @@ async def switch(gateway: Gateway, verb: str, name: str = "a", query: str = "", 
         ({"a__*": False}, set[str]()),
     ],
 )
-async def test_a_server_says_which_of_its_tools_are_shown_the_last_wildcard_that_fits_counts(
+async def test_of_the_wildcards_that_show_or_hide_a_servers_tools_the_last_match_wins(
     tools: Any, hidden: set[str]
 ) -> None:
-    async with a_gateway(library(tools=tools)) as gateway:
+    async with start_gateway(library(tools=tools)) as gateway:
         caller = await gateway.caller()
         assert await shown(caller) == all_but(*(f"{server}__{name}" for server in "ab" for name in hidden))
         for name in hidden:
@@ -77,7 +77,7 @@ async def test_a_server_says_which_of_its_tools_are_shown_the_last_wildcard_that
 
 @requirement("hub.filter.wildcard")
 async def test_a_file_says_which_tools_are_shown_of_all_servers() -> None:
-    async with a_gateway(library(), tools={"*__delete_*": False, "b/*": False, "b/read": True}) as gateway:
+    async with start_gateway(library(), tools={"*__delete_*": False, "b/*": False, "b/read": True}) as gateway:
         assert await shown(await gateway.caller()) == {"a__read", "a__write", "b__read"}
         # However a view names things, a rule is about the one name that a tool has here.
         assert await shown(await gateway.caller("/mcp?names=opencode")) == {"a_read", "a_write", "b_read"}
@@ -91,7 +91,7 @@ async def test_a_file_says_which_tools_are_shown_of_all_servers() -> None:
 async def test_a_project_can_hide_tools_but_not_show_what_its_user_hides() -> None:
     folder = checkout()
     write({}, folder / ".rookery" / "mcp.json", tools={"*__read": True, "a__write": False})
-    async with a_gateway(library(), folder, tools={"*__read": False}) as gateway:
+    async with start_gateway(library(), folder, tools={"*__read": False}) as gateway:
         hidden = all_but("a__read", "b__read")
         assert await shown(await gateway.caller()) == hidden
         assert await shown(await gateway.caller(view_of(folder))) == hidden - {"a__write"}
@@ -104,7 +104,7 @@ async def test_a_project_can_hide_tools_but_not_show_what_its_user_hides() -> No
 @requirement("hub.filter.switch")
 async def test_servers_and_tools_are_switched_per_level_and_the_narrower_one_decides() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(library(), left, right) as gateway:
+    async with start_gateway(library(), left, right) as gateway:
         everywhere, here = await gateway.caller(), await gateway.old_caller(view_of(left))
         there = await gateway.caller(view_of(right))
         await switch(gateway, "disable", tool="delete_*")
@@ -132,8 +132,8 @@ async def test_servers_and_tools_are_switched_per_level_and_the_narrower_one_dec
 
 
 @requirement("hub.filter.switch", "hub.pool.lazy")
-async def test_a_server_that_is_switched_off_ends_and_one_that_is_switched_on_starts_at_its_next_use() -> None:
-    async with a_gateway(library()) as gateway:
+async def test_a_disabled_server_stops_and_an_enabled_one_starts_on_its_next_use() -> None:
+    async with start_gateway(library()) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         await caller.tools()
@@ -151,20 +151,20 @@ async def test_a_server_that_is_switched_off_ends_and_one_that_is_switched_on_st
 @requirement("hub.filter.switch", "hub.config.enabled")
 async def test_what_was_switched_stays_so_over_a_restart_but_for_sessions() -> None:
     folder = checkout()
-    async with a_gateway(library(), folder) as gateway:
+    async with start_gateway(library(), folder) as gateway:
         session = (await gateway.old_caller()).session
         await switch(gateway, "disable", tool="read")
         await switch(gateway, "disable", query=f"?workspace={folder}", tool="write")
         await switch(gateway, "disable", "b", query=f"?session={session}")
         await switch(gateway, "disable", "b", query=f"?workspace={folder}", level="project")
-    async with a_gateway(library()) as gateway:
+    async with start_gateway(library()) as gateway:
         assert await shown(await gateway.caller()) == all_but("a__read")
         assert await shown(await gateway.caller(view_of(folder))) == {"a__delete_one", "a__delete_all"}
 
 
 @requirement("hub.filter.switch", "hub.config.enabled")
-async def test_a_server_that_its_file_turns_off_can_be_switched_on_and_starts_nothing_before() -> None:
-    async with a_gateway(library(enabled=False)) as gateway:
+async def test_a_server_disabled_in_its_file_starts_only_after_it_is_enabled() -> None:
+    async with start_gateway(library(enabled=False)) as gateway:
         caller = await gateway.caller()
         assert await shown(caller) == set()
         assert {one.status for one in await gateway.hub.records(None)} == {"disabled"}
@@ -176,7 +176,7 @@ async def test_a_server_that_its_file_turns_off_can_be_switched_on_and_starts_no
 
 @requirement("hub.api.control", "hub.filter.disconnected")
 async def test_a_disconnected_server_is_hidden_and_stays_so_until_it_is_connected() -> None:
-    async with a_gateway(library()) as gateway:
+    async with start_gateway(library()) as gateway:
         caller = await gateway.caller()
         await caller.tools()
         assert (await switch(gateway, "disconnect"))["status"] == "stopped"
@@ -202,7 +202,7 @@ async def test_a_disconnected_server_is_hidden_and_stays_so_until_it_is_connecte
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era: str) -> None:
     rules = {"*": "ask", "a__*": "allow", "*delete*": "deny", "a/delete_one": "allow"}
-    async with a_gateway(library(), permission=rules) as gateway:
+    async with start_gateway(library(), permission=rules) as gateway:
         caller = await gateway.caller("/mcp", era, able={})
         listed = await shown(caller)
         assert listed == {"a__read", "a__write", "a__delete_one", "b__read", "b__write"}
@@ -219,11 +219,11 @@ async def test_a_tool_is_allowed_asked_about_or_denied_and_the_model_is_told(era
             assert len(names) == 1 and told(await other.call(names[0]))["tool"] == "delete_one"
 
 
-async def test_a_denied_tool_with_an_output_schema_answers_nothing_that_the_schema_would_hide() -> None:
+async def test_a_denied_tool_with_an_output_schema_returns_no_structured_content() -> None:
     def servers(scripted: ScriptedServers) -> Message:
         return {"a": scripted.server("a", ServerScript(tools=[tool("read", outputSchema={"type": "object"})]))}
 
-    async with a_gateway(servers, permission={"*": "ask"}) as gateway:
+    async with start_gateway(servers, permission={"*": "ask"}) as gateway:
         denied = await (await gateway.caller(able={})).call("a__read")
         assert denied["result"]["isError"] is True and "needs the user's consent" in words(denied)
         assert "structuredContent" not in denied["result"]
@@ -233,7 +233,7 @@ async def test_a_denied_tool_with_an_output_schema_answers_nothing_that_the_sche
 async def test_a_project_may_tighten_and_never_loosen() -> None:
     folder = checkout()
     write({}, folder / ".rookery" / "mcp.json", permission={"*": "allow", "b__read": "deny"})
-    async with a_gateway(library(), folder, permission={"a__read": "deny"}) as gateway:
+    async with start_gateway(library(), folder, permission={"a__read": "deny"}) as gateway:
         for path in (view_of(folder), view_of(folder, "a"), view_of(folder, "b")):
             caller = await gateway.caller(path)
             listed = await shown(caller)
@@ -245,7 +245,7 @@ async def test_a_project_may_tighten_and_never_loosen() -> None:
 
 @requirement("guard.policy.rules")
 async def test_a_changed_rule_counts_at_once_for_clients_that_are_connected() -> None:
-    async with a_gateway(library()) as gateway:
+    async with start_gateway(library()) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         assert told(await caller.call("a__read"))["tool"] == "read"
@@ -282,7 +282,7 @@ async def test_a_policy_that_raises_denies() -> None:
 @requirement("guard.policy.rules")
 @pytest.mark.parametrize("permission", ["deny", {"*": "nonsense"}, {"*": {"*": "deny"}}, 7])
 async def test_a_rule_that_makes_no_sense_holds_back(permission: Any) -> None:
-    async with a_gateway(library(), permission=permission) as gateway:
+    async with start_gateway(library(), permission=permission) as gateway:
         caller = await gateway.caller()
         assert await caller.tools() == []
         assert failure(await caller.call("a__read")) == "tool-denied"
@@ -298,7 +298,7 @@ Hooked = Callable[[ToolCall], Awaitable[Raw | None]]
 @pytest.mark.parametrize("era", ERAS)
 async def test_hooks_see_and_may_replace_what_goes_in_and_what_comes_out(era: str) -> None:
     folder = checkout()
-    async with a_gateway(library(), folder) as gateway:
+    async with start_gateway(library(), folder) as gateway:
         seen: list[Any] = []
 
         async def before(call: ToolCall) -> Raw | None:
@@ -329,7 +329,7 @@ async def test_hooks_see_and_may_replace_what_goes_in_and_what_comes_out(era: st
 
 @requirement("hub.hook.failing")
 async def test_a_hook_that_fails_changes_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with a_gateway(library()) as gateway:
+    async with start_gateway(library()) as gateway:
 
         async def failing(*given: Any) -> Raw | None:
             raise KeyError("hook")
@@ -362,7 +362,7 @@ async def test_a_hook_that_fails_changes_nothing_and_is_logged(caplog: pytest.Lo
 
 @requirement("hub.hook.around")
 async def test_a_call_that_is_left_while_a_hook_works_goes_no_further() -> None:
-    async with a_gateway(library()) as gateway:
+    async with start_gateway(library()) as gateway:
         begun, ended = asyncio.Event(), asyncio.Event()
 
         async def slow(call: ToolCall) -> Raw | None:

@@ -1,4 +1,4 @@
-"""Wildcards, held against the regular expression that OpenCode makes of them."""
+"""Wildcards, compared with the regular expressions that OpenCode makes of them."""
 
 import re
 import time

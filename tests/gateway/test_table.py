@@ -1,4 +1,4 @@
-"""What a view knows of one tool, whatever its server wrote."""
+"""A view's record of one tool, for any definition that a server may send."""
 
 from types import SimpleNamespace
 from typing import Any, cast

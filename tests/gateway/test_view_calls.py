@@ -1,11 +1,11 @@
-"""The way of a call to its server and back: nothing of it changes, and it reaches nobody else."""
+"""A call on its way to its server and back: unchanged, and to no other server."""
 
 import asyncio
 import json
 
 import pytest
 
-from tests.support.gateway.gateway import a_gateway, checkout, view_of, write
+from tests.support.gateway.gateway import checkout, start_gateway, view_of, write
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
@@ -42,7 +42,7 @@ def sent(line: str, key: str) -> str:
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_arguments_and_results_pass_as_the_bytes_they_came_in(era: str, server_era: str) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller = await gateway.caller("/mcp", era)
         await caller.tools()
         message = json.dumps(caller.message("tools/call", {"name": "one__hold", "arguments": "HERE"}, "x"))
@@ -67,7 +67,7 @@ async def test_arguments_and_results_pass_as_the_bytes_they_came_in(era: str, se
 @requirement("hub.call.route")
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_error_comes_back_as_the_server_gave_it(era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running = caller.begin("one__hold", {})
         one = await gateway.scripted.comes("one")
@@ -79,15 +79,15 @@ async def test_an_error_comes_back_as_the_server_gave_it(era: str) -> None:
 
 @requirement("hub.call.route")
 async def test_a_call_without_arguments_stays_without() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         assert told(await caller.call("one__echo"))["arguments"] is None
         assert told(await caller.call("one__echo", {}))["arguments"] == {}
 
 
 @requirement("hub.call.route", "wire.fields.kept")
-async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_nothing_of_our_leg_does() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_extra_params_and_meta_reach_the_server_except_the_progress_token() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.ask(
             "tools/call",
@@ -109,7 +109,7 @@ async def test_what_a_call_says_beside_its_arguments_reaches_the_server_and_noth
 async def test_a_call_reaches_the_tool_that_was_judged_whatever_else_it_names() -> None:
     offered = ServerScript(tools=[tool("safe"), tool("one__safe")], resources=[{"uri": "x://y", "name": "y"}])
     rules = {"one__one__safe": "deny"}
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", offered)}, permission=rules) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", offered)}, permission=rules) as gateway:
         caller = await gateway.old_caller()
         assert failure(await caller.call("one__one__safe")) == "tool-denied"
         for other in ({"uri": "one+x://y"}, {"uri": "x"}, {"ref": {"name": "x"}}, {"tool": "one__safe"}):
@@ -137,7 +137,7 @@ async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
             tools=[*(tool(name) for name in names), tool("c"), tool(""), {"inputSchema": {}}, tool("y" * 2000)]
         )
 
-    async with a_gateway(lambda scripted: {name: scripted.server(name, play()) for name in servers}) as gateway:
+    async with start_gateway(lambda scripted: {name: scripted.server(name, play()) for name in servers}) as gateway:
         for query in ("", "?names=opencode", "?prefix=conflict", "?prefix=never", "?prefix=never&names=opencode"):
             caller = await gateway.caller(f"/mcp{query}")
             listed = [name for name in await caller.tools() if name != "hub_list_servers"]
@@ -152,7 +152,7 @@ async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
 async def test_names_are_chosen_by_the_address() -> None:
     offered = ServerScript(tools=[tool("create.issue"), tool("x-y")])
     folder = checkout()
-    async with a_gateway(lambda scripted: {"git hub": scripted.server("git hub", offered)}, folder) as gateway:
+    async with start_gateway(lambda scripted: {"git hub": scripted.server("git hub", offered)}, folder) as gateway:
         parity = await gateway.caller("/mcp?names=opencode")
         assert set(await parity.tools()) == {"hub_list_servers", "git_hub_create_issue", "git_hub_x-y"}
         bare = await gateway.caller(view_of(folder, "git hub"))
@@ -166,7 +166,7 @@ async def test_names_are_chosen_by_the_address() -> None:
 
 @requirement("hub.call.route")
 async def test_an_unknown_tool_is_an_error_that_tells_who_is_missing() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         more = {"off": gateway.scripted.server("off", enabled=False), "bad": {"command": "false"}}
         write(gateway.scripted.servers("one") | more)
         caller = await gateway.caller()
@@ -180,7 +180,7 @@ async def test_an_unknown_tool_is_an_error_that_tells_who_is_missing() -> None:
 
 @requirement("hub.call.route")
 async def test_a17_two_clients_with_the_same_id_get_each_their_own_answer() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         callers = [await gateway.old_caller() for _ in range(3)] + [await gateway.caller() for _ in range(3)]
         running = [caller.begin("one__hold", {"who": who}, id_=1) for who, caller in enumerate(callers)]
         one = await gateway.scripted.comes("one")
@@ -194,7 +194,7 @@ async def test_a17_two_clients_with_the_same_id_get_each_their_own_answer() -> N
 
 @requirement("hub.call.route")
 async def test_a17_an_id_that_is_in_use_is_refused_and_disturbs_nothing() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running = caller.begin("one__hold", id_=7)
         one = await gateway.scripted.comes("one")
@@ -209,7 +209,7 @@ async def test_a17_an_id_that_is_in_use_is_refused_and_disturbs_nothing() -> Non
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_caller_that_leaves_is_free_at_once_and_the_server_is_told(era: str, server_era: str) -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         caller = await gateway.caller("/mcp", era)
         running = caller.begin("one__hold", id_="x")
         one = await gateway.scripted.comes("one")
@@ -228,7 +228,7 @@ async def test_a_caller_that_leaves_is_free_at_once_and_the_server_is_told(era: 
 
 @requirement("hub.call.abort")
 async def test_a_caller_that_leaves_while_its_server_starts_does_not_keep_it_from_starting() -> None:
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {"one": scripted.server("one", ServerScript(held={"initialize"}))}
     ) as gateway:
         first, second = await gateway.caller(), await gateway.caller()

@@ -1,4 +1,4 @@
-"""Tools that the policy wants to be asked about."""
+"""Tools with the rule `ask`."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
-from tests.support.gateway.gateway import a_gateway, write
+from tests.support.gateway.gateway import start_gateway, write
 from tests.support.gateway.round_trips import ADA, NAME, asked, go_on, next_round
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
 from tests.support.mcp.scripted_server import ScriptedServers, ServerScript, text
@@ -46,7 +46,7 @@ async def called(caller: Caller, answer: Message, tool: str = "one__echo", argum
 @requirement("guard.policy.ask")
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_user_is_asked_before_the_tool_is_called_and_only_a_yes_is_a_yes(era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
         caller = await gateway.caller("/mcp", era, able={"elicitation": {}})
         await caller.tools()
         one = await gateway.scripted.comes("one")
@@ -70,7 +70,7 @@ async def test_the_user_is_asked_before_the_tool_is_called_and_only_a_yes_is_a_y
 @pytest.mark.parametrize("era", ERAS)
 async def test_who_cannot_be_asked_is_told_how_to_allow_the_tool(era: str) -> None:
     unable: list[Message] = [{}, {"sampling": {}}, {"elicitation": {"url": {}}}]
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
         for able in unable:
             caller = await gateway.caller("/mcp", era, able=able)
             denied = await caller.call("one__echo")
@@ -81,7 +81,7 @@ async def test_who_cannot_be_asked_is_told_how_to_allow_the_tool(era: str) -> No
 
 @requirement("guard.policy.ask")
 async def test_a_yes_does_not_outrank_a_rule_that_came_meanwhile() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
         caller = await gateway.caller()
         first = await caller.call("one__echo")
         write(gateway.scripted.servers("one"), permission={"*": "deny"})
@@ -92,7 +92,7 @@ async def test_a_yes_does_not_outrank_a_rule_that_came_meanwhile() -> None:
 
 @requirement("guard.policy.ask")
 async def test_a_client_that_refuses_to_ask_is_a_no() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission=RULES) as gateway:
         caller = await gateway.old_caller()
         denied = await caller.call("one__echo")
         assert failure(denied) == "tool-denied" and "this client does not know" in words(denied)
@@ -106,7 +106,7 @@ async def test_a_tool_that_was_allowed_may_ask_something_itself(server_era: str)
     def servers(scripted: ScriptedServers) -> Message:
         return {"one": scripted.server("one", ServerScript(era=server_era))}
 
-    async with a_gateway(servers, permission=RULES) as gateway:
+    async with start_gateway(servers, permission=RULES) as gateway:
         caller = await gateway.caller()
         first = await caller.call("one__hold")
         coming = go_on(caller, first, dict.fromkeys(asked(first), YES))
@@ -135,7 +135,7 @@ async def test_a_tool_that_was_allowed_may_ask_something_itself(server_era: str)
 @pytest.mark.parametrize("era", ERAS)
 async def test_in_search_mode_the_user_is_asked_about_the_inner_tool(era: str) -> None:
     rules = {"*": "ask", "hub_*": "allow"}
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission=rules) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission=rules) as gateway:
         caller = await gateway.caller("/mcp?mode=search", era)
         inner = {"name": "one__echo", "arguments": {"x": 1}}
         assert told(await called(caller, YES, "hub_call_tool", inner))["arguments"] == {"x": 1}

@@ -1,4 +1,4 @@
-"""The official SDK on both sides: through the gateway, client and server find what they find without it."""
+"""The official SDK on both sides: client and server get the same through the gateway as without it."""
 
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,9 +12,9 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
 from tests.conformance.suite import NODE
-from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.gateway import checkout, start_gateway, view_of
 from tests.support.mcp.client import LIMIT, PROGRAMS
-from tests.support.mcp.sdk_client import MODERN, Told
+from tests.support.mcp.sdk_client import MODERN, ClientRecorder
 from tests.support.npm.mcp_servers import OFFLINE, installed
 from tests.support.npm.packages import SECONDS
 from tests.support.requirements import requirement
@@ -27,8 +27,8 @@ OF_THE_LEG = {"_meta", "ttl_ms", "cache_scope", "ttlMs", "cacheScope"}
 
 
 @asynccontextmanager
-async def a_peer(way: Any, mode: str) -> AsyncGenerator[tuple[Client, Told]]:
-    told = Told()
+async def a_peer(way: Any, mode: str) -> AsyncGenerator[tuple[Client, ClientRecorder]]:
+    told = ClientRecorder()
     async with Client(
         way,
         mode=mode,
@@ -65,7 +65,7 @@ async def pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
             return found
 
 
-async def all_of_it(client: Client, told: Told, modern: bool) -> dict[str, Any]:
+async def all_of_it(client: Client, told: ClientRecorder, modern: bool) -> dict[str, Any]:
     """Everything that this server has, asked for once."""
     steps: list[tuple[float, float | None, str | None]] = []
 
@@ -109,7 +109,7 @@ async def test_what_the_sdk_finds_through_the_gateway_is_what_it_finds_without(m
     folder = checkout()
     direct = StdioServerParameters(command=PROGRAM[0], args=PROGRAM[1:], env={"PYTHONDONTWRITEBYTECODE": "1"})
     expected = await gathered(direct, mode)
-    async with a_gateway({"peer": {"command": PROGRAM}}, folder) as gateway:
+    async with start_gateway({"peer": {"command": PROGRAM}}, folder) as gateway:
         found = await gathered(gateway.url(view_of(folder, "peer")), mode)
     differing = {key for key in expected if found[key] != expected[key]}
     assert not differing, {key: (expected[key], found[key]) for key in differing}
@@ -121,7 +121,7 @@ async def test_what_the_sdk_finds_through_the_gateway_is_what_it_finds_without(m
 async def test_a_modern_sdk_client_answers_what_a_handshake_server_of_others_asks() -> None:
     everything = [str(NODE / "bin" / "node"), str(installed("everything") / "dist" / "index.js"), "stdio"]
     servers = {"all": {"command": everything, "environment": OFFLINE}}
-    async with a_gateway(servers) as gateway, a_peer(gateway.url(), MODERN) as (client, _):
+    async with start_gateway(servers) as gateway, a_peer(gateway.url(), MODERN) as (client, _):
         calls: list[tuple[str, dict[str, Any], str]] = [
             ("get-roots-list", {}, "file:///here"),
             ("trigger-sampling-request", {"prompt": "capital?", "maxTokens": 9}, "Paris"),
@@ -138,7 +138,7 @@ async def test_a_modern_sdk_client_answers_what_a_handshake_server_of_others_ask
 @requirement("hub.call.abort")
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_an_sdk_server_notices_that_its_caller_left(mode: str) -> None:
-    async with a_gateway({"peer": {"command": PROGRAM}}) as gateway, a_peer(gateway.url(), mode) as (client, _):
+    async with start_gateway({"peer": {"command": PROGRAM}}) as gateway, a_peer(gateway.url(), mode) as (client, _):
         begun = anyio.Event()
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:

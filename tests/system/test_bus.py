@@ -1,4 +1,4 @@
-"""The bus numbers what happens, remembers a bounded part of it, and waits for no reader."""
+"""The bus numbers events, keeps a bounded history, and waits for no reader."""
 
 import asyncio
 import contextlib

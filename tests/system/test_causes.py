@@ -1,4 +1,4 @@
-"""A full disk, a read-only file system and a missing permission, by what a program printed or by the folder itself."""
+"""A full disk, a read-only file system and a missing permission, detected from output or from the folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Git is asked in a way in which nothing of the repository runs."""
+"""Calling git so that nothing of the repository runs."""
 
 import subprocess
 from collections.abc import AsyncIterator

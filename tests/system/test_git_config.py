@@ -1,4 +1,4 @@
-"""Whatever a repository's own files say about where its config lies: what is named there does not run by our asking."""
+"""Nothing that a repository's config names is run, wherever its files say the config is."""
 
 import subprocess
 from collections.abc import AsyncIterator, Callable

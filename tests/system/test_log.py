@@ -1,4 +1,4 @@
-"""The log goes on, whatever happens to its file, and tells no secret."""
+"""The log continues whatever happens to its file, and contains no secrets."""
 
 import json
 import logging
@@ -133,7 +133,7 @@ def test_a_terminal_that_was_closed_is_no_reason_to_fail(file: Path, monkeypatch
     assert [one["message"] for one in records(file)] == ["one"]
 
 
-def test_nothing_in_a_message_or_an_exception_moves_the_cursor_or_looks_like_another_line(
+def test_no_message_or_exception_can_move_the_cursor_or_forge_a_line(
     capsys: pytest.CaptureFixture[str], file: Path
 ) -> None:
     log.set_up(file, level="info", max_bytes=10_000, files=2, terminal=True)

@@ -1,4 +1,4 @@
-"""A machine without a route to the outside is known as such, and a server that cannot be reached."""
+"""Detection of a machine without a route to the outside, and of an unreachable server."""
 
 import asyncio
 from pathlib import Path

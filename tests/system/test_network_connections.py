@@ -1,4 +1,4 @@
-"""Who holds the other end of a connection is known while somebody does, and nobody is guessed after that."""
+"""The process at the other end of a connection is known while it is open, and never guessed afterwards."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What was answered has been kept."""
+"""Acknowledged writes are durable."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The store among other processes, damaged files and other schemas."""
+"""The store with other processes, damaged files and other schemas."""
 
 import asyncio
 import contextlib
@@ -180,9 +180,7 @@ async def test_e15_the_log_of_a_damaged_file_goes_with_it_unchanged(path: Path) 
     assert found == {"": b"nonsense" * 100, "-wal": b"log", "-shm": b"index"}
 
 
-async def test_e15_a_log_that_does_not_fit_its_file_is_set_aside_with_it_and_both_stay_as_they_were(
-    path: Path, state: Path
-) -> None:
+async def test_e15_a_store_with_a_foreign_wal_is_set_aside_with_it_and_both_unchanged(path: Path, state: Path) -> None:
     async with opened(path) as store:
         await add(store, "a")
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The store on a full, broken or read-only disk, and through crashes and power cuts."""
+"""The store on a full, broken or read-only disk, and after crashes and power failures."""
 
 import random
 import shutil
@@ -90,7 +90,7 @@ async def test_e13_a_failing_fsync_fails_the_write_and_memory_is_not_ahead_of_th
     assert examine(path) == ["before", "after"]
 
 
-def test_e13_a_failing_write_call_fails_the_write_and_memory_is_not_ahead_of_the_disk(path: Path) -> None:
+def test_e13_a_failed_write_raises_and_memory_does_not_get_ahead_of_the_disk(path: Path) -> None:
     with Child(FAILING_WRITE, path) as child:
         facts = child.facts()
     assert facts["failed"]["code"] == "store-failed"

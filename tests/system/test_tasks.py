@@ -1,4 +1,4 @@
-"""Tasks are named, held, and their crashes told."""
+"""Tasks are named and referenced, and their crashes are reported."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Nothing that strangers wrote can play tricks on a terminal."""
+"""Untrusted text cannot manipulate a terminal."""
 
 import unicodedata
 

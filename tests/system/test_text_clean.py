@@ -1,4 +1,4 @@
-"""Text of strangers for a model to read."""
+"""Untrusted text for a model."""
 
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""A thread for calls that may not come back."""
+"""A thread for calls that may not return."""
 
 import asyncio
 import contextvars
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("caller")
 
 
-async def test_calls_are_made_one_after_the_other_in_one_thread_with_the_context_of_who_asks() -> None:
+async def test_calls_run_in_order_in_one_thread_with_the_context_of_their_caller() -> None:
     aside, seen = SerialThread("a thread"), list[tuple[int, str, str]]()
 
     def note(number: int) -> int:

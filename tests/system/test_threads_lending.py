@@ -1,4 +1,4 @@
-"""What is lent to a thread is closed once, whoever comes first."""
+"""A resource that is lent to a thread is closed once, in any order of events."""
 
 import asyncio
 import threading

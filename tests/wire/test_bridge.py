@@ -1,4 +1,4 @@
-"""What the bridge remembers, and what it says to a new daemon and to the client."""
+"""The state that the bridge keeps, and what it sends to a new daemon and to the client."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def test_a_new_daemon_hears_what_the_client_said_at_first() -> None:
     assert initialized["method"] == "notifications/initialized"
 
 
-def test_the_answer_to_that_stays_with_the_bridge_and_the_client_learns_that_lists_may_have_changed() -> None:
+def test_the_bridge_keeps_the_result_of_a_restore_and_sends_list_changed() -> None:
     bridge = known()
     bridge.on_daemon_lost()
     hello = json.loads(bridge.make_restore_messages()[0])

@@ -22,7 +22,7 @@ from rookery.wire.protocol.messages import INVALID_PARAMS, Params, WireError, de
 from rookery.wire.protocol.provider import Call, ClientQuestion
 from rookery.wire.protocol.sealed_state import Seal
 from rookery.wire.server.call import compute_call_digest, decode_input_responses, make_input_required_result
-from rookery.wire.shares import compute_workspace_share
+from rookery.wire.shares import ByteBudget, HeldBytes, Shares, compute_workspace_share
 
 CallResult = Raw | Mapping[str, Any]
 CallWork = Callable[[Call], Coroutine[Any, Any, CallResult]]
@@ -174,6 +174,8 @@ class _ParkedCall:
     call: RoundTripCall
     origin: object
     call_digest: str
+    # The bytes of its parameters.
+    held_bytes: HeldBytes
     id: str = field(default_factory=new_id)
     round: int = 0
     expires_at: float | None = None
@@ -188,10 +190,12 @@ class ParkedCalls:
         max_calls: int = MAX_PARKED,
         max_per_owner: int = MAX_PARKED_PER_OWNER,
         clock: Clock = SYSTEM_CLOCK,
+        held_bytes: ByteBudget | None = None,
     ) -> None:
         self.seconds = seconds
         self._max_calls = max_calls
         self._max_per_owner = max_per_owner
+        self._held_bytes = held_bytes if held_bytes is not None else Shares().kept_bytes
         self._clock = clock
         self._seal = Seal(clock, seconds)
         self._parked: dict[str, _ParkedCall] = {}
@@ -220,15 +224,15 @@ class ParkedCalls:
         try:
             questions = await parked.call.serve(call)
         except asyncio.CancelledError:
-            self._parked.pop(parked.id, None)
+            self._remove(parked)
             raise
         if questions is not None:
             return self._park(parked, questions)
-        self._parked.pop(parked.id, None)
+        self._remove(parked)
         return parked.call.result()
 
     def cancel_all(self, origin: object) -> None:
-        """Cancel the calls of a place or connection that no longer exists."""
+        """Cancel the calls of an endpoint or connection that no longer exists."""
         for parked in [
             candidate for candidate in self._parked.values() if origin in (candidate.origin, candidate.call.connection)
         ]:
@@ -250,7 +254,8 @@ class ParkedCalls:
     async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._parked.clear()
+        for parked in list(self._parked.values()):
+            self._remove(parked)
         await self._tasks.close()
 
     def _park(self, parked: _ParkedCall, questions: Mapping[str, ClientQuestion]) -> CallResult:
@@ -263,10 +268,14 @@ class ParkedCalls:
     def _admit(self, round_trip_call: RoundTripCall, origin: object, call: Call) -> _ParkedCall:
         own = sum(parked.call.owner == round_trip_call.owner for parked in self._parked.values())
         others = sum(parked.call.owner != OWNER.name for parked in self._parked.values())
-        # All workspaces together leave some places to the owner.
+        # All workspaces together leave some slots to the owner.
         allowed = round_trip_call.owner == OWNER.name or others < compute_workspace_share(self._max_calls)
         if len(self._parked) < self._max_calls and own < self._max_per_owner and allowed:
-            admitted = _ParkedCall(round_trip_call, origin, compute_call_digest(call))
+            held_bytes = HeldBytes(self._held_bytes, round_trip_call.owner)
+            if (refusal := held_bytes.resize(sum(map(len, call.params.values())))) is not None:
+                round_trip_call.cancel()
+                raise RookeryError(refusal.code, refusal.message, refusal.remedy)
+            admitted = _ParkedCall(round_trip_call, origin, compute_call_digest(call), held_bytes)
             self._parked[admitted.id] = admitted
             return admitted
         round_trip_call.cancel()
@@ -290,8 +299,12 @@ class ParkedCalls:
         return parked
 
     def _cancel(self, parked: _ParkedCall) -> None:
-        self._parked.pop(parked.id, None)
+        self._remove(parked)
         parked.call.cancel()
+
+    def _remove(self, parked: _ParkedCall) -> None:
+        if self._parked.pop(parked.id, None) is not None:
+            parked.held_bytes.release()
 
     def _set_timer(self) -> None:
         """Set the timer for the first call that expires."""

@@ -130,11 +130,11 @@ class Relay:
     """Receives what a server sends during one call, and passes it to the client that called, in order."""
 
     __slots__ = (
-        "_asking",
         "_bytes",
         "_call",
         "_dropped",
         "_missing_capability",
+        "_question_tasks",
         "_root",
         "_sending",
         "_waiting",
@@ -149,7 +149,7 @@ class Relay:
         self._bytes = 0
         self._dropped = 0
         self._sending: asyncio.Task[None] | None = None
-        self._asking: set[asyncio.Task[Any] | None] = set()
+        self._question_tasks: set[asyncio.Task[Any] | None] = set()
         # The capability that the client would have needed to be asked.
         self._missing_capability: str | None = None
 
@@ -174,14 +174,14 @@ class Relay:
         if not call.can_ask or not can_ask_client(call, method, params):
             return self._answer_for(method)
         task = asyncio.current_task()
-        self._asking.add(task)
+        self._question_tasks.add(task)
         try:
             await self.flush()
             return (await call.ask_raw({_QUESTION: ClientQuestion(method, translate_question(call, method, params))}))[
                 _QUESTION
             ]
         finally:
-            self._asking.discard(task)
+            self._question_tasks.discard(task)
 
     def _answer_for(self, method: str) -> Mapping[str, Any]:
         if method == "roots/list":
@@ -219,7 +219,7 @@ class Relay:
                 await self.flush()
             return result
         finally:
-            if self._asking:
+            if self._question_tasks:
                 await self._cancel_questions()
             if self._sending is not None:
                 self._sending.cancel()
@@ -228,10 +228,10 @@ class Relay:
 
     async def _cancel_questions(self) -> None:
         """Cancel the questions that the server no longer waits for, so that the client need not ask its user."""
-        asking = [task for task in self._asking if task is not None]
-        for task in asking:
+        tasks = [task for task in self._question_tasks if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.wait(asking)
+        await asyncio.wait(tasks)
 
     async def flush(self) -> None:
         while self._sending is not None and not self._sending.done():

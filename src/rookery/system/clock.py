@@ -42,6 +42,11 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+def thread_cpu_seconds() -> float:
+    """Return the CPU time that the calling thread has used."""
+    return time.thread_time()
+
+
 def iso(wall: float) -> str:
     """Format a time as RFC 3339 in UTC, with milliseconds."""
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

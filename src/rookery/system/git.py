@@ -68,6 +68,8 @@ _SUBMODULE_COMMANDS = ("diff", "diff-files", "status")
 _TIMEOUT_SECONDS = 30.0
 # How much of git's output is kept.
 _MAX_OUTPUT_BYTES = 10_000_000
+# Linux passes at most 128 KiB in one argument, and a character has up to 4 bytes.
+_MAX_ARGUMENT_LENGTH = 32_000
 # A file that was just written may be written again without a change of its timestamps.
 SETTLED_SECONDS = 2.0
 
@@ -241,6 +243,10 @@ class Git:
         Without `write`, git takes no lock that it can do without. Programs that the repository's own config names
         (filters, merge drivers) run only if it is `trusted`; those of the user's config, such as LFS, do run.
         """
+        for argument in args:
+            if "\0" in argument or len(argument) > _MAX_ARGUMENT_LENGTH:
+                message = f"git cannot take {argument[:40]!r}: it has a null character or is too long"
+                raise RookeryError("invalid-input", message)
         env = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"} | (
             _ssh_agent_environment() if write else {"GIT_OPTIONAL_LOCKS": "0"}
         )

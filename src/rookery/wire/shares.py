@@ -7,49 +7,159 @@ of workspaces are paced, so that many of them at once delay a request of the own
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rookery.system.clock import SYSTEM_CLOCK, Clock, thread_cpu_seconds
 from rookery.wire.http.auth import OWNER, Refusal
 
 if TYPE_CHECKING:
     from rookery.wire.server.session import Session, Sessions
 
 
-class Pacer:
-    """Starts one request of a workspace token in each pass of the event loop, and takes the tokens in turn.
+T = TypeVar("T")
 
-    Between two passes the loop reads the data of other connections. So a request of the owner waits for the one
-    workspace request that is being started, and not for all that arrived with it.
+# The owner counts as active for so long after a request.
+_OWNER_ACTIVE_SECONDS = 0.25
+# While the owner is active, the event loop is idle for this many times as long as it worked for workspaces.
+_IDLE_PER_BUSY = 2.0
+# A request of a workspace waits no longer than this for its turn, even if the owner alone keeps the loop busy.
+_MAX_PAUSE_SECONDS = 0.01
+# Only work that was measured to be done for workspaces makes the pause longer, up to this.
+_MAX_DEBT_SECONDS = 2.0
+
+
+class Pacer:
+    """Starts the requests of workspace tokens one at a time, and takes the tokens in turn.
+
+    It starts at most one request in each pass of the event loop. Between two passes the loop reads the data of other
+    connections, so a request of the owner waits for the one workspace request that is being started, and not for all
+    that arrived with it.
+
+    While the owner is active, it also pauses between two requests, until the loop has been idle for a multiple of the
+    time that it was busy since the first of them. So most requests of the owner meet an idle loop, however many
+    requests the workspaces send.
     """
 
-    def __init__(self) -> None:
-        # Whether a request was started in this pass of the loop.
-        self._started = False
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, busy_seconds: Callable[[], float] = thread_cpu_seconds) -> None:
+        self.clock = clock
+        # Returns how long the event loop's thread has worked so far.
+        self._busy_seconds = busy_seconds
+        # Whether `_next_turn` is going to be called.
+        self._scheduled = False
         # By the name of the principal; the one whose turn is next comes first.
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._owner_active_until = 0.0
+        # The time and the busy seconds at the last start of a request while the owner was active.
+        self._last_start = (0.0, 0.0)
+        # Until then the loop is idle, as far as workspaces are concerned, for long steps that it has done for them.
+        self._idle_until = 0.0
+
+    def note_owner_request(self) -> None:
+        """Record that the owner is active."""
+        self._owner_active_until = self.clock.monotonic() + _OWNER_ACTIVE_SECONDS
+
+    @property
+    def is_owner_active(self) -> bool:
+        return self.clock.monotonic() < self._owner_active_until
+
+    def charge(self, began: float) -> None:
+        """Pause for work of a workspace that has kept the loop busy until now. It began at this monotonic time."""
+        now = self.clock.monotonic()
+        if now < self._owner_active_until:
+            pause = _IDLE_PER_BUSY * (now - began)
+            self._idle_until = min(max(self._idle_until, now) + pause, now + _MAX_DEBT_SECONDS)
 
     def start(self, name: str, request: Callable[[], None]) -> None:
-        """Call `request` now or in a later pass, after earlier requests of the same token."""
-        if self._started:
+        """Call `request` now or later, after earlier requests of the same token."""
+        if self._scheduled:
             self._waiting.setdefault(name, deque()).append(request)
-            return
-        self._started = True
-        asyncio.get_running_loop().call_soon(self._next_pass)
-        request()
+        elif pause := self._compute_pause():
+            self._waiting.setdefault(name, deque()).append(request)
+            self._schedule(pause)
+        else:
+            self._schedule(0)
+            request()
 
-    def _next_pass(self) -> None:
+    async def run(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run the work on a request of a token, of which each step takes a turn.
+
+        Many requests may wait for the same thing, and would otherwise all continue in one pass.
+        """
+        return await _PacedSteps(self, name, work)
+
+    async def wait_for_turn(self, name: str) -> None:
+        """Wait until a message of a token may be handled."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.start(name, lambda: None if turn.done() else turn.set_result(None))
+        await turn
+
+    def _schedule(self, pause: float) -> None:
+        self._scheduled = True
+        loop = asyncio.get_running_loop()
+        if pause:
+            loop.call_later(pause, self._next_turn)
+        else:
+            loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
         if not self._waiting:
-            self._started = False
+            self._scheduled = False
+            return
+        if pause := self._compute_pause():
+            self._schedule(pause)
             return
         name = next(iter(self._waiting))
         requests = self._waiting.pop(name)
         request = requests.popleft()
         if requests:
             self._waiting[name] = requests
-        asyncio.get_running_loop().call_soon(self._next_pass)
+        self._schedule(0)
         request()
+
+    def _compute_pause(self) -> float:
+        """Return how long the next request has to wait, and record its start if it does not have to."""
+        now = self.clock.monotonic()
+        if now >= self._owner_active_until:
+            return 0.0
+        busy_now = self._busy_seconds()
+        started, busy_before = self._last_start
+        elapsed, busy = now - started, busy_now - busy_before
+        pause = max(min(busy * (1 + _IDLE_PER_BUSY), _MAX_PAUSE_SECONDS) - elapsed, self._idle_until - now)
+        if pause > 0:
+            return pause
+        self._last_start = now, busy_now
+        return 0.0
+
+
+class _PacedSteps:
+    """Awaits a coroutine, and waits for a turn whenever it could continue."""
+
+    def __init__(self, pacer: Pacer, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        self._pacer, self._name, self._work = pacer, name, work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps, error = self._work, None
+        try:
+            while True:
+                began = self._pacer.clock.monotonic()
+                try:
+                    waited = steps.send(None) if error is None else steps.throw(error)
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    self._pacer.charge(began)
+                error = None
+                try:
+                    yield waited
+                    yield from self._pacer.wait_for_turn(self._name).__await__()
+                except Exception as caught:
+                    error = caught
+                except asyncio.CancelledError as caught:
+                    error = caught
+        finally:
+            steps.close()
 
 
 @dataclass(frozen=True)
@@ -80,9 +190,11 @@ class Shares:
         self.pacer = Pacer()
         # Each session with the `Sessions` that holds it, the first opened first.
         self.sessions: dict[str, dict[Session, Sessions]] = {}
-        # Bytes of requests and responses in progress, and bytes of events kept for clients that resume a stream.
+        # Bytes of requests and responses in progress, bytes of events kept for clients that resume a stream, and bytes
+        # of parked calls and subscriptions.
         self.request_bytes = ByteBudget(self.limits.held_bytes, self.limits.held_bytes_in_all)
         self.replay_bytes = ByteBudget(self.limits.held_bytes, self.limits.held_bytes_in_all)
+        self.kept_bytes = ByteBudget(self.limits.held_bytes, self.limits.held_bytes_in_all)
 
     # Connections and streams
 

@@ -1,4 +1,4 @@
-"""Tools that are looked for in plain words."""
+"""Searching tools in plain words."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_tool_is_found_by_its_words_or_by_others_for_the_same(question: str, f
 
 
 @requirement("hub.find.tool")
-def test_nine_of_ten_plain_questions_find_the_real_tool_that_they_are_about_among_the_first_five() -> None:
+def test_nine_of_ten_plain_questions_find_their_tool_in_the_first_five_results() -> None:
     folder = Path(__file__).parents[3] / "bench" / "search"
     shelves = json.loads((folder / "tools.json").read_text(encoding="utf-8"))
     questions = json.loads((folder / "queries.json").read_text(encoding="utf-8"))

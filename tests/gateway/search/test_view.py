@@ -1,4 +1,4 @@
-"""A view that is searched instead of listed: what is found, and that everything holds for a tool that is called so."""
+"""A view in search mode: the results, and that all rules apply to a tool that is called through it."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec import Raw
 from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.gateway.search.view import CALL, FIND
-from tests.support.gateway.gateway import a_gateway, checkout, view_of
+from tests.support.gateway.gateway import checkout, start_gateway, view_of
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, text, tool
 from tests.support.requirements import requirement
@@ -44,7 +44,7 @@ async def find(caller: Caller, query: str, **more: Any) -> list[Message]:
 @requirement("hub.find.tool")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_view_in_search_mode_shows_only_find_and_call_and_they_reach_every_tool(era: str) -> None:
-    async with a_gateway(shop) as gateway:
+    async with start_gateway(shop) as gateway:
         caller = await gateway.caller(SEARCH, era)
         assert [one["name"] for one in await caller.listed("tools")] == [FIND, CALL]
         # To list these two is no reason to start anything.
@@ -73,8 +73,8 @@ async def test_a_view_in_search_mode_shows_only_find_and_call_and_they_reach_eve
 
 
 @requirement("hub.find.tool")
-async def test_a_view_that_is_listed_has_the_search_too_and_a_search_never_the_lists_of_instructions() -> None:
-    async with a_gateway(shop) as gateway:
+async def test_a_normal_view_can_search_and_a_search_view_omits_server_instructions() -> None:
+    async with start_gateway(shop) as gateway:
         listed, searched = await gateway.old_caller(), await gateway.caller(SEARCH)
         assert FIND in {one["name"] for one in await listed.listed("tools")}
         assert CALL not in {one["name"] for one in await listed.listed("tools")}
@@ -88,9 +88,9 @@ async def test_a_view_that_is_listed_has_the_search_too_and_a_search_never_the_l
 
 @requirement("hub.find.tool")
 @pytest.mark.parametrize("era", ERAS)
-async def test_filters_switches_policy_and_hooks_hold_for_the_tool_that_is_called_through_another(era: str) -> None:
+async def test_filters_switches_policy_and_hooks_apply_to_a_tool_called_through_search(era: str) -> None:
     rules: Message = {"permission": {"files__delete_file": "deny"}, "tools": {"mail/*": False}}
-    async with a_gateway(shop, **rules) as gateway:
+    async with start_gateway(shop, **rules) as gateway:
         caller = await gateway.caller(SEARCH, era)
         names = {one["name"] for one in await find(caller, "delete a file or send a mail", limit=20)}
         assert "files__read_file" in names and not names & {"files__delete_file", "mail__send_mail"}
@@ -116,7 +116,7 @@ async def test_filters_switches_policy_and_hooks_hold_for_the_tool_that_is_calle
 @requirement("hub.find.tool", "hub.call.abort")
 @pytest.mark.parametrize("era", ERAS)
 async def test_progress_and_cancellation_pass_through_a_call_of_a_call(era: str) -> None:
-    async with a_gateway(shop) as gateway:
+    async with start_gateway(shop) as gateway:
         caller = await gateway.caller(SEARCH, era)
         held = caller.begin(CALL, {"name": "files__hold_file"}, progressToken="p")
         files = await gateway.scripted.comes("files")
@@ -151,7 +151,7 @@ async def test_progress_and_cancellation_pass_through_a_call_of_a_call(era: str)
     ],
 )
 async def test_a_call_that_does_not_fit_tells_the_model_what_to_do(given: Message, says: str) -> None:
-    async with a_gateway(shop) as gateway:
+    async with start_gateway(shop) as gateway:
         caller = await gateway.caller(SEARCH)
         answer = await caller.call(CALL, given)
         assert failure(answer) == "invalid-input" and says in words(answer)
@@ -162,7 +162,7 @@ async def test_a_call_that_does_not_fit_tells_the_model_what_to_do(given: Messag
 async def test_the_setting_says_what_clients_see_that_ask_for_nothing() -> None:
     app = checkout()
     settings = Settings(gateway=GatewaySettings(mode="search"))
-    async with a_gateway(shop, app, settings=settings) as gateway:
+    async with start_gateway(shop, app, settings=settings) as gateway:
         seen = {"/mcp": True, view_of(app): True, "/mcp?mode=list": False, view_of(app, "files"): False}
         for path, searched in seen.items():
             names = [one["name"] for one in await (await gateway.caller(path)).listed("tools")]
@@ -173,11 +173,11 @@ async def test_the_setting_says_what_clients_see_that_ask_for_nothing() -> None:
             assert answer.status == 400 and "list, search" in await answer.text()
 
 
-async def test_a_server_that_could_not_be_looked_through_is_told_and_a_tool_that_comes_is_found() -> None:
+async def test_an_unsearchable_server_is_reported_and_a_new_tool_is_found() -> None:
     def servers(scripted: ScriptedServers) -> Message:
         return shop(scripted) | {"gone": {"command": ["no-such-program-here"]}}
 
-    async with a_gateway(servers) as gateway:
+    async with start_gateway(servers) as gateway:
         caller = await gateway.caller(SEARCH)
         answer = (await caller.call(FIND, {"query": "zebra"}))["result"]["structuredContent"]
         assert answer["tools"] == [] and answer["among"] > 4

@@ -1,4 +1,4 @@
-"""Tools that are called through a view that is searched, with questions in mid-call; and the official SDK there."""
+"""Questions during calls of tools through search mode, and the official SDK there."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from rookery.gateway.search.view import CALL, FIND
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.gateway import start_gateway
 from tests.support.gateway.round_trips import ADA, NAME, ask, asked, next_round
 from tests.support.gateway.sdk_client import words as told_by
 from tests.support.mcp.caller import MODERN, Caller, Message, failure, words
@@ -29,8 +29,8 @@ async def go_on(caller: Caller, before: Message, given: Message, responses: Mess
 
 
 @requirement("hub.find.tool", "hub.call.server-requests")
-async def test_a_question_of_the_tool_reaches_the_client_that_called_it_through_another_in_both_eras() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_a_question_of_a_tool_called_through_search_reaches_clients_of_both_eras() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         modern = await gateway.caller(SEARCH)
         running = modern.begin(CALL, HOLD)
         one = await gateway.scripted.comes("one")
@@ -58,7 +58,7 @@ async def test_a_question_of_the_tool_reaches_the_client_that_called_it_through_
 
 @requirement("hub.find.tool", "guard.policy.ask")
 async def test_who_is_asked_whether_a_tool_may_run_is_told_of_that_tool_and_its_arguments() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one"), permission={"one__echo": "ask"}) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), permission={"one__echo": "ask"}) as gateway:
         caller = await gateway.caller(SEARCH)
         given: Message = {"name": "one__echo", "arguments": {"a": 1}}
         first = await caller.call(CALL, given)
@@ -76,7 +76,7 @@ async def test_a_round_of_a_modern_server_passes_through_as_it_came() -> None:
     def servers(scripted: ScriptedServers) -> Message:
         return {"one": scripted.server("one", ServerScript([tool("hold")], era=MODERN))}
 
-    async with a_gateway(servers) as gateway:
+    async with start_gateway(servers) as gateway:
         caller = await gateway.caller(SEARCH)
         running = caller.begin(CALL, HOLD)
         one = await gateway.scripted.comes("one")
@@ -96,7 +96,7 @@ async def test_a_round_of_a_modern_server_passes_through_as_it_came() -> None:
 @requirement("hub.find.tool")
 @pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_the_official_sdk_finds_and_calls_and_takes_what_is_structured(mode: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         way = streamable_http_client(gateway.url(SEARCH))
         async with Client(way, mode=mode, read_timeout_seconds=LIMIT) as client:
             assert [one.name for one in (await client.list_tools()).tools] == [FIND, CALL]

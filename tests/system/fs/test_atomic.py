@@ -1,4 +1,4 @@
-"""Files that are whole or untouched."""
+"""Atomic writes: a file is complete or unchanged."""
 
 import errno
 import os
@@ -161,7 +161,7 @@ def test_what_is_too_large_or_no_file_is_not_read_and_no_descriptor_stays_open(t
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_lines_are_put_behind_each_other_for_the_owner_only_and_a_full_file_becomes_the_older_one(
+def test_lines_are_appended_to_a_private_file_that_is_rotated_when_full(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "audit.log"

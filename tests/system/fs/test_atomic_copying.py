@@ -1,4 +1,4 @@
-"""Copies between folders that others have filled."""
+"""Copies between folders with untrusted content."""
 
 import os
 from pathlib import Path, PurePath

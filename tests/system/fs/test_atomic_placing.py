@@ -1,4 +1,4 @@
-"""Files put into an open folder: whole or not there, and over nothing unless that is wanted."""
+"""Creating files in an open folder: complete or absent, and replacing others only on request."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A log is followed line by line, also when it is moved aside."""
+"""Following a log line by line, also when it is rotated."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The lock that makes a daemon the only one."""
+"""The lock that allows only one daemon."""
 
 import errno
 import os

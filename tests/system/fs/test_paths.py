@@ -1,4 +1,4 @@
-"""Where things lie."""
+"""The locations of files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Files that come, go and change are told, by either way of watching and on both loops."""
+"""Created, deleted and changed files are reported, with both ways of watching and on both loops."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Folders of many owners on one watch."""
+"""Folders of several owners on one watch."""
 
 import asyncio
 import os

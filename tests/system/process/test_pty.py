@@ -1,4 +1,4 @@
-"""A child on a terminal of ours."""
+"""A child on a pseudo-terminal."""
 
 import asyncio
 import errno

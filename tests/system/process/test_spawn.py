@@ -1,4 +1,4 @@
-"""Starting processes, and being sure that they have gone."""
+"""Starting processes, and making sure that they have ended."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Processes that let others go first."""
+"""Processes with a lower priority."""
 
 import os
 import sys

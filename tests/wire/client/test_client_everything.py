@@ -1,4 +1,4 @@
-"""`server-everything` of the protocol's authors gives the same through our client as through the SDK's."""
+"""`server-everything` of the protocol's authors returns the same to our client as to the SDK's."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from rookery.wire.client.stdio import ServerProgram, StdioTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.protocol.messages import WireError
 from tests.conformance.suite import NODE
-from tests.support.mcp.client import IDENTITY, PROGRAMS, Met, meeting, read, soon
+from tests.support.mcp.client import IDENTITY, PROGRAMS, ConnectedClient, connect, read, within_limit
 from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, installed
 from tests.support.npm.packages import SECONDS, folder_of
 from tests.support.requirements import requirement
@@ -64,7 +64,7 @@ def url() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def ours(server: str | list[str]) -> AsyncGenerator[Met]:
+async def ours(server: str | list[str]) -> AsyncGenerator[ConnectedClient]:
     async with HttpClient() as http:
         channel = (
             HttpTransport(http, server)
@@ -73,7 +73,7 @@ async def ours(server: str | list[str]) -> AsyncGenerator[Met]:
                 Spawner(new_id()), ServerProgram("everything", server, folder_of("everything"), ENVIRONMENT)
             )
         )
-        async with meeting(channel, identity=LIKE_THE_SDK) as met:
+        async with connect(channel, identity=LIKE_THE_SDK) as met:
             yield met
 
 
@@ -91,14 +91,14 @@ def theirs(server: str | list[str], plan: Sequence[tuple[str, Any]]) -> list[Any
     return json.loads(done.stdout)
 
 
-async def ask(met: Met, method: str, params: Any) -> Any:
+async def ask(met: ConnectedClient, method: str, params: Any) -> Any:
     try:
-        return read(await soon(met.client.call(method, params)))
+        return read(await within_limit(met.client.call(method, params)))
     except WireError as error:
         return {"error": error.message}
 
 
-async def make_plan(met: Met) -> list[tuple[str, Any]]:
+async def make_plan(met: ConnectedClient) -> list[tuple[str, Any]]:
     """Every list, every tool that needs no input, every resource on the first page and every prompt."""
     tools, prompts, resources, _ = [await ask(met, method, {}) for method in LISTS]
     plan: list[tuple[str, Any]] = [(method, {}) for method in LISTS]

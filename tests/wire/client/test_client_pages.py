@@ -1,4 +1,4 @@
-"""A list in pages ends, and fits into memory."""
+"""A list in pages is bounded in length and memory."""
 
 from collections.abc import Mapping
 from typing import Any

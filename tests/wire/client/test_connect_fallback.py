@@ -1,4 +1,4 @@
-"""How our client finds out what a remote server speaks: the modern era, a handshake, or HTTP+SSE."""
+"""How our client detects the protocol of a remote server: modern, handshake, or HTTP+SSE."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,17 +15,17 @@ from rookery.wire.protocol.revisions import META_CAPABILITIES, META_CLIENT, META
 from tests.support.mcp.client import (
     IDENTITY,
     LIMIT,
-    Asked,
+    ConnectedClient,
     Handler,
-    Handshake,
-    Met,
-    OldServer,
-    Out,
-    Scripted,
-    meeting,
+    HandshakeHandler,
+    HttpRequest,
+    HttpResponder,
+    ScriptedHttpServer,
+    SseHandler,
+    connect,
     odd,
-    soon,
     text,
+    within_limit,
 )
 from tests.support.requirements import requirement
 
@@ -41,8 +41,8 @@ async def http() -> AsyncGenerator[HttpClient]:
         yield made
 
 
-async def call(met: Met, **arguments: Any) -> Any:
-    return text(await soon(met.client.call_tool("echo", arguments)))
+async def call(met: ConnectedClient, **arguments: Any) -> Any:
+    return text(await within_limit(met.client.call_tool("echo", arguments)))
 
 
 # ---- the handshake, its headers and its session
@@ -51,8 +51,8 @@ async def call(met: Met, **arguments: Any) -> Any:
 @requirement("wire.handshake.client")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_the_handshake_is_said_as_the_revision_wants_it(revision: str, http: HttpClient) -> None:
-    server = Scripted(Handshake(revision=revision))
-    async with server, meeting(HttpTransport(http, server.url, SECRET)) as met:
+    server = ScriptedHttpServer(HandshakeHandler(revision=revision))
+    async with server, connect(HttpTransport(http, server.url, SECRET)) as met:
         assert (met.era, met.client.revision) == ("handshake", revision)
         assert await call(met) == "done"
     probe, hello, ready, *_ = server.asked
@@ -80,15 +80,15 @@ async def test_the_handshake_is_said_as_the_revision_wants_it(revision: str, htt
 async def test_a_session_id_that_comes_with_the_refusal_of_the_probe_is_not_taken(
     http: HttpClient,
 ) -> None:
-    proper = Handshake(sessions=False)
+    proper = HandshakeHandler(sessions=False)
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what == "server/discover":
             await out.answer(400, b"what?", headers={"Mcp-Session-Id": "a trap"})
         else:
             await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
+    async with ScriptedHttpServer(handler) as server, connect(HttpTransport(http, server.url)) as met:
         assert await call(met) == "done"
         assert not any("mcp-session-id" in asked.headers for asked in server.asked)
 
@@ -96,7 +96,7 @@ async def test_a_session_id_that_comes_with_the_refusal_of_the_probe_is_not_take
 # ---- the order
 
 
-async def modern(asked: Asked, out: Out) -> None:
+async def modern(asked: HttpRequest, out: HttpResponder) -> None:
     """A server that speaks only the modern era."""
     if asked.what == "GET":
         await out.answer(405)
@@ -117,7 +117,10 @@ async def modern(asked: Asked, out: Out) -> None:
 @requirement("wire.client.era")
 @pytest.mark.parametrize("known", [None, "modern", "handshake"])
 async def test_a_modern_server_is_recognised_whatever_was_remembered(known: Era | None, http: HttpClient) -> None:
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url, SECRET), known=known) as met:
+    async with (
+        ScriptedHttpServer(modern) as server,
+        connect(HttpTransport(http, server.url, SECRET), known=known) as met,
+    ):
         assert (met.era, met.client.revision, met.client.info) == ("modern", "2026-07-28", {"name": "modern"})
         assert met.client.instructions == "be brief"
         assert await call(met) == "modern"
@@ -137,40 +140,40 @@ async def test_a_modern_server_is_recognised_whatever_was_remembered(known: Era 
 async def test_a_cancelled_call_of_a_modern_server_is_just_closed(http: HttpClient) -> None:
     left = asyncio.Event()
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what == "tools/call":
             await out.left()
             left.set()
         else:
             await modern(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
+    async with ScriptedHttpServer(handler) as server, connect(HttpTransport(http, server.url)) as met:
         calling = asyncio.create_task(call(met))
         await server.wait_for("tools/call")
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await soon(calling)
-        await soon(left.wait())
+            await within_limit(calling)
+        await within_limit(left.wait())
         assert server.whats() == ["server/discover", "tools/call"]
 
 
 @requirement("wire.client.era")
 async def test_a_server_that_shares_no_revision_with_us_is_not_asked_further(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.json(asked.error(-32022, "too old", {"supported": ["2099-01-01"]}), 400)
 
-    async with Scripted(handler) as server:
+    async with ScriptedHttpServer(handler) as server:
         with pytest.raises(RookeryError, match="too old"):
-            async with meeting(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
+            async with connect(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
                 pass
         assert server.whats() == ["server/discover"]
 
 
 @requirement("wire.client.fallback", "wire.client.era")
 async def test_discover_then_initialize_then_sse_each_with_our_headers(http: HttpClient) -> None:
-    async with Scripted(OldServer()) as server:
+    async with ScriptedHttpServer(SseHandler()) as server:
         ways = HttpTransport(http, server.url, SECRET), SseTransport(http, server.url, SECRET)
-        async with meeting(ways[0], older=ways[1]) as met:
+        async with connect(ways[0], older=ways[1]) as met:
             assert (met.era, met.client.revision) == ("sse", "2024-11-05")
             assert await call(met) == "old"
         assert server.whats() == [
@@ -185,28 +188,28 @@ async def test_discover_then_initialize_then_sse_each_with_our_headers(http: Htt
             assert (asked.headers["authorization"], asked.headers["x-api-key"]) == ("Bearer s3cret", "k3y")
         server.asked.clear()
         ways = HttpTransport(http, server.url, SECRET), SseTransport(http, server.url, SECRET)
-        async with meeting(ways[0], older=ways[1], known="sse") as met:
+        async with connect(ways[0], older=ways[1], known="sse") as met:
             assert await call(met) == "old"
         assert server.whats()[0] == "GET"
 
 
 @requirement("wire.client.fallback")
 async def test_where_both_ways_fail_the_error_tells_of_both(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(404 if asked.method == "POST" else 410, b"no post", "text/plain")
 
-    async with Scripted(handler) as server:
+    async with ScriptedHttpServer(handler) as server:
         with pytest.raises(RookeryError, match="over Streamable HTTP: HTTP 404: no post; over HTTP\\+SSE: HTTP 410"):
-            async with meeting(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
+            async with connect(HttpTransport(http, server.url), older=SseTransport(http, server.url)):
                 pass
 
 
 @requirement("wire.client.era")
-@pytest.mark.parametrize("handler", [Handshake(), modern], ids=["handshake", "modern"])
+@pytest.mark.parametrize("handler", [HandshakeHandler(), modern], ids=["handshake", "modern"])
 async def test_a_server_that_has_left_the_older_kind_behind_is_asked_anew(handler: Handler, http: HttpClient) -> None:
-    async with Scripted(handler) as server:
+    async with ScriptedHttpServer(handler) as server:
         ways = HttpTransport(http, server.url), SseTransport(http, server.url)
-        async with meeting(ways[0], older=ways[1], known="sse") as met:
+        async with connect(ways[0], older=ways[1], known="sse") as met:
             assert met.era == ("modern" if handler is modern else "handshake")
             assert server.whats()[:2] == ["GET", "server/discover"]
             assert await call(met) in ("modern", "done")
@@ -215,13 +218,13 @@ async def test_a_server_that_has_left_the_older_kind_behind_is_asked_anew(handle
 async def test_where_what_was_remembered_and_everything_else_fails_the_error_tells_of_both(
     http: HttpClient,
 ) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(404 if asked.method == "POST" else 410, b"no post", "text/plain")
 
-    async with Scripted(handler) as server:
+    async with ScriptedHttpServer(handler) as server:
         ways = HttpTransport(http, server.url), SseTransport(http, server.url)
         with pytest.raises(RookeryError, match="over HTTP\\+SSE: HTTP 410; over Streamable HTTP: HTTP 404: no post"):
-            async with meeting(ways[0], older=ways[1], known="sse"):
+            async with connect(ways[0], older=ways[1], known="sse"):
                 pass
 
 
@@ -229,14 +232,14 @@ async def test_where_what_was_remembered_and_everything_else_fails_the_error_tel
 async def test_a_remote_server_that_never_answers_is_given_up_by_the_start_up_time_out(
     http: HttpClient,
 ) -> None:
-    async def never(asked: Asked, out: Out) -> None:
+    async def never(asked: HttpRequest, out: HttpResponder) -> None:
         await out.left()
 
     limits = Timeouts(startup=2.0, catalog=LIMIT, execution=LIMIT)
-    async with Scripted(never) as server:
+    async with ScriptedHttpServer(never) as server:
         ways = HttpTransport(http, server.url), SseTransport(http, server.url)
         with pytest.raises(RookeryError, match=r"start-up timeout of 2 s"):
-            async with meeting(ways[0], older=ways[1], timeouts=limits):
+            async with connect(ways[0], older=ways[1], timeouts=limits):
                 pass
         assert server.whats() == ["server/discover", "initialize"]
 
@@ -257,19 +260,19 @@ async def test_a_remote_server_that_never_answers_is_given_up_by_the_start_up_ti
     ],
 )
 async def test_d22_an_endpoint_at_another_origin_is_refused(target: str, http: HttpClient) -> None:
-    async with Scripted(OldServer(f"event: endpoint\ndata: {target}\n\n".encode())) as server:
+    async with ScriptedHttpServer(SseHandler(f"event: endpoint\ndata: {target}\n\n".encode())) as server:
         with pytest.raises(RookeryError, match=r"another origin|ValueError"):
-            async with meeting(SseTransport(http, server.url, SECRET), known="sse"):
+            async with connect(SseTransport(http, server.url, SECRET), known="sse"):
                 pass
         assert server.whats() == ["GET"]
 
 
 @requirement("wire.client.survives")
 async def test_d22_a_second_endpoint_changes_nothing(http: HttpClient) -> None:
-    channel_of = OldServer(ENDPOINT, b"event: endpoint\ndata: /elsewhere\n\n")
-    async with Scripted(channel_of) as server:
+    channel_of = SseHandler(ENDPOINT, b"event: endpoint\ndata: /elsewhere\n\n")
+    async with ScriptedHttpServer(channel_of) as server:
         channel = SseTransport(http, server.url)
-        async with meeting(channel, known="sse") as met:
+        async with connect(channel, known="sse") as met:
             assert await call(met) == "old"
             assert {asked.path for asked in server.asked if asked.method == "POST"} == {"/messages?0"}
             assert channel.strays == 1
@@ -278,33 +281,33 @@ async def test_d22_a_second_endpoint_changes_nothing(http: HttpClient) -> None:
 @requirement("wire.client.survives")
 async def test_d22_an_endpoint_that_never_comes_is_given_up(http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.wire.client.http._ENDPOINT_SECONDS", 0.2)
-    async with Scripted(OldServer(b": nothing\n\n")) as server:
+    async with ScriptedHttpServer(SseHandler(b": nothing\n\n")) as server:
         with pytest.raises(RookeryError, match="no endpoint event"):
-            async with meeting(SseTransport(http, server.url), known="sse"):
+            async with connect(SseTransport(http, server.url), known="sse"):
                 pass
 
 
 async def test_an_endpoint_may_be_told_with_any_line_end(http: HttpClient) -> None:
     for end in (b"\n", b"\r\n", b"\r"):
         async with (
-            Scripted(OldServer(ENDPOINT.replace(b"\n", end))) as server,
-            meeting(SseTransport(http, server.url), known="sse") as met,
+            ScriptedHttpServer(SseHandler(ENDPOINT.replace(b"\n", end))) as server,
+            connect(SseTransport(http, server.url), known="sse") as met,
         ):
             assert await call(met) == "old"
 
 
 async def test_a_stream_of_the_older_kind_that_ends_ends_its_calls(http: HttpClient) -> None:
-    class Ends(OldServer):
-        async def say(self, asked: Asked, stream: Out) -> None:
+    class Ends(SseHandler):
+        async def say(self, asked: HttpRequest, stream: HttpResponder) -> None:
             if asked.what == "tools/call":
                 await stream.chunk(b'data: no json\n\ndata: {"jsonrpc":"2.0","id":99,"result":{}}\n\n')
                 stream.reset()
             else:
                 await super().say(asked, stream)
 
-    async with Scripted(Ends()) as server:
+    async with ScriptedHttpServer(Ends()) as server:
         channel = SseTransport(http, server.url)
-        async with meeting(channel, known="sse") as met:
+        async with connect(channel, known="sse") as met:
             for _ in range(2):
                 with pytest.raises(RookeryError, match="reset"):
                     await call(met)
@@ -313,36 +316,36 @@ async def test_a_stream_of_the_older_kind_that_ends_ends_its_calls(http: HttpCli
 
 @pytest.mark.parametrize("status", [307, 404, 500])
 async def test_a_post_of_the_older_kind_that_is_refused_is_a_typed_error(status: int, http: HttpClient) -> None:
-    old = OldServer()
+    old = SseHandler()
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what == "tools/call":
             await out.answer(status, b"no", headers={"Location": "/x"})
         else:
             await old(asked, out)
 
-    async with Scripted(handler) as server, meeting(SseTransport(http, server.url), known="sse") as met:
+    async with ScriptedHttpServer(handler) as server, connect(SseTransport(http, server.url), known="sse") as met:
         with pytest.raises(RookeryError, match=f"HTTP {status}: no"):
             await call(met)
         assert len(server.of("tools/call")) == 1
 
 
 async def test_closing_ends_the_calls_of_the_older_kind(http: HttpClient) -> None:
-    class Hangs(OldServer):
-        async def say(self, asked: Asked, stream: Out) -> None:
+    class Hangs(SseHandler):
+        async def say(self, asked: HttpRequest, stream: HttpResponder) -> None:
             if asked.what != "tools/call":
                 await super().say(asked, stream)
 
-    async with Scripted(Hangs()) as server, meeting(SseTransport(http, server.url), known="sse") as met:
+    async with ScriptedHttpServer(Hangs()) as server, connect(SseTransport(http, server.url), known="sse") as met:
         calling = asyncio.create_task(call(met))
         await server.wait_for("tools/call")
-        await soon(met.client.close())
+        await within_limit(met.client.close())
         with pytest.raises(RookeryError, match="closed"):
-            await soon(calling)
+            await within_limit(calling)
 
 
 async def test_a_channel_that_was_never_opened_can_be_closed(http: HttpClient) -> None:
     for channel in (SseTransport(http, "http://127.0.0.1:1/"), HttpTransport(http, "http://127.0.0.1:1/"), odd()):
-        await soon(channel.close())
+        await within_limit(channel.close())
         assert channel.strays == 0
         assert channel.strays == 0

@@ -1,4 +1,4 @@
-"""Connections that die are noticed at once and made anew on the next use, with growing pauses where that fails."""
+"""Lost connections are noticed at once and reopened on the next use, with growing pauses after failures."""
 
 import asyncio
 import logging
@@ -16,7 +16,17 @@ from rookery.wire.http_client.client import HttpClient
 from rookery.wire.timing import compute_backoff
 from tests.support.clock import SetClock
 from tests.support.daemon.process import wait_dead
-from tests.support.mcp.client import IDENTITY, LIMIT, Handshake, OldServer, Scripted, meeting, odd, soon, text
+from tests.support.mcp.client import (
+    IDENTITY,
+    LIMIT,
+    HandshakeHandler,
+    ScriptedHttpServer,
+    SseHandler,
+    connect,
+    odd,
+    text,
+    within_limit,
+)
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -51,17 +61,17 @@ class Held:
         return self.states[-1][1]
 
     async def pid(self) -> int:
-        client = await soon(self.lasting.get_client())
-        return text(await soon(client.call_tool("pid", {})))
+        client = await within_limit(self.lasting.get_client())
+        return text(await within_limit(client.call_tool("pid", {})))
 
     async def die(self) -> None:
-        client = await soon(self.lasting.get_client())
+        client = await within_limit(self.lasting.get_client())
         with pytest.raises(RookeryError, match="exited with code 4"):
-            await soon(client.call_tool("die", {"code": 4}))
+            await within_limit(client.call_tool("die", {"code": 4}))
 
     async def fails(self, match: str) -> None:
         with pytest.raises(RookeryError, match=match) as caught:
-            await soon(self.lasting.get_client())
+            await within_limit(self.lasting.get_client())
         assert caught.value.code == "upstream-failed"
 
 
@@ -71,7 +81,7 @@ async def held(channel: Callable[[], ClientTransport] = odd) -> AsyncGenerator[H
     try:
         yield made
     finally:
-        await soon(made.lasting.close())
+        await within_limit(made.lasting.close())
 
 
 @requirement("wire.client.reconnect", "hub.pool.broken")
@@ -84,16 +94,16 @@ def test_pauses_double_up_to_a_minute() -> None:
 
 
 @requirement("wire.client.reconnect")
-async def test_all_who_come_while_it_connects_share_one_connection_and_who_leaves_disturbs_nobody() -> None:
+async def test_waiting_callers_share_one_connection_and_one_that_leaves_affects_no_other() -> None:
     async with held() as one:
         waiting = [asyncio.create_task(one.lasting.get_client()) for _ in range(10)]
         await one.becomes("pending")
         waiting[0].cancel()
-        found = await soon(asyncio.gather(*waiting[1:]))
+        found = await within_limit(asyncio.gather(*waiting[1:]))
         with pytest.raises(asyncio.CancelledError):
-            await soon(waiting[0])
+            await within_limit(waiting[0])
         assert (len(set(map(id, found))), one.known) == (1, [None])
-        assert one.lasting.connected is found[0] is await soon(one.lasting.get_client())
+        assert one.lasting.connected is found[0] is await within_limit(one.lasting.get_client())
         assert one.states == [("pending", None), ("connected", None)]
 
 
@@ -115,7 +125,7 @@ async def test_one_that_is_connected_for_nobody_any_more_is_there_for_the_next()
 async def test_a_connection_that_lived_is_made_anew_at_the_next_use_and_not_before() -> None:
     async with held() as one:
         before = await one.pid()
-        client = await soon(one.lasting.get_client())
+        client = await within_limit(one.lasting.get_client())
         one.clock.now += 60
         await one.die()
         assert await one.becomes("failed") == "it exited with code 4"
@@ -160,7 +170,9 @@ async def test_a_server_that_cannot_be_started_fails_at_once_during_its_pause() 
 
 async def test_all_who_waited_for_what_failed_are_told_so() -> None:
     async with held(lambda: odd("--exit", "3", "no")) as one:
-        found = await soon(asyncio.gather(*(one.lasting.get_client() for _ in range(5)), return_exceptions=True))
+        found = await within_limit(
+            asyncio.gather(*(one.lasting.get_client() for _ in range(5)), return_exceptions=True)
+        )
         assert all(isinstance(error, RookeryError) for error in found)
         assert len(set(map(id, found))) == 5
         assert len(one.known) == 1
@@ -169,15 +181,15 @@ async def test_all_who_waited_for_what_failed_are_told_so() -> None:
 @requirement("wire.client.reconnect")
 async def test_a_call_that_may_have_run_is_not_repeated() -> None:
     async with held() as one:
-        client = await soon(one.lasting.get_client())
+        client = await within_limit(one.lasting.get_client())
         one.clock.now += 60
         calls = [asyncio.create_task(client.call_tool("hang", {})) for _ in range(3)]
         await one.die()
         for call in calls:
             with pytest.raises(RookeryError, match="exited with code 4"):
-                await soon(call)
-        client = await soon(one.lasting.get_client())
-        told = text(await soon(client.call_tool("told", {})))
+                await within_limit(call)
+        client = await within_limit(one.lasting.get_client())
+        told = text(await within_limit(client.call_tool("told", {})))
         assert told == ["initialize", "notifications/initialized", "tools/call"]
 
 
@@ -186,7 +198,7 @@ async def test_calls_that_find_no_room_any_more_at_one_that_has_ended_are_told_w
 ) -> None:
     channel = odd()
     async with held(lambda: channel) as one:
-        client = await soon(one.lasting.get_client())
+        client = await within_limit(one.lasting.get_client())
         assert channel._child is not None
         drained, go = channel._child.wait_drained, asyncio.Event()
 
@@ -196,41 +208,41 @@ async def test_calls_that_find_no_room_any_more_at_one_that_has_ended_are_told_w
 
         monkeypatch.setattr(channel._child, "wait_drained", slowly)
         dying = asyncio.create_task(one.die())
-        await soon(channel._child.wait())
+        await within_limit(channel._child.wait())
         calls = [asyncio.create_task(client.call_tool("hang", {})) for _ in range(3)]
         await asyncio.wait(calls, timeout=0)
         assert not any(call.done() for call in calls)
         go.set()
         for call in calls:
             with pytest.raises(RookeryError, match="exited with code 4"):
-                await soon(call)
+                await within_limit(call)
         await dying
 
 
 async def test_a_stream_of_the_older_kind_that_ends_is_a_connection_lost() -> None:
-    old = OldServer()
-    async with HttpClient() as http, Scripted(old) as server:
+    old = SseHandler()
+    async with HttpClient() as http, ScriptedHttpServer(old) as server:
         gone = asyncio.Event()
-        async with meeting(SseTransport(http, server.url), known="sse") as met:
+        async with connect(SseTransport(http, server.url), known="sse") as met:
             met.client.on_lost = lambda reason: gone.set()
             assert met.client.close_reason is None
             await old.streams[0].end()
-            await soon(gone.wait())
+            await within_limit(gone.wait())
             assert met.client.close_reason == "the stream ended"
 
 
 async def test_over_streamable_http_nothing_is_lost_between_two_requests() -> None:
-    handler = Handshake()
-    server = Scripted(handler)
+    handler = HandshakeHandler()
+    server = ScriptedHttpServer(handler)
     await server.start()
     async with HttpClient() as http:
-        async with meeting(HttpTransport(http, server.url)) as met:
+        async with connect(HttpTransport(http, server.url)) as met:
             gone: list[str] = []
             met.client.on_lost = gone.append
             await server.stop()
             handler.forget()
             await server.start()
-            await soon(met.client.call_tool("echo", {}))
+            await within_limit(met.client.call_tool("echo", {}))
             assert (met.client.close_reason, gone) == (None, [])
         assert (met.client.close_reason, gone) == ("closed", [])
     await server.stop()
@@ -242,7 +254,7 @@ async def test_over_streamable_http_nothing_is_lost_between_two_requests() -> No
 async def test_one_that_was_stopped_is_connected_again_by_the_next_use() -> None:
     async with held() as one:
         pid = await one.pid()
-        await soon(one.lasting.stop())
+        await within_limit(one.lasting.stop())
         wait_dead(pid)
         assert (one.states[-1], one.lasting.connected) == (("stopped", None), None)
         assert await one.pid() != pid
@@ -254,16 +266,16 @@ async def test_one_that_is_stopped_while_it_connects_tells_whoever_waits(for_goo
     async with held(lambda: odd("--mute")) as one:
         waiting = asyncio.create_task(one.lasting.get_client())
         await one.becomes("pending")
-        await soon(one.lasting.close() if for_good else one.lasting.stop())
+        await within_limit(one.lasting.close() if for_good else one.lasting.stop())
         with pytest.raises(RookeryError, match="stopped while connecting"):
-            await soon(waiting)
+            await within_limit(waiting)
         assert one.states[-1] == ("stopped", None)
 
 
 async def test_one_that_was_closed_is_not_connected_again() -> None:
     async with held() as one:
         pid = await one.pid()
-        await soon(one.lasting.close())
+        await within_limit(one.lasting.close())
         wait_dead(pid)
         await one.fails("closed")
         assert len(one.known) == 1
@@ -271,7 +283,7 @@ async def test_one_that_was_closed_is_not_connected_again() -> None:
 
 async def test_the_next_is_not_started_before_the_last_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async with held() as one:
-        client = await soon(one.lasting.get_client())
+        client = await within_limit(one.lasting.get_client())
         close, go = client.close, asyncio.Event()
 
         async def slowly() -> None:
@@ -284,18 +296,18 @@ async def test_the_next_is_not_started_before_the_last_has_ended(monkeypatch: py
         connecting = asyncio.create_task(one.lasting.get_client())
         await one.becomes("pending")
         stopping.cancel()
-        await soon(asyncio.wait([stopping]))
+        await within_limit(asyncio.wait([stopping]))
         assert len(one.known) == 1
         go.set()
-        await soon(connecting)
+        await within_limit(connecting)
         assert len(one.known) == 2
 
 
 async def test_one_that_is_of_no_use_is_ended_and_counts_as_failed() -> None:
     async with held() as one:
         pid = await one.pid()
-        client = await soon(one.lasting.get_client())
-        await soon(one.lasting.fail(client, RookeryError("timeout", "no list came", "look at it")))
+        client = await within_limit(one.lasting.get_client())
+        await within_limit(one.lasting.fail(client, RookeryError("timeout", "no list came", "look at it")))
         wait_dead(pid)
         assert one.states[-1] == ("backoff", "no list came")
         await one.fails("no list came; the next attempt is possible in 1 s")
@@ -303,10 +315,10 @@ async def test_one_that_is_of_no_use_is_ended_and_counts_as_failed() -> None:
 
 async def test_what_fails_on_a_connection_that_is_gone_does_not_end_the_next() -> None:
     async with held() as one:
-        before = await soon(one.lasting.get_client())
-        await soon(one.lasting.stop())
+        before = await within_limit(one.lasting.get_client())
+        await within_limit(one.lasting.stop())
         pid = await one.pid()
-        await soon(one.lasting.fail(before, RookeryError("timeout", "no list came")))
+        await within_limit(one.lasting.fail(before, RookeryError("timeout", "no list came")))
         assert one.states[-1] == ("connected", None)
         assert await one.pid() == pid
 
@@ -317,7 +329,7 @@ async def test_a_mistake_of_ours_in_connecting_is_an_error_like_any_other(caplog
 
     async with held(broken) as one:
         with pytest.raises(RookeryError, match="ValueError: a mistake") as caught:
-            await soon(one.lasting.get_client())
+            await within_limit(one.lasting.get_client())
         assert caught.value.code == "internal-error"
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
         caplog.clear()

@@ -1,4 +1,4 @@
-"""D14: many connections of each kind, made and closed, leave nothing behind."""
+"""D14: many connections of each kind, opened and closed, leave nothing behind."""
 
 import asyncio
 import gc
@@ -19,7 +19,15 @@ from rookery.wire.client.http import HttpTransport, SseTransport
 from rookery.wire.client.stdio import ServerProgram, StdioTransport
 from rookery.wire.client.transport import ClientTransport
 from rookery.wire.http_client.client import HttpClient
-from tests.support.mcp.client import LIMIT, Handshake, OldServer, Scripted, meeting, soon, text
+from tests.support.mcp.client import (
+    LIMIT,
+    HandshakeHandler,
+    ScriptedHttpServer,
+    SseHandler,
+    connect,
+    text,
+    within_limit,
+)
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 
@@ -41,8 +49,8 @@ SHELL = ServerProgram("sh", ["/bin/sh", "-c", SCRIPT, *ANSWERS], Path("/"), {"PA
 
 
 async def cycle(channel: ClientTransport, known: Era, said: object) -> None:
-    async with meeting(channel, known=known) as met:
-        assert text(await soon(met.client.call_tool("echo", {}))) == said
+    async with connect(channel, known=known) as met:
+        assert text(await within_limit(met.client.call_tool("echo", {}))) == said
 
 
 async def over_stdio(count: int) -> None:
@@ -50,13 +58,13 @@ async def over_stdio(count: int) -> None:
 
 
 async def over_http(count: int) -> None:
-    async with HttpClient() as http, Scripted(Handshake()) as server:
+    async with HttpClient() as http, ScriptedHttpServer(HandshakeHandler()) as server:
         await repeat(count, lambda: cycle(HttpTransport(http, server.url), "handshake", "done"))
         assert len(server.of("DELETE")) == count
 
 
 async def over_sse(count: int) -> None:
-    async with HttpClient() as http, Scripted(OldServer()) as server:
+    async with HttpClient() as http, ScriptedHttpServer(SseHandler()) as server:
         await repeat(count, lambda: cycle(SseTransport(http, server.url), "sse", "old"))
         assert len(server.of("initialize")) == count
 
@@ -96,7 +104,7 @@ async def start_all_threads() -> None:
     """The loop's own pool grows to its cap whenever there is much to do; from here on it does not grow any more."""
     cap = min(32, (os.cpu_count() or 1) + 4)
     together = threading.Barrier(cap)
-    await soon(asyncio.gather(*(asyncio.to_thread(together.wait, LIMIT) for _ in range(cap))))
+    await within_limit(asyncio.gather(*(asyncio.to_thread(together.wait, LIMIT) for _ in range(cap))))
 
 
 @soak

@@ -1,4 +1,4 @@
-"""Many callers on one connection: what a server says of its own accord reaches whom it belongs to, and nobody else."""
+"""Many callers on one connection: unsolicited messages of a server reach only the caller they belong to."""
 
 import asyncio
 import base64
@@ -27,17 +27,17 @@ from rookery.wire.protocol.revisions import (
 from tests.support.mcp.client import (
     IDENTITY,
     LIMIT,
-    Asked,
-    Ear,
-    Handshake,
-    Met,
-    Out,
-    Scripted,
-    meeting,
+    CallRecorder,
+    ConnectedClient,
+    HandshakeHandler,
+    HttpRequest,
+    HttpResponder,
+    ScriptedHttpServer,
+    connect,
     odd,
     read,
-    soon,
     text,
+    within_limit,
 )
 from tests.support.requirements import requirement
 
@@ -56,7 +56,7 @@ def named(name: str) -> Callable[[str, Params], Coroutine[Any, Any, dict[str, An
 
 
 @asynccontextmanager
-async def hanging(met: Met, *ears: Ear | None) -> AsyncGenerator[None]:
+async def hanging(met: ConnectedClient, *ears: CallRecorder | None) -> AsyncGenerator[None]:
     """While a call of each of them runs."""
     calls = [asyncio.create_task(met.client.call_tool("hang", {}, ear)) for ear in ears]
     await met.heard.wait_for("notifications/begun", len(ears))
@@ -65,41 +65,41 @@ async def hanging(met: Met, *ears: Ear | None) -> AsyncGenerator[None]:
     finally:
         for call in calls:
             call.cancel()
-        await soon(asyncio.wait(calls))
+        await within_limit(asyncio.wait(calls))
 
 
-async def say(met: Met, *messages: Any, already: int = 0) -> None:
+async def say(met: ConnectedClient, *messages: Any, already: int = 0) -> None:
     """Let the server say this, outside of any call that it would name."""
     await met.client.notify("notifications/say", {"messages": [*messages, SEEN]})
     await met.heard.wait_for("notifications/seen", already + 1)
 
 
-async def ask(met: Met, ear: Ear, *messages: Any, answers: int = 1) -> Any:
+async def ask(met: ConnectedClient, ear: CallRecorder, *messages: Any, answers: int = 1) -> Any:
     """The answers that the server gets while a call of this listener is in flight."""
-    return text(await soon(met.client.call_tool("ask", {"questions": messages, "answers": answers}, ear)))
+    return text(await within_limit(met.client.call_tool("ask", {"questions": messages, "answers": answers}, ear)))
 
 
 # ---- over one pipe
 
 
 async def test_a_question_and_a_log_reach_the_listener_of_the_only_call_in_flight() -> None:
-    ear = Ear(answerer=named("one"))
-    async with meeting(odd(), known="handshake") as met:
+    ear = CallRecorder(answerer=named("one"))
+    async with connect(odd(), known="handshake") as met:
         assert (await ask(met, ear, LOG, ROOTS))[0]["result"]["by"] == "one"
         assert (await ear.heard.wait_for("notifications/message"))["data"] == "a log"
         assert (ear.asked, [one.method for one in met.heard.all], met.client.unassigned) == (["roots/list"], [], {})
 
 
 async def test_calls_of_one_and_the_same_client_share_what_is_not_named() -> None:
-    other, ear = Ear("one"), Ear("one")
-    async with meeting(odd(), known="handshake") as met, hanging(met, other):
+    other, ear = CallRecorder("one"), CallRecorder("one")
+    async with connect(odd(), known="handshake") as met, hanging(met, other):
         assert "result" in (await ask(met, ear, ROOTS))[0]
         assert [*other.asked, *ear.asked] == ["roots/list"]
 
 
-async def test_with_calls_of_several_clients_a_question_is_refused_a_log_dropped_and_both_are_counted() -> None:
-    one, two = Ear("one"), Ear("two")
-    async with meeting(odd(), known="handshake") as met:
+async def test_with_several_callers_questions_are_refused_and_logs_dropped_and_counted() -> None:
+    one, two = CallRecorder("one"), CallRecorder("two")
+    async with connect(odd(), known="handshake") as met:
         async with hanging(met, two):
             (refused,) = await ask(met, one, LOG, LOG, ROOTS)
             assert "several clients have calls in flight" in refused["error"]["message"]
@@ -111,45 +111,45 @@ async def test_with_calls_of_several_clients_a_question_is_refused_a_log_dropped
 
 
 async def test_a_call_without_a_listener_is_a_client_of_its_own() -> None:
-    ear = Ear()
-    async with meeting(odd(), known="handshake") as met, hanging(met, None):
+    ear = CallRecorder()
+    async with connect(odd(), known="handshake") as met, hanging(met, None):
         assert "error" in (await ask(met, ear, ROOTS))[0]
         assert ear.asked == []
 
 
 async def test_a_list_that_is_being_fetched_is_nobodys_call() -> None:
-    ear = Ear()
-    async with meeting(odd("--list", "silent"), known="handshake") as met:
+    ear = CallRecorder()
+    async with connect(odd("--list", "silent"), known="handshake") as met:
         listing = asyncio.create_task(met.client.list_all("tools/list", "tools"))
         assert "result" in (await ask(met, ear, ROOTS))[0]
         listing.cancel()
-        await soon(asyncio.wait([listing]))
+        await within_limit(asyncio.wait([listing]))
         assert ear.asked == ["roots/list"]
 
 
 async def test_while_no_call_is_in_flight_the_connection_itself_answers_and_hears() -> None:
-    async with meeting(odd(), known="handshake", answerer=named("nobody")) as met:
+    async with connect(odd(), known="handshake", answerer=named("nobody")) as met:
         await say(met, LOG, ROOTS)
         assert (await met.heard.wait_for("notifications/message"))["data"] == "a log"
         assert (await met.heard.wait_for("notifications/answered"))["result"]["by"] == "nobody"
 
 
 async def test_what_concerns_everybody_does_not_go_to_a_call() -> None:
-    ear = Ear()
+    ear = CallRecorder()
     changes = [
         {"method": f"notifications/{kind}"}
         for kind in ("tools/list_changed", "prompts/list_changed", "resources/list_changed", "resources/updated")
     ]
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         assert await ask(met, ear, *changes, {"id": 1, "method": "ping"}) == [{"id": 1, "result": {}}]
         assert [one.method for one in met.heard.all] == [one["method"] for one in changes]
         assert ear.heard.all == []
 
 
-async def test_a_listener_that_fails_neither_ends_the_reading_nor_leaves_the_server_without_an_answer(
+async def test_a_failing_listener_does_not_end_reading_and_the_server_gets_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Broken(Ear):
+    class Broken(CallRecorder):
         def on_notification(self, message: Any) -> None:
             raise ValueError("broken")
 
@@ -158,7 +158,7 @@ async def test_a_listener_that_fails_neither_ends_the_reading_nor_leaves_the_ser
             raise WireError(-32000, "not you")
         raise ValueError("broken")
 
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         ear = Broken(answerer=refuse)
         found = await ask(met, ear, LOG, ROOTS, {"id": 2, "method": "elicitation/create"}, answers=2)
         assert {one["id"]: one["error"]["message"] for one in found} == {
@@ -173,8 +173,8 @@ async def test_an_answer_may_be_the_bytes_of_another_client() -> None:
     async def relay(method: str, params: Params) -> Raw:
         return Raw(b'{"roots": [], "x": 12345678901234567890}')
 
-    async with meeting(odd(), known="handshake") as met:
-        (answered,) = await ask(met, Ear(answerer=relay), ROOTS)
+    async with connect(odd(), known="handshake") as met:
+        (answered,) = await ask(met, CallRecorder(answerer=relay), ROOTS)
         assert answered["result"] == {"roots": [], "x": 12345678901234567890}
 
 
@@ -190,13 +190,13 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
         await go.wait()
         return {"roots": []}
 
-    ear = Ear(answerer=think)
-    async with meeting(odd(), known="handshake") as met:
+    ear = CallRecorder(answerer=think)
+    async with connect(odd(), known="handshake") as met:
         running = met.client.in_flight.requests
-        async with hanging(met, Ear("one")):
+        async with hanging(met, CallRecorder("one")):
             (other,) = running.values()
             asking = asyncio.create_task(ask(met, ear, ROOTS, {**ROOTS, "id": "r"}, answers=2))
-            await soon(begun.wait())
+            await within_limit(begun.wait())
             (one,) = [found for found in running.values() if found is not other]
             assert (one.due, other.due) == (math.inf, math.inf)
             await met.client.notify("notifications/step", {})
@@ -204,7 +204,7 @@ async def test_while_a_question_waits_for_its_answer_no_time_runs() -> None:
             assert other.due == math.inf, "progress must not start it again"
             now = asyncio.get_running_loop().time()
             go.set()
-            assert len(await soon(asking)) == 2
+            assert len(await within_limit(asking)) == 2
             assert now + LIMIT <= other.due < math.inf
 
 
@@ -216,10 +216,10 @@ async def never(method: str, params: Params) -> dict[str, Any]:
 @requirement("wire.client.timeouts")
 async def test_a_question_that_nobody_answers_is_given_up_and_the_time_of_its_call_goes_on() -> None:
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
-    async with meeting(odd(), known="handshake", timeouts=limits) as met:
-        (answer,) = await ask(met, Ear(answerer=never), ROOTS)
+    async with connect(odd(), known="handshake", timeouts=limits) as met:
+        (answer,) = await ask(met, CallRecorder(answerer=never), ROOTS)
         assert answer["error"]["message"] == "roots/list was not answered within 0.05 s"
-        calling = asyncio.create_task(met.client.call_tool("hang", {}, Ear(answerer=never)))
+        calling = asyncio.create_task(met.client.call_tool("hang", {}, CallRecorder(answerer=never)))
         await met.heard.wait_for("notifications/begun")
         await say(met, ROOTS)
         (running,) = met.client.in_flight.requests.values()
@@ -228,13 +228,13 @@ async def test_a_question_that_nobody_answers_is_given_up_and_the_time_of_its_ca
                 await asyncio.sleep(0.001)
         running.set_limit(0)
         with pytest.raises(RookeryError, match="execution timeout"):
-            await soon(calling)
+            await within_limit(calling)
 
 
 @requirement("wire.client.timeouts", "wire.cancel.progress")
 async def test_a_call_without_a_listener_has_a_progress_token_too() -> None:
-    async with meeting(odd(), known="handshake") as met:
-        assert list(text(await soon(met.client.call_tool("meta", {})))) == ["progressToken"]
+    async with connect(odd(), known="handshake") as met:
+        assert list(text(await within_limit(met.client.call_tool("meta", {})))) == ["progressToken"]
         async with hanging(met, None):
             await met.client.notify("notifications/step", {})
             await say(met)
@@ -253,9 +253,12 @@ async def test_questions_beyond_a_number_are_refused_and_those_far_beyond_are_dr
 
     # In one piece, so that all of them are there before the first is answered.
     asked = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"roots/list"}\n' % number for number in range(8))
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         noise = {"bytes": base64.b64encode(asked).decode()}
-        assert text(await soon(met.client.call_tool("noise", noise, Ear(answerer=think)))) == "after the noise"
+        assert (
+            text(await within_limit(met.client.call_tool("noise", noise, CallRecorder(answerer=think))))
+            == "after the noise"
+        )
         refused = [await met.heard.wait_for("notifications/answered", count) for count in (1, 2, 3)]
         assert [(one["id"], "error" in one) for one in refused] == [(3, True), (4, True), (5, True)]
         assert "more than 3 concurrent questions" in refused[0]["error"]["message"]
@@ -280,17 +283,17 @@ async def test_a_question_does_not_long_outlive_the_calls_that_it_may_have_been_
             ended.set()
         return {}
 
-    async with meeting(odd(), known="handshake") as met:
-        async with hanging(met, Ear(answerer=think)):
+    async with connect(odd(), known="handshake") as met:
+        async with hanging(met, CallRecorder(answerer=think)):
             await say(met, ROOTS)
-            await soon(begun.wait())
+            await within_limit(begun.wait())
             assert not ended.is_set()
         if taken_back:
             await say(met, {"method": "notifications/cancelled", "params": {"requestId": "q"}}, already=1)
-        await soon(ended.wait())
+        await within_limit(ended.wait())
         if taken_back:
             await say(met, already=2)
-            assert "answer q" not in text(await soon(met.client.call_tool("told", {})))
+            assert "answer q" not in text(await within_limit(met.client.call_tool("told", {})))
         else:
             answered = await met.heard.wait_for("notifications/answered")
             assert "the call that roots/list belongs to has ended" in answered["error"]["message"]
@@ -309,27 +312,30 @@ async def test_what_comes_on_the_stream_of_a_call_belongs_to_that_call(http: Htt
     together = asyncio.Barrier(2)
     answered: dict[str, asyncio.Event] = {"one": asyncio.Event(), "two": asyncio.Event()}
 
-    async def on_call(asked: Asked, out: Out) -> None:
+    async def on_call(asked: HttpRequest, out: HttpResponder) -> None:
         name = asked.message["params"]["arguments"]["name"]
         await together.wait()
         await out.stream()
         for message in ({"id": name, "method": "roots/list"}, {**LOG, "params": {"data": name}}, SEEN):
             await out.event({"jsonrpc": "2.0", **message})
-        await soon(answered[name].wait())
+        await within_limit(answered[name].wait())
         await out.event(asked.result({"content": [{"type": "text", "text": f'"{name}"'}]}))
         await out.end()
 
-    proper = Handshake(on_call)
+    proper = HandshakeHandler(on_call)
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what == "answer":
             answered[asked.message["id"]].set()
         await proper(asked, out)
 
-    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url), known="handshake") as met:
-        ears = {name: Ear(name, named(name)) for name in ("one", "two")}
+    async with (
+        ScriptedHttpServer(handler) as server,
+        connect(HttpTransport(http, server.url), known="handshake") as met,
+    ):
+        ears = {name: CallRecorder(name, named(name)) for name in ("one", "two")}
         calls = [met.client.call_tool("x", {"name": name}, ear) for name, ear in ears.items()]
-        assert [text(result) for result in await soon(asyncio.gather(*calls))] == ["one", "two"]
+        assert [text(result) for result in await within_limit(asyncio.gather(*calls))] == ["one", "two"]
         assert {one.message["id"]: one.message["result"]["by"] for one in server.of("answer")} == {
             "one": "one",
             "two": "two",
@@ -345,24 +351,24 @@ async def test_a_question_that_came_on_the_stream_of_a_call_ends_with_that_call(
         await asyncio.Event().wait()
         return {}
 
-    async def on_call(asked: Asked, out: Out) -> None:
+    async def on_call(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
         await out.event(asked.result({"content": [{"type": "text", "text": "1"}]}))
         await out.end()
 
     async with (
-        Scripted(Handshake(on_call)) as server,
-        meeting(HttpTransport(http, server.url), known="handshake") as met,
+        ScriptedHttpServer(HandshakeHandler(on_call)) as server,
+        connect(HttpTransport(http, server.url), known="handshake") as met,
     ):
-        assert text(await soon(met.client.call_tool("x", {}, Ear(answerer=never)))) == 1
+        assert text(await within_limit(met.client.call_tool("x", {}, CallRecorder(answerer=never)))) == 1
         assert "has ended" in (await server.wait_for("answer")).message["error"]["message"]
 
 
 # ---- the modern era
 
 
-async def modern(asked: Asked, out: Out) -> None:
+async def modern(asked: HttpRequest, out: HttpResponder) -> None:
     if asked.what == "server/discover":
         about: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
         await out.json(asked.result({**about, "_meta": {META_SERVER: {"name": "modern"}}}))
@@ -375,28 +381,28 @@ async def modern(asked: Asked, out: Out) -> None:
 
 
 async def test_a_question_in_a_result_is_answered_by_the_listener_of_the_call(http: HttpClient) -> None:
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
-        given = read(await soon(met.client.call_tool("x", {}, Ear(answerer=named("one")))))["given"]
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url)) as met:
+        given = read(await within_limit(met.client.call_tool("x", {}, CallRecorder(answerer=named("one")))))["given"]
         assert (given["inputResponses"], given["requestState"]) == ({"a": {"roots": [], "by": "one"}}, "s3al")
 
 
 async def test_a_question_in_a_result_that_nobody_answers_ends_the_call(http: HttpClient) -> None:
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT, question=0.05)
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url), timeouts=limits) as met:
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url), timeouts=limits) as met:
         with pytest.raises(WireError, match=r"roots/list was not answered within 0\.05 s"):
-            await soon(met.client.call_tool("x", {}, Ear(answerer=never)))
+            await within_limit(met.client.call_tool("x", {}, CallRecorder(answerer=never)))
 
 
-async def test_without_rounds_a_question_in_a_result_is_the_result_and_may_be_answered_later(
+async def test_without_rounds_an_input_required_result_is_returned_for_a_later_answer(
     http: HttpClient,
 ) -> None:
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
-        ear = Ear()
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url)) as met:
+        ear = CallRecorder()
         params = {"name": "x", "arguments": Raw(b"{}")}
-        found = read(await soon(met.client.call("tools/call", params, ear, rounds=False)))
+        found = read(await within_limit(met.client.call("tools/call", params, ear, rounds=False)))
         assert (found["resultType"], found["requestState"], ear.asked) == ("input_required", "s3al", [])
         more = {"inputResponses": Raw(b'{"a": {"roots": []}}'), "requestState": Raw(b'"s3al"')}
-        found = read(await soon(met.client.call("tools/call", {**params, **more}, ear, rounds=False)))
+        found = read(await within_limit(met.client.call("tools/call", {**params, **more}, ear, rounds=False)))
         assert found["given"]["requestState"] == "s3al"
 
 
@@ -414,8 +420,10 @@ async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_p
     }
     written = b'{"traceparent": "00-1-2-00", "%blogLevel": "debug", "progressToken": "theirs"}' % META.encode()
     params: dict[str, Any] = {"name": Raw(b'"x"'), "_meta": Raw(written) if raw else meta}
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.call("tools/call", params, Ear(), rounds=False, capabilities={"sampling": {}}))
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(
+            met.client.call("tools/call", params, CallRecorder(), rounds=False, capabilities={"sampling": {}})
+        )
         asked = server.asked[-1]
         assert asked.headers["mcp-name"] == "x"
         assert asked.message["params"]["_meta"] == {
@@ -429,9 +437,11 @@ async def test_a_call_says_what_its_own_caller_can_do_and_the_rest_of_its_meta_p
 
 
 async def test_a_handshake_server_is_not_told_of_another_era() -> None:
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         meta: dict[str, Any] = {"traceparent": "t", META_VERSION: "2026-07-28", META_CAPABILITIES: {}}
-        found = text(await soon(met.client.call("tools/call", {"name": "meta", "_meta": meta}, capabilities={"a": 1})))
+        found = text(
+            await within_limit(met.client.call("tools/call", {"name": "meta", "_meta": meta}, capabilities={"a": 1}))
+        )
         assert sorted(found) == ["progressToken", "traceparent"]
 
 
@@ -441,7 +451,7 @@ async def test_a_handshake_server_is_not_told_of_another_era() -> None:
 @requirement("wire.client.timeouts")
 async def test_the_catalog_time_out_is_for_all_pages_together() -> None:
     limits = Timeouts(startup=LIMIT, catalog=0.02, execution=LIMIT)
-    async with meeting(odd("--list", "endless"), timeouts=limits, known="handshake") as met:
+    async with connect(odd("--list", "endless"), timeouts=limits, known="handshake") as met:
         with pytest.raises(Exception, match=r"tools/list: .*catalog timeout of 0\.02 s"):
-            await soon(met.client.list_all("tools/list", "tools"))
-        assert text(await soon(met.client.call_tool("told", {}))).count("tools/list") < 1000
+            await within_limit(met.client.list_all("tools/list", "tools"))
+        assert text(await within_limit(met.client.call_tool("told", {}))).count("tools/list") < 1000

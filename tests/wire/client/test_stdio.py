@@ -1,4 +1,4 @@
-"""Servers as child processes that misbehave in every way that was thought of; the client neither hangs nor ends."""
+"""Servers as child processes that misbehave in many ways; the client neither hangs nor ends."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from msgspec import Raw
 from rookery.system.errors import RookeryError
 from rookery.wire.client.client import Timeouts
 from rookery.wire.protocol.messages import Notification
-from tests.support.mcp.client import LIMIT, Ear, Met, meeting, odd, read, soon, text
+from tests.support.mcp.client import LIMIT, CallRecorder, ConnectedClient, connect, odd, read, text, within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 SHORT = 0.3
 
 
-async def call(met: Met, name: str, **arguments: Any) -> Any:
-    return text(await soon(met.client.call_tool(name, arguments)))
+async def call(met: ConnectedClient, name: str, **arguments: Any) -> Any:
+    return text(await within_limit(met.client.call_tool(name, arguments)))
 
 
-async def noise(met: Met, data: bytes) -> Any:
+async def noise(met: ConnectedClient, data: bytes) -> Any:
     return await call(met, "noise", bytes=base64.b64encode(data).decode())
 
 
@@ -40,13 +40,13 @@ def said(data: bytes) -> bytes:
 @requirement("wire.client.stdio", "wire.handshake.client", "wire.fields.kept")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_a_local_server_is_spoken_to_in_each_handshake_revision(revision: str) -> None:
-    async with meeting(odd("--revision", revision)) as met:
+    async with connect(odd("--revision", revision)) as met:
         assert (met.era, met.client.revision) == ("handshake", revision)
         assert met.client.capabilities == {"tools": {"listChanged": True}, "logging": {}}
         assert met.client.info == {"name": "odd"}
-        tools = await soon(met.client.list_all("tools/list", "tools"))
+        tools = await within_limit(met.client.list_all("tools/list", "tools"))
         assert b'"x-unknown": [1e400, 12345678901234567890]' in bytes(tools[0])
-        result = await soon(met.client.call_tool("echo", {"ü": ["\n", "\u2028", "😀"]}))
+        result = await within_limit(met.client.call_tool("echo", {"ü": ["\n", "\u2028", "😀"]}))
         assert (text(result), read(result)["x-unknown"]) == ({"ü": ["\n", "\u2028", "😀"]}, {"kept": True})
         assert await call(met, "told") == [
             "server/discover",
@@ -60,25 +60,25 @@ async def test_a_local_server_is_spoken_to_in_each_handshake_revision(revision: 
 
 @requirement("wire.client.era")
 async def test_an_era_that_is_known_is_not_asked_for_again() -> None:
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         assert await call(met, "told") == ["initialize", "notifications/initialized", "tools/call"]
 
 
 async def test_arguments_that_are_relayed_with_line_breaks_are_still_one_line() -> None:
-    async with meeting(odd(), known="handshake") as met:
-        result = await soon(met.client.call_tool("echo", Raw(b'{\r\n  "a": "x\\ny",\n  "b": 1\n}')))
+    async with connect(odd(), known="handshake") as met:
+        result = await within_limit(met.client.call_tool("echo", Raw(b'{\r\n  "a": "x\\ny",\n  "b": 1\n}')))
         assert text(result) == {"a": "x\ny", "b": 1}
 
 
 async def test_a_revision_that_nobody_knows_is_refused_by_name() -> None:
     with pytest.raises(RookeryError, match="1999-01-01"):
-        async with meeting(odd("--revision", "1999-01-01")):
+        async with connect(odd("--revision", "1999-01-01")):
             pass
 
 
 @requirement("wire.client.era")
 async def test_a_server_that_ends_at_the_modern_question_is_started_again_and_greeted() -> None:
-    async with meeting(odd("--discover", "exit")) as met:
+    async with connect(odd("--discover", "exit")) as met:
         assert met.era == "handshake"
         assert await call(met, "told") == ["initialize", "notifications/initialized", "tools/call"]
 
@@ -88,7 +88,7 @@ async def test_a_server_that_keeps_silent_at_the_modern_question_is_greeted_all_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rookery.wire.client.connect._PROBE_SECONDS", 0.5)
-    async with meeting(odd("--discover", "silent")) as met:
+    async with connect(odd("--discover", "silent")) as met:
         assert met.era == "handshake"
         assert await call(met, "echo", a=1) == {"a": 1}
 
@@ -99,7 +99,7 @@ async def test_a_server_that_keeps_silent_at_the_modern_question_is_greeted_all_
 @requirement("wire.client.survives")
 async def test_c20_stray_and_duplicate_answers_are_counted_and_change_nothing() -> None:
     channel = odd()
-    async with meeting(channel) as met:
+    async with connect(channel) as met:
         assert await call(met, "stray") == "first"
         assert await call(met, "echo", still="here") == {"still": "here"}
         assert channel.strays == 5
@@ -108,13 +108,13 @@ async def test_c20_stray_and_duplicate_answers_are_counted_and_change_nothing() 
 @requirement("wire.client.survives", "wire.cancel.progress")
 async def test_c20_a_late_answer_and_late_progress_after_a_cancel_are_ignored() -> None:
     channel = odd()
-    async with meeting(channel) as met:
-        ear = Ear()
+    async with connect(channel) as met:
+        ear = CallRecorder()
         calling = asyncio.create_task(met.client.call_tool("hang", {}, ear))
         await met.heard.wait_for("notifications/begun")
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await soon(calling)
+            await within_limit(calling)
         cancelled = await met.heard.wait_for("notifications/heard-cancel")
         assert cancelled["reason"] == "cancelled"
         assert (ear.progress, met.client.strays, channel.strays) == ([], 1, 1)
@@ -122,10 +122,10 @@ async def test_c20_a_late_answer_and_late_progress_after_a_cancel_are_ignored() 
 
 
 @requirement("wire.client.survives", "wire.cancel.progress")
-async def test_c20_progress_that_comes_while_a_cancel_is_being_said_does_not_end_the_reading(
+async def test_c20_progress_during_the_sending_of_a_cancellation_does_not_end_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with meeting(odd()) as met:
+    async with connect(odd()) as met:
         saying, go = asyncio.Event(), asyncio.Event()
         send = met.client.transport.send
 
@@ -136,16 +136,16 @@ async def test_c20_progress_that_comes_while_a_cancel_is_being_said_does_not_end
             await send(message, headers)
 
         monkeypatch.setattr(met.client.transport, "send", slowly)
-        calling = asyncio.create_task(met.client.call_tool("progress", {}, Ear()))
+        calling = asyncio.create_task(met.client.call_tool("progress", {}, CallRecorder()))
         await met.heard.wait_for("notifications/begun")
         calling.cancel()
-        await soon(saying.wait())
+        await within_limit(saying.wait())
         await met.client.notify("notifications/step", {})
         assert await call(met, "echo", a=1) == {"a": 1}
         assert met.client.strays == 1
         go.set()
         with pytest.raises(asyncio.CancelledError):
-            await soon(calling)
+            await within_limit(calling)
 
 
 @requirement("wire.client.survives")
@@ -157,12 +157,12 @@ async def test_c20_a_question_with_the_id_of_one_that_is_being_answered_is_answe
         return {"roots": []}
 
     question = {"id": "q", "method": "roots/list"}
-    async with meeting(odd(), known="handshake", answerer=think) as met:
+    async with connect(odd(), known="handshake", answerer=think) as met:
         asked = [question, question, {"method": "notifications/asked"}]
         calling = asyncio.create_task(call(met, "ask", questions=asked, answers=1))
         await met.heard.wait_for("notifications/asked")
         go.set()
-        assert await soon(calling) == [{"id": "q", "result": {"roots": []}}]
+        assert await within_limit(calling) == [{"id": "q", "result": {"roots": []}}]
         assert (await call(met, "told")).count("answer q") == 1
         assert met.client.strays == 1
 
@@ -170,7 +170,7 @@ async def test_c20_a_question_with_the_id_of_one_that_is_being_answered_is_answe
 @requirement("wire.client.survives")
 async def test_c20_a_question_that_nobody_here_answers_is_refused_with_32601() -> None:
     questions = [{"id": n, "method": method} for n, method in enumerate(("sampling/createMessage", "no/such", "ping"))]
-    async with meeting(odd(), answerer=None) as met:
+    async with connect(odd(), answerer=None) as met:
         found = await call(met, "ask", questions=questions, answers=3)
         assert {one["id"]: one.get("error", {}).get("code") for one in found} == {0: -32601, 1: -32601, 2: None}
 
@@ -186,13 +186,13 @@ async def test_c20_a_question_that_the_server_takes_back_is_not_answered() -> No
             ended.set()
         return {}
 
-    async with meeting(odd(), answerer=think) as met:
+    async with connect(odd(), answerer=think) as met:
         questions = [{"id": 1, "method": "roots/list"}, {"id": 2, "method": "ping"}]
         calling = asyncio.create_task(call(met, "ask", questions=questions, answers=1))
-        await soon(begun.wait())
-        assert [one["id"] for one in await soon(calling)] == [2]
+        await within_limit(begun.wait())
+        assert [one["id"] for one in await within_limit(calling)] == [2]
         met.client.on_message(Notification("notifications/cancelled", Raw(b'{"requestId":1}')), None)
-        await soon(ended.wait())
+        await within_limit(ended.wait())
 
 
 # ---- C21: noise on stdout
@@ -229,7 +229,7 @@ DRESSES = {
 
 @requirement("wire.client.survives")
 async def test_c21_noise_on_stdout_is_skipped() -> None:
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         for number, data in enumerate(NOISE.values()):
             assert await noise(met, data + said(b"%d" % number) + b"\n") == "after the noise"
             assert await met.heard.wait_for("notifications/seen", number + 1) == {"n": number}
@@ -237,7 +237,7 @@ async def test_c21_noise_on_stdout_is_skipped() -> None:
 
 @requirement("wire.client.survives")
 async def test_c21_a_message_in_unusual_dress_is_understood() -> None:
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         for number, line in enumerate(DRESSES.values()):
             await noise(met, line % said(b"%d" % number))
             assert await met.heard.wait_for("notifications/seen", number + 1) == {"n": number}
@@ -246,7 +246,7 @@ async def test_c21_a_message_in_unusual_dress_is_understood() -> None:
 @requirement("wire.client.survives")
 async def test_c21_noise_is_told_in_the_diagnosis_in_measure() -> None:
     channel = odd("--banner", "Welcome to the server! " + "x" * 10_000)
-    async with meeting(channel) as met:
+    async with connect(channel) as met:
         assert "Welcome to the server!" in channel.diagnosis()
         await noise(met, b"".join(b"line %d\n" % n for n in range(1000)))
         assert "line 999" in channel.diagnosis()
@@ -255,18 +255,18 @@ async def test_c21_noise_is_told_in_the_diagnosis_in_measure() -> None:
 
 @requirement("wire.client.survives")
 async def test_c21_an_answer_in_pieces_is_put_together() -> None:
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         calling = asyncio.create_task(met.client.call_tool("pieces", {"at": [1, 20, 40, 174]}))
         await met.heard.wait_for("notifications/begun")
         for _ in range(5):
             await met.client.notify("notifications/piece", {})
-        assert read(await soon(calling))["padding"] == "x" * 100
+        assert read(await within_limit(calling))["padding"] == "x" * 100
 
 
 @requirement("wire.client.survives")
 async def test_c21_a_line_beyond_all_measure_ends_that_server_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.wire.protocol.framing._LONGEST_LINE", 2**20)
-    async with meeting(odd(), known="handshake") as met, meeting(odd(), known="handshake") as other:
+    async with connect(odd(), known="handshake") as met, connect(odd(), known="handshake") as other:
         with pytest.raises(RookeryError, match="longer than 1048576 bytes"):
             await noise(met, b"x" * 8 * 2**20)
         with pytest.raises(RookeryError, match="longer than 1048576 bytes"):
@@ -280,7 +280,7 @@ async def test_c21_a_line_beyond_all_measure_ends_that_server_with_a_reason(monk
 @requirement("wire.client.survives")
 async def test_c22_a_flood_on_stderr_delays_no_call_and_takes_no_memory() -> None:
     channel = odd()
-    async with meeting(channel, known="handshake") as met:
+    async with connect(channel, known="handshake") as met:
         before = psutil.Process().memory_info().rss
         await call(met, "flood", bytes=200_000_000)
         for number in range(50):
@@ -296,8 +296,8 @@ async def test_c22_a_flood_on_stderr_delays_no_call_and_takes_no_memory() -> Non
 
 @requirement("wire.client.framing")
 async def test_a_server_with_content_length_frames_is_spoken_to_in_them() -> None:
-    async with meeting(odd("--framing", "content-length", framing="content-length")) as met:
-        assert len(await soon(met.client.list_all("tools/list", "tools"))) == 3
+    async with connect(odd("--framing", "content-length", framing="content-length")) as met:
+        assert len(await within_limit(met.client.list_all("tools/list", "tools"))) == 3
         big = "ü😀" * 100_000
         assert await call(met, "echo", big=big) == {"big": big}
 
@@ -305,7 +305,7 @@ async def test_a_server_with_content_length_frames_is_spoken_to_in_them() -> Non
 @requirement("wire.client.framing")
 async def test_without_the_option_the_error_names_it() -> None:
     frame = b'Content-Length: 38\r\n\r\n{"jsonrpc":"2.0","id":1,"result":{}}  '
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         with pytest.raises(RookeryError, match='Content-Length frames; set framing = "content-length"'):
             await noise(met, frame)
 
@@ -313,7 +313,7 @@ async def test_without_the_option_the_error_names_it() -> None:
 @requirement("wire.client.framing")
 async def test_a_server_that_answers_in_lines_with_the_option_on_is_named_too() -> None:
     with pytest.raises(RookeryError, match='the server sends lines; remove framing = "content-length"'):
-        async with meeting(odd("--banner", '{"jsonrpc":"2.0","method":"x"}', framing="content-length")):
+        async with connect(odd("--banner", '{"jsonrpc":"2.0","method":"x"}', framing="content-length")):
             pass
 
 
@@ -332,7 +332,7 @@ BETWEEN_FRAMES = [
 @requirement("wire.client.framing", "wire.client.survives")
 async def test_noise_between_frames_is_skipped() -> None:
     channel = odd("--framing", "content-length", framing="content-length")
-    async with meeting(channel, known="handshake") as met:
+    async with connect(channel, known="handshake") as met:
         for number, odds in enumerate(BETWEEN_FRAMES):
             message = said(b"%d" % number)
             await noise(met, odds + b"content-length:%d\r\nX-More: 1\r\n\r\n%b" % (len(message), message))
@@ -341,7 +341,7 @@ async def test_noise_between_frames_is_skipped() -> None:
 
 async def test_endless_noise_where_a_frame_should_be_ends_that_server() -> None:
     channel = odd("--framing", "content-length", framing="content-length")
-    async with meeting(channel, known="handshake") as met:
+    async with connect(channel, known="handshake") as met:
         with pytest.raises(RookeryError, match="no Content-Length frame"):
             await noise(met, b"x" * 2**20)
 
@@ -353,7 +353,7 @@ async def test_what_is_said_in_one_turn_of_the_loop_while_others_wait_is_one_wri
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     channel = odd()
-    async with meeting(channel, known="handshake") as met:
+    async with connect(channel, known="handshake") as met:
         await call(met, "echo")
         assert channel._child is not None and channel._child.stdin is not None
         write, written = channel._child.stdin.write, list[bytes]()
@@ -372,13 +372,13 @@ async def test_what_is_said_in_one_turn_of_the_loop_while_others_wait_is_one_wri
 @requirement("wire.client.survives")
 async def test_a_server_that_closes_its_input_and_lives_on_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.wire.client.stdio._DRAIN_SECONDS", 0.1)
-    async with meeting(odd(), known="handshake") as met:
+    async with connect(odd(), known="handshake") as met:
         assert await call(met, "aloof") == "I do not listen any more"
         gone = asyncio.Event()
         met.client.on_lost = lambda reason: gone.set()
         with pytest.raises(RookeryError, match="closed its input"):
             await call(met, "echo")
-        await soon(gone.wait())
+        await within_limit(gone.wait())
         assert met.client.close_reason == "it closed its input"
 
 
@@ -387,7 +387,7 @@ async def test_a_server_that_closes_its_input_and_lives_on_is_told_so(monkeypatc
 
 @requirement("wire.client.survives")
 async def test_d21_a_server_that_stops_reading_is_given_up_and_delays_no_other() -> None:
-    async with meeting(odd(write_seconds=1.0), known="handshake") as met, meeting(odd(), known="handshake") as other:
+    async with connect(odd(write_seconds=1.0), known="handshake") as met, connect(odd(), known="handshake") as other:
         pid = await call(met, "pid")
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -396,7 +396,7 @@ async def test_d21_a_server_that_stops_reading_is_given_up_and_delays_no_other()
                 assert await call(other, "echo", n=number) == {"n": number}
             for one in calls:
                 with pytest.raises(RookeryError, match="has not read its input for 1 s"):
-                    await soon(one)
+                    await within_limit(one)
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -408,7 +408,7 @@ async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pil
     monkeypatch.setattr("rookery.wire.client.client._CANCEL_SECONDS", 0.1)
     limits = Timeouts(startup=LIMIT, catalog=LIMIT, execution=0.1)
     channel = odd()
-    async with meeting(channel, known="handshake", timeouts=limits) as met:
+    async with connect(channel, known="handshake", timeouts=limits) as met:
         # A call would have to be answered within the time that is to run out below.
         assert channel._child is not None and channel._child.stdin is not None
         pid = channel._child.pid
@@ -423,7 +423,7 @@ async def test_d21_calls_that_time_out_at_a_server_that_does_not_read_do_not_pil
             monkeypatch.setattr(channel._child.stdin, "write", counted)
             for _ in range(3):
                 with pytest.raises(RookeryError, match="execution timeout"):
-                    await soon(met.client.call_tool("echo", {"big": "x" * 3_000_000}))
+                    await within_limit(met.client.call_tool("echo", {"big": "x" * 3_000_000}))
             assert len(written) == 1
         finally:
             os.kill(pid, signal.SIGCONT)

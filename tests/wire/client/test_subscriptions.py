@@ -1,4 +1,4 @@
-"""Our client hears of changes: over a subscription that stands in the modern era, over the session in the others."""
+"""Changes reach our client: over a subscription in the modern era, over the session in the others."""
 
 import asyncio
 import subprocess
@@ -24,18 +24,18 @@ from tests.conformance.busy import WATCHED
 from tests.support.mcp.client import (
     LIMIT,
     PROGRAMS,
-    Asked,
-    Ear,
-    Handshake,
-    Met,
-    Out,
-    Scripted,
-    meeting,
+    CallRecorder,
+    ConnectedClient,
+    HandshakeHandler,
+    HttpRequest,
+    HttpResponder,
+    ScriptedHttpServer,
+    connect,
     program,
     read,
-    soon,
+    within_limit,
 )
-from tests.support.mcp.sdk_client import a_place
+from tests.support.mcp.sdk_client import start_endpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -64,22 +64,22 @@ def port() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def watched(way: str, port: int, http: HttpClient) -> AsyncGenerator[Met]:
+async def watched(way: str, port: int, http: HttpClient) -> AsyncGenerator[ConnectedClient]:
     """The SDK's server, over its pipe or over HTTP."""
     if way == "stdio":
         channel = StdioTransport(Spawner(new_id()), program("sdk_watched.py", "stdio"))
     else:
         channel = HttpTransport(http, f"http://127.0.0.1:{port}/mcp")
-    async with meeting(channel) as met:
+    async with connect(channel) as met:
         assert met.era == "modern"
         yield met
 
 
-async def change(met: Met, what: str) -> None:
-    assert read(await soon(met.client.call_tool("change", {"what": what})))["content"][0]["text"] == what
+async def change(met: ConnectedClient, what: str) -> None:
+    assert read(await within_limit(met.client.call_tool("change", {"what": what})))["content"][0]["text"] == what
 
 
-def uris(met: Met) -> list[str]:
+def uris(met: ConnectedClient) -> list[str]:
     return [read(one.params)["uri"] for one in met.heard.all if one.method == UPDATED]
 
 
@@ -89,13 +89,13 @@ def uris(met: Met) -> list[str]:
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_changes_that_are_watched_are_heard_and_others_are_not(way: str, port: int, http: HttpClient) -> None:
     async with watched(way, port, http) as met:
-        await soon(met.client.watch({"note://one"}))
+        await within_limit(met.client.watch({"note://one"}))
         for what in ("note://two", "note://one", "tools"):
             await change(met, what)
         await met.heard.wait_for(TOOLS)
         assert uris(met) == ["note://one"]
         # What is wanted changes: the new ones are heard before the old ones are not.
-        await soon(met.client.watch({"note://two", "note://three"}))
+        await within_limit(met.client.watch({"note://two", "note://three"}))
         for what in ("note://one", "note://two", "note://three"):
             await change(met, what)
         assert (await met.heard.wait_for(UPDATED, 3))["uri"] == "note://three"
@@ -106,10 +106,10 @@ async def test_changes_that_are_watched_are_heard_and_others_are_not(way: str, p
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_a_subscription_is_nobodys_call(way: str, port: int, http: HttpClient) -> None:
     async with watched(way, port, http) as met:
-        await soon(met.client.watch(set()))
-        ear = Ear()
+        await within_limit(met.client.watch(set()))
+        ear = CallRecorder()
         params: dict[str, Any] = {"name": "log", "arguments": {}, "_meta": {revisions.META_LOG_LEVEL: "info"}}
-        await soon(met.client.call("tools/call", params, ear))
+        await within_limit(met.client.call("tools/call", params, ear))
         assert (await ear.heard.wait_for("notifications/message"))["data"] == "something happened"
         assert (met.heard.all, met.client.unassigned) == ([], {})
 
@@ -122,12 +122,12 @@ class Modern:
 
     def __init__(self, capabilities: Mapping[str, Any] = LISTS) -> None:
         self.capabilities = capabilities
-        self.streams: list[tuple[Asked, Out]] = []
+        self.streams: list[tuple[HttpRequest, HttpResponder]] = []
         self.left = asyncio.Event()
         self.refused: str | None = None
         self.silent = False
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what == "server/discover":
             await out.json(
                 asked.result({"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities, "_meta": {}})
@@ -162,8 +162,8 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
 
     monkeypatch.setattr(subscriptions, "compute_backoff", pause)
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.watch({"note://one"}))
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(met.client.watch({"note://one"}))
         assert met.heard.all == []
         for round_ in (1, 2):
             asked, out = modern.streams[-1]
@@ -183,17 +183,17 @@ async def test_a_subscription_that_ends_is_opened_again_and_everything_counts_as
 
 async def test_a_subscription_ends_with_its_client(http: HttpClient) -> None:
     modern = Modern()
-    async with Scripted(modern) as server:
-        async with meeting(HttpTransport(http, server.url)) as met:
-            await soon(met.client.watch(set()))
+    async with ScriptedHttpServer(modern) as server:
+        async with connect(HttpTransport(http, server.url)) as met:
+            await within_limit(met.client.watch(set()))
             assert not modern.left.is_set()
-        await soon(modern.left.wait())
+        await within_limit(modern.left.wait())
         assert len(server.of("subscriptions/listen")) == 1
 
 
 async def test_what_is_watched_already_is_not_asked_for_again(http: HttpClient) -> None:
-    async with Scripted(Modern()) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(asyncio.gather(*(met.client.watch(set()) for _ in range(5))))
+    async with ScriptedHttpServer(Modern()) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(asyncio.gather(*(met.client.watch(set()) for _ in range(5))))
         assert len(server.of("subscriptions/listen")) == 1
 
 
@@ -201,34 +201,34 @@ async def test_what_is_watched_already_is_not_asked_for_again(http: HttpClient) 
 async def test_a_server_that_never_tells_of_changes_is_not_asked_to(
     capabilities: dict[str, Any], http: HttpClient
 ) -> None:
-    async with Scripted(Modern(capabilities)) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.watch({"note://one"}))
+    async with ScriptedHttpServer(Modern(capabilities)) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(met.client.watch({"note://one"}))
         assert server.whats() == ["server/discover"]
 
 
 async def test_a_subscription_that_is_refused_is_told_and_the_old_one_stays(http: HttpClient) -> None:
     modern = Modern({**LISTS, "resources": {"subscribe": True}})
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.watch(set()))
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(met.client.watch(set()))
         modern.refused = "too many"
         with pytest.raises(WireError, match="too many"):
-            await soon(met.client.watch({"note://one"}))
+            await within_limit(met.client.watch({"note://one"}))
         await modern.say(0, TOOLS, {})
         await met.heard.wait_for(TOOLS)
         assert not modern.left.is_set()
         modern.refused = None
-        await soon(met.client.watch({"note://one"}))
-        await soon(modern.left.wait())
+        await within_limit(met.client.watch({"note://one"}))
+        await within_limit(modern.left.wait())
 
 
 async def test_a_subscription_that_is_never_acknowledged_is_given_up(http: HttpClient) -> None:
     modern = Modern()
     modern.silent = True
     limits = Timeouts(startup=LIMIT, catalog=0.2, execution=LIMIT)
-    async with Scripted(modern) as server, meeting(HttpTransport(http, server.url), timeouts=limits) as met:
+    async with ScriptedHttpServer(modern) as server, connect(HttpTransport(http, server.url), timeouts=limits) as met:
         with pytest.raises(RookeryError, match=r"not acknowledged within the catalog timeout of 0\.2 s"):
-            await soon(met.client.watch(set()))
-        await soon(modern.left.wait())
+            await within_limit(met.client.watch(set()))
+        await within_limit(modern.left.wait())
 
 
 # ---- the handshake era
@@ -236,7 +236,7 @@ async def test_a_subscription_that_is_never_acknowledged_is_given_up(http: HttpC
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_a_handshake_server_is_asked_for_each_resource(way: str, http: HttpClient) -> None:
-    async with a_place() as place:
+    async with start_endpoint() as place:
         if way == "stdio":
             root = Path(__file__).parents[3]
             made = program("odd_server.py")
@@ -245,13 +245,13 @@ async def test_a_handshake_server_is_asked_for_each_resource(way: str, http: Htt
             channel = StdioTransport(Spawner(new_id()), made)
         else:
             channel = HttpTransport(http, place.url("http"))
-        async with meeting(channel, known="handshake") as met:
-            await soon(met.client.watch({WATCHED, "test://static-text"}))
-            await soon(met.client.call_tool("touch", {}))
+        async with connect(channel, known="handshake") as met:
+            await within_limit(met.client.watch({WATCHED, "test://static-text"}))
+            await within_limit(met.client.call_tool("touch", {}))
             assert (await met.heard.wait_for(UPDATED))["uri"] == WATCHED
-            await soon(met.client.watch({"test://static-text"}))
-            await soon(met.client.call_tool("touch", {}))
-            await soon(met.client.call_tool("test_trigger_tool_change", {}))
+            await within_limit(met.client.watch({"test://static-text"}))
+            await within_limit(met.client.call_tool("touch", {}))
+            await within_limit(met.client.call_tool("test_trigger_tool_change", {}))
             await met.heard.wait_for(TOOLS)
             assert uris(met) == [WATCHED]
 
@@ -259,12 +259,12 @@ async def test_a_handshake_server_is_asked_for_each_resource(way: str, http: Htt
 async def test_a_new_session_is_told_what_is_watched_and_everything_counts_as_changed(
     http: HttpClient,
 ) -> None:
-    handler = Handshake()
+    handler = HandshakeHandler()
     handler.capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.watch({"note://one"}))
+    async with ScriptedHttpServer(handler) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(met.client.watch({"note://one"}))
         handler.forget()
-        await soon(met.client.call_tool("echo", {}))
+        await within_limit(met.client.call_tool("echo", {}))
         assert (await met.heard.wait_for(UPDATED))["uri"] == "note://one"
         await met.heard.wait_for(TOOLS)
         again = await server.wait_for("resources/subscribe", 2)
@@ -272,16 +272,16 @@ async def test_a_new_session_is_told_what_is_watched_and_everything_counts_as_ch
 
 
 async def test_a_resource_that_cannot_be_watched_does_not_keep_others_from_it(http: HttpClient) -> None:
-    async def on_call(asked: Asked, out: Out) -> None:
+    async def on_call(asked: HttpRequest, out: HttpResponder) -> None:
         bad = asked.message["params"].get("uri") == "note://bad"
         await out.json(asked.error(-32602, "no such resource") if bad else asked.result({}))
 
-    handler = Handshake(on_call)
+    handler = HandshakeHandler(on_call)
     handler.capabilities = {"resources": {"subscribe": True}}
-    async with Scripted(handler) as server, meeting(HttpTransport(http, server.url)) as met:
-        await soon(met.client.watch({"note://bad", "note://good"}))
-        await soon(met.client.watch({"note://good"}))
-        await soon(met.client.watch(set()))
+    async with ScriptedHttpServer(handler) as server, connect(HttpTransport(http, server.url)) as met:
+        await within_limit(met.client.watch({"note://bad", "note://good"}))
+        await within_limit(met.client.watch({"note://good"}))
+        await within_limit(met.client.watch(set()))
         asked = [(one.what, one.message["params"]["uri"]) for one in server.asked if "resources/" in one.what]
         assert asked == [
             ("resources/subscribe", "note://bad"),

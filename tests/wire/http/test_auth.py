@@ -1,4 +1,4 @@
-"""Nothing runs for a request that the gate refuses, and the gate cannot be talked round."""
+"""Nothing runs for a request that authentication refuses, and it cannot be bypassed."""
 
 import itertools
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ from rookery.wire.http.auth import (
     make_socket_authenticator,
     make_tcp_authenticator,
 )
-from tests.support.http.listener import Answer, Site, reply, request, serving
+from tests.support.http.listener import RawResponse, RunningListener, reply, request, start_listener
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -32,12 +32,12 @@ ROUTES = ["/", "/api/health", "/api/events", "/mcp", "/nowhere"]
 class Guarded:
     """A site behind the gate, and what got through to its app."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: RunningListener) -> None:
         self.site = site
         self.port = site.port
         self.passed: list[tuple[str, str, Principal]] = []
 
-    async def send(self, method: str, path: str, *headers: str, body: bytes = b"") -> Answer:
+    async def send(self, method: str, path: str, *headers: str, body: bytes = b"") -> RawResponse:
         """A request whose headers are exactly these."""
         lines = [f"{method} {path} HTTP/1.1", *headers, "", ""]
         client = await self.site.client()
@@ -47,7 +47,7 @@ class Guarded:
         finally:
             client.close()
 
-    async def ask(self, method: str, path: str, *headers: str, body: bytes = b"") -> Answer:
+    async def ask(self, method: str, path: str, *headers: str, body: bytes = b"") -> RawResponse:
         """The same with the right Host."""
         return await self.send(method, path, f"Host: 127.0.0.1:{self.port}", *headers, body=body)
 
@@ -63,13 +63,15 @@ async def guarded(*, tokenless: Principal | None = None) -> AsyncGenerator[Guard
         passed.append((scope["method"], scope["path"], scope["state"]["principal"]))
         await reply(send, b"in")
 
-    async with serving(app, judge_of=lambda port: make_tcp_authenticator(port, tokens, tokenless=tokenless)) as site:
+    async with start_listener(
+        app, judge_of=lambda port: make_tcp_authenticator(port, tokens, tokenless=tokenless)
+    ) as site:
         made = Guarded(site)
         made.passed = passed
         yield made
 
 
-def no_cors(answer: Answer) -> bool:
+def no_cors(answer: RawResponse) -> bool:
     return not any(name.startswith("access-control-") for name in answer.headers)
 
 

@@ -1,4 +1,4 @@
-"""One connection speaks HTTP/1.1 as it should, whatever the pieces in which it comes."""
+"""A connection handles HTTP/1.1 correctly, however the bytes are split."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rookery.wire.http.pool import HttpLimits
-from tests.support.http.listener import LIMIT, Answer, body_of, echo, reply, request, serving, soon
+from tests.support.http.listener import LIMIT, RawResponse, body_of, echo, reply, request, start_listener, within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class Gated:
 
 
 async def test_a_connection_is_used_again_for_the_next_request() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         for number in range(3):
             answer = await client.ask(request("GET", f"/{number}"))
@@ -57,7 +57,7 @@ async def test_a_connection_is_used_again_for_the_next_request() -> None:
 
 
 async def test_a_client_that_asks_for_it_is_closed_after_its_answer() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         answer = await client.ask(request("GET", "/", "Connection: close"))
         assert not answer.kept
@@ -65,7 +65,7 @@ async def test_a_client_that_asks_for_it_is_closed_after_its_answer() -> None:
 
 
 async def test_http_1_0_is_answered_and_closed() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         answer = await client.ask(b"GET /old HTTP/1.0\r\n\r\n")
         assert answer.json()["path"] == "/old"
@@ -74,14 +74,14 @@ async def test_http_1_0_is_answered_and_closed() -> None:
 
 
 async def test_http_1_0_can_keep_its_connection_by_asking() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         for _ in range(2):
             assert (await client.ask(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")).kept
 
 
 async def test_a_stream_goes_in_chunks_and_to_http_1_0_until_the_close() -> None:
-    async with serving(stream) as site:
+    async with start_listener(stream) as site:
         client = await site.client()
         answer = await client.ask(request())
         assert answer.headers["transfer-encoding"] == "chunked"
@@ -94,10 +94,10 @@ async def test_a_stream_goes_in_chunks_and_to_http_1_0_until_the_close() -> None
 
 @requirement("house.limits.requests")
 async def test_an_idle_connection_is_closed_after_its_time_and_not_before_an_answer() -> None:
-    async with serving(app := Gated(), HttpLimits(keep_alive_seconds=0.1)) as site:
+    async with start_listener(app := Gated(), HttpLimits(keep_alive_seconds=0.1)) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"))
-        await soon(app.reached.wait())
+        await within_limit(app.reached.wait())
         idle = await site.client()
         await idle.ask(request())
         assert await idle.rest() == b""  # and so at least as much time has passed for the other
@@ -107,7 +107,7 @@ async def test_an_idle_connection_is_closed_after_its_time_and_not_before_an_ans
 
 
 async def test_a_stray_line_end_between_requests_begins_no_request() -> None:
-    async with serving(echo, HttpLimits(header_seconds=0.5, keep_alive_seconds=LIMIT)) as site:
+    async with start_listener(echo, HttpLimits(header_seconds=0.5, keep_alive_seconds=LIMIT)) as site:
         client, front = await site.fronted()
         await client.ask(request())
         front.data_received(b"\r\n\r\n")
@@ -119,7 +119,7 @@ async def test_a_stray_line_end_between_requests_begins_no_request() -> None:
 
 
 async def test_head_gets_the_headers_and_no_body() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         await client.send(request("HEAD"), request("GET", "/next"))
         assert (await client.answer(bodyless=True)).headers["content-type"] == "application/json"
@@ -127,7 +127,7 @@ async def test_head_gets_the_headers_and_no_body() -> None:
 
 
 async def test_head_of_a_stream_claims_no_length() -> None:
-    async with serving(stream) as site:
+    async with start_listener(stream) as site:
         client = await site.client()
         await client.send(request("HEAD"), request())
         assert "content-length" not in (await client.answer(bodyless=True)).headers
@@ -139,7 +139,7 @@ async def test_an_answer_that_has_no_body_by_nature_has_no_length_either(status:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await reply(send, b"left out", status)
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         client = await site.client()
         for _ in range(2):
             answer = await client.ask(request())
@@ -151,14 +151,14 @@ async def test_an_answer_that_has_no_body_by_nature_has_no_length_either(status:
 
 
 async def test_a_body_of_known_length_arrives_whole() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         for size in (0, 1, 65_535, 65_536, 65_537, 1_000_000):
             answer = await site.ask(request("POST", "/", body=b"x" * size))
             assert answer.json()["body"] == "x" * size
 
 
 async def test_a_chunked_body_arrives_whole() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         pieces = [b"x" * size for size in (1, 10, 70_000, 3)]
         chunks = [b"%x;ext=1\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
@@ -168,7 +168,7 @@ async def test_a_chunked_body_arrives_whole() -> None:
 
 
 async def test_trailers_do_not_join_the_headers_that_were_judged() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         body = b"2\r\n{}\r\n0\r\nX-Workspace-Path: /other\r\nAuthorization: Bearer stolen\r\n\r\n"
         answer = await site.ask(request("POST", "/", CHUNKED, JSON), body)
         names = [name for name, _ in answer.json()["headers"]]
@@ -176,7 +176,7 @@ async def test_trailers_do_not_join_the_headers_that_were_judged() -> None:
 
 
 async def test_100_continue_is_said_when_the_app_wants_the_body() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         head = request("POST", "/", JSON, "Content-Length: 2", "Expect: 100-Continue")
         assert (await client.ask(head)).status == 100
@@ -188,7 +188,7 @@ async def test_100_continue_is_not_said_for_a_body_that_nobody_wants() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await reply(send, b"no", 422)
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         client = await site.client()
         head = request("POST", "/", JSON, "Content-Length: 2", "Expect: 100-continue")
         assert (await client.ask(head)).status == 422
@@ -196,7 +196,7 @@ async def test_100_continue_is_not_said_for_a_body_that_nobody_wants() -> None:
 
 
 async def test_100_continue_is_never_said_to_http_1_0() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         head = b"POST / HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
         assert (await site.ask(head, b"{}")).json()["body"] == "{}"
 
@@ -206,7 +206,7 @@ async def test_100_continue_is_never_said_to_http_1_0() -> None:
 
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
 async def test_a_request_to_upgrade_is_answered_as_if_it_had_not_asked_and_closed(upgrade: str) -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         wish = [f"Upgrade: {upgrade}", "Connection: keep-alive, Upgrade", "Sec-WebSocket-Version: 13"]
         client = await site.client()
         answer = await client.ask(request("GET", "/ws?a=b", *wish, "X-Other: kept"))
@@ -219,7 +219,7 @@ async def test_a_request_to_upgrade_is_answered_as_if_it_had_not_asked_and_close
 
 async def test_a_request_to_upgrade_keeps_its_body() -> None:
     """Java's HttpClient asks for h2c on its first request, also where that is a POST."""
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         wish = [
             "Upgrade: h2c",
             "Connection: Upgrade, HTTP2-Settings",
@@ -246,7 +246,7 @@ async def test_a_request_to_upgrade_keeps_its_body() -> None:
     ],
 )
 async def test_only_paths_are_served(line: str) -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         answer = await client.ask(line.encode(), b"\r\nHost: here\r\n\r\n")
         assert (answer.status, answer.code) == (400, "bad-request")
@@ -290,7 +290,7 @@ async def test_a12_garbage_is_answered_with_400_and_runs_nothing(garbage: bytes)
         heard.append(await body_of(receive))
         await reply(send)
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         client = await site.client()
         answer = await client.ask(garbage)
         assert (answer.status, answer.code) == (400, "bad-request")
@@ -300,10 +300,10 @@ async def test_a12_garbage_is_answered_with_400_and_runs_nothing(garbage: bytes)
 
 
 async def test_garbage_behind_a_whole_request_takes_no_answer_from_it() -> None:
-    async with serving(app := Gated()) as site:
+    async with start_listener(app := Gated()) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"), b"\x00 garbage \r\n\r\n")
-        await soon(app.reached.wait())
+        await within_limit(app.reached.wait())
         app.go.set()
         assert (await client.answer()).body == b"/slow"
         assert (await client.answer()).code == "bad-request"
@@ -311,7 +311,7 @@ async def test_garbage_behind_a_whole_request_takes_no_answer_from_it() -> None:
 
 
 async def test_garbage_behind_the_last_request_is_not_answered() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         assert (await client.ask(request("GET", "/", "Connection: close"), b"\x00 garbage")).status == 200
         assert await client.rest() == b""
@@ -323,7 +323,7 @@ async def test_garbage_behind_the_last_request_is_not_answered() -> None:
 async def test_a_request_in_any_two_pieces_or_byte_by_byte_gets_the_same_answer() -> None:
     chunked = b"2\r\n{}\r\n3;x=y\r\nabc\r\n0\r\nTrailer: 1\r\n\r\n"
     whole = request("POST", "/a%20b?c=d", JSON, CHUNKED) + chunked + request("GET", "/next", "X:  y ")
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client, front = await site.fronted()
 
         async def answers(*pieces: bytes) -> list[bytes]:
@@ -339,7 +339,7 @@ async def test_a_request_in_any_two_pieces_or_byte_by_byte_gets_the_same_answer(
 
 
 async def test_header_values_lose_the_white_space_around_them_and_keep_their_bytes() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         sent = ["A:b", "B:  \t b c \t ", "C:", "D: \xe9\xff", "E: a:b", "e: second"]
         heard = (await site.ask(request("GET", "/", *sent))).json()["headers"]
         assert heard[1:] == [["a", "b"], ["b", "b c"], ["c", ""], ["d", "\xe9\xff"], ["e", "a:b"], ["e", "second"]]
@@ -352,7 +352,7 @@ async def test_a_path_is_decoded_once_and_its_raw_form_kept() -> None:
         seen.append((scope["path"], scope["raw_path"], scope["query_string"]))
         await reply(send)
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         for path in ("/%C3%A9?q=%20", "/%252e", "/a%2Fb", "/%ff", "/x?y#z", "/%zz"):
             assert (await site.ask(request("GET", path))).status == 200
     assert seen == [
@@ -369,10 +369,10 @@ async def test_a_path_is_decoded_once_and_its_raw_form_kept() -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
-    async with serving(app := Gated()) as site:
+    async with start_listener(app := Gated()) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"), request("GET", "/b"), request("POST", "/c", body=b"{}"))
-        await soon(app.reached.wait())
+        await within_limit(app.reached.wait())
         assert app.paths == ["/slow"]
         app.go.set()
         assert [(await client.answer()).body for _ in range(3)] == [b"/slow", b"/b", b"/c"]
@@ -380,15 +380,15 @@ async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
 
 async def test_a_refusal_waits_for_the_answers_before_it() -> None:
     """Or else the client takes it for the answer to its first request."""
-    async with serving(app := Gated(), HttpLimits(body_bytes=100)) as site:
+    async with start_listener(app := Gated(), HttpLimits(body_bytes=100)) as site:
         for last, status in ((request("POST", "/b", body=b"x" * 101), 413), (request("GET", "*"), 400)):
             client = await site.client()
             app.reached.clear()
             app.go.clear()
             await client.send(request("GET", "/slow"), request("GET", "/a"), last, request("GET", "/never"))
-            await soon(app.reached.wait())
+            await within_limit(app.reached.wait())
             app.go.set()
-            answers: list[Answer] = [await client.answer() for _ in range(3)]
+            answers: list[RawResponse] = [await client.answer() for _ in range(3)]
             assert [answer.status for answer in answers] == [200, 200, status]
             assert [answer.kept for answer in answers] == [True, True, False]
             assert await client.rest() == b""
@@ -397,7 +397,7 @@ async def test_a_refusal_waits_for_the_answers_before_it() -> None:
 
 @requirement("house.limits.requests")
 async def test_more_pipelined_requests_than_the_limit_are_cut_off() -> None:
-    async with serving(app := Gated()) as site:
+    async with start_listener(app := Gated()) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"), request("GET", "/b") * 5000)
         assert await client.rest() == b""
@@ -409,7 +409,7 @@ async def test_more_pipelined_requests_than_the_limit_are_cut_off() -> None:
 
 
 async def test_an_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client, front = await site.fronted()
         written: list[bytes] = []
         write = front.transport.write
@@ -434,12 +434,12 @@ async def test_an_answer_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", [0, 10, 100_000])
 async def test_a15_an_app_that_waits_is_told_that_its_client_has_gone(how: str, size: int) -> None:
     """Also after a large body, for which reading was paused."""
-    async with serving(app := Gated()) as site:
+    async with start_listener(app := Gated()) as site:
         client = await site.client()
         await client.send(request("POST", "/slow", body=b"x" * size))
-        await soon(app.reached.wait())
+        await within_limit(app.reached.wait())
         client.close() if how == "close" else client.reset()
-        await soon(app.lost.wait())
+        await within_limit(app.lost.wait())
         await site.connections.reach(0)
         app.go.set()
         assert (await site.ask(request())).status == 200
@@ -457,21 +457,21 @@ async def test_whoever_asks_after_the_loss_is_told_at_once_and_reads_a_disconnec
         types.append((await receive())["type"])
         await reply(send, b"to nobody")
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         client, _ = await site.fronted()
         await client.send(request("POST", "/", JSON, "Content-Length: 2", "Expect: 100-continue"))
         client.reset()
-        await soon(told.wait())
+        await within_limit(told.wait())
         await site.connections.reach(0)
         assert types == ["http.disconnect"]
 
 
 async def test_a_client_that_closes_its_half_counts_as_gone() -> None:
-    async with serving(app := Gated()) as site:
+    async with start_listener(app := Gated()) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"))
-        await soon(app.reached.wait())
+        await within_limit(app.reached.wait())
         client.writer.write_eof()
-        await soon(app.lost.wait())
+        await within_limit(app.lost.wait())
         app.go.set()
         assert await client.rest() == b""

@@ -1,4 +1,4 @@
-"""Whatever an app does, its client gets a whole answer or a closed connection, and nobody else notices."""
+"""Whatever an app does, its client gets a complete response or a closed connection."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.wire.http.exchange import REQUESTS_TOTAL
-from tests.support.http.listener import body_of, reply, request, serving, soon
+from tests.support.http.listener import body_of, reply, request, start_listener, within_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ class App:
 
 async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> bool:
     """The answer is a whole 500, nothing of what was meant is in it, and the log tells why."""
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client()
         before = REQUESTS_TOTAL.value("200"), REQUESTS_TOTAL.value("500")
         with log.at_level(logging.ERROR, "rookery.http"):
@@ -55,7 +55,7 @@ async def fails_whole(act: Act, log: pytest.LogCaptureFixture) -> bool:
 
 async def fails_halfway(act: Act, client_got: bytes) -> bool:
     """What was begun ends without its end, so that nobody takes it for whole."""
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client()
         await client.send(request("GET", "/bad"), request("GET", "/never"))
         got = await client.rest()
@@ -179,7 +179,7 @@ async def test_an_app_that_is_cancelled_from_within_closes_its_connection() -> N
     async def act(receive: Receive, send: Send) -> None:
         raise asyncio.CancelledError
 
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client()
         await client.send(request("GET", "/bad"))
         assert await client.rest() == b""
@@ -198,12 +198,12 @@ async def test_an_app_that_raises_after_its_whole_answer_harms_no_other_answer(
         failed.set()
         raise ValueError
 
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client()
         assert (await client.ask(request("GET", "/bad"))).body == b"whole"
         assert (await client.ask(request("GET", "/b"))).body == b"/b"
         after.set()
-        await soon(failed.wait())
+        await within_limit(failed.wait())
         assert (await client.ask(request("GET", "/c"))).body == b"/c"
         assert [record.getMessage() for record in caplog.records] == ["GET /bad failed"]
 
@@ -213,7 +213,7 @@ async def test_an_app_that_goes_on_sending_after_the_end_adds_nothing(caplog: py
         await reply(send, b"whole")
         await send(piece(b"more"))
 
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client()
         assert (await client.ask(request("GET", "/bad"), request("GET", "/b"))).body == b"whole"
         assert (await client.answer()).body == b"/b"
@@ -228,15 +228,15 @@ async def answers_early(receive: Receive, send: Send) -> None:
 
 
 async def test_an_answer_before_a_small_body_was_read_keeps_the_connection() -> None:
-    async with serving(App(answers_early)) as site:
+    async with start_listener(App(answers_early)) as site:
         client = await site.client()
         for size in (0, 10, 100_000):
             client_got = await client.ask(request("POST", "/bad", body=b"x" * size))
             assert (client_got.body, client_got.kept) == (b"early", True)
 
 
-async def test_an_answer_before_the_body_came_is_read_even_by_a_client_that_goes_on_sending() -> None:
-    async with serving(App(answers_early)) as site:
+async def test_a_response_before_the_body_is_read_by_a_client_that_keeps_sending() -> None:
+    async with start_listener(App(answers_early)) as site:
         client = await site.client()
         await client.send(request("POST", "/bad", "Content-Length: 1000000", "Content-Type: application/json"))
         assert (await client.answer()).body == b"early"
@@ -248,7 +248,7 @@ async def test_an_answer_before_the_body_came_is_read_even_by_a_client_that_goes
 
 
 async def test_a_body_left_unread_behind_a_pipelined_request_blocks_nothing() -> None:
-    async with serving(App(answers_early)) as site:
+    async with start_listener(App(answers_early)) as site:
         client, front = await site.fronted()
         second = request("POST", "/good", body=b"y" * 100_000)
         front.data_received(request("POST", "/bad", body=b"x" * 100_000) + second[:100])
@@ -267,7 +267,7 @@ async def test_an_app_that_reads_late_holds_the_sender_back_and_gets_every_byte(
         await reading.wait()
         await reply(send, b"%d" % len(await body_of(receive)))
 
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client, front = await site.fronted()
         want = front.set_reading
 
@@ -279,11 +279,11 @@ async def test_an_app_that_reads_late_holds_the_sender_back_and_gets_every_byte(
         monkeypatch.setattr(front, "set_reading", want_body)
         client.writer.write(request("POST", "/bad", "Content-Type: application/json", f"Content-Length: {size}"))
         client.writer.write(b"x" * size)
-        await soon(held.wait())
+        await within_limit(held.wait())
         assert front._incoming is not None
         assert len(front._incoming._body) < 1_000_000
         reading.set()
-        await soon(client.writer.drain())
+        await within_limit(client.writer.drain())
         assert (await client.answer()).body == b"%d" % size
 
 
@@ -303,8 +303,8 @@ async def test_an_app_that_gives_up_waiting_for_a_slow_reader_can_still_send() -
             gave_up.set()
         await send(piece(b"the end", more=False))
 
-    async with serving(App(act)) as site:
+    async with start_listener(App(act)) as site:
         client = await site.client(receive_bytes=4096)
         await client.send(request("GET", "/bad"))
-        await soon(gave_up.wait())
+        await within_limit(gave_up.wait())
         assert (await client.answer()).body.endswith(b"the end")

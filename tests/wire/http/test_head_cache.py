@@ -1,4 +1,4 @@
-"""A head that comes again is known by its bytes, and nothing else changes by that."""
+"""A repeated head is recognized by its bytes, without any other effect."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from rookery.wire.http.connection import HttpServerConnection
 from rookery.wire.http.head import RequestHead
 from rookery.wire.http.head_cache import RepeatedHead, make_repeated_head
 from rookery.wire.http.pool import HttpLimits
-from tests.support.http.listener import Client, echo, request, serving, soon
+from tests.support.http.listener import Client, echo, request, start_listener, within_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def heard(client: Client, data: bytes) -> dict[str, Any]:
 
 
 async def test_requests_with_the_same_head_are_heard_as_they_were_sent(repeats: list[bytes]) -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         for body in (b"{}", b'{"a": 1}', b"", b'{"b": 12345678901234567890}', b"{}"):
             data = request("POST", "/mcp?x=1", "X-Tag: y", body=body)
@@ -60,7 +60,7 @@ async def test_requests_with_the_same_head_are_heard_as_they_were_sent(repeats: 
 
 
 async def test_another_head_is_parsed_and_known_from_then_on(repeats: list[bytes]) -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         for path in ("/a", "/b", "/b", "/a"):
             assert (await heard(client, request("POST", path, body=_SIX)))["path"] == path
@@ -69,7 +69,7 @@ async def test_another_head_is_parsed_and_known_from_then_on(repeats: list[bytes
 
 async def test_a_repeated_request_may_come_in_pieces_or_with_the_next_one(repeats: list[bytes]) -> None:
     data = request("POST", "/a", body=_SIX)
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         await client.ask(data)
         for cut in (1, 20, data.index(b"\r\n\r\n") + 2, len(data) - 1):
@@ -85,7 +85,7 @@ async def test_a_repeated_request_may_come_in_pieces_or_with_the_next_one(repeat
 async def test_a_token_that_counts_no_more_is_refused_on_a_connection_that_it_opened(repeats: list[bytes]) -> None:
     tokens = Tokens()
     tokens.add("one", OWNER)
-    async with serving(echo, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
+    async with start_listener(echo, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
         client = await site.client()
         data = request("POST", "/a", "Authorization: Bearer one", body=_SIX)
         data = data.replace(b"Host: here", b"Host: 127.0.0.1:%d" % site.port)
@@ -96,7 +96,7 @@ async def test_a_token_that_counts_no_more_is_refused_on_a_connection_that_it_op
 
 
 async def test_a_body_that_is_too_large_is_refused_however_often_its_head_was_heard(repeats: list[bytes]) -> None:
-    async with serving(echo, HttpLimits(body_bytes=2000)) as site:
+    async with start_listener(echo, HttpLimits(body_bytes=2000)) as site:
         client = await site.client()
         assert (await client.ask(request("POST", "/a", body=_SIX))).status == 200
         assert (await client.ask(request("POST", "/a", body=b"1" * 2001))).status == 413
@@ -152,7 +152,7 @@ async def test_the_scope_of_a_repeated_request_is_its_own(repeats: list[bytes]) 
         scope["mine"] = json.dumps(seen)
         await echo(scope, receive, send)
 
-    async with serving(app) as site:
+    async with start_listener(app) as site:
         client = await site.client()
         for _ in range(3):
             await client.ask(request("POST", "/a", body=_SIX))
@@ -170,12 +170,12 @@ async def test_the_end_of_a_request_is_not_taken_for_a_whole_one(
         on_url(self, url)
 
     monkeypatch.setattr(HttpServerConnection, "on_url", noted)
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         inner = request("POST", "/inner", "X-Tag: y", body=b"{}")
         outer = request("POST", "/outer", "X-Tag: y", body=b"{}").partition(b"Content-Length")[0] + b"X-Inner: "
         client = await site.client()
         await client.send(outer)
-        await soon(begun.wait())
+        await within_limit(begun.wait())
         # The rest comes in a piece of its own, and looks like a request.
         assert (await heard(client, inner))["path"] == "/outer"
         assert (await heard(client, inner))["path"] == "/inner"

@@ -1,4 +1,4 @@
-"""What is bound is ours and nobody else's, and a stop is orderly."""
+"""The listener holds its address exclusively, and stops in order."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ from rookery.wire.http.listener import (
 )
 from rookery.wire.http.pool import HttpLimits
 from tests.support.http import listener as support
-from tests.support.http.listener import body_of, echo, reply, request, serving, soon
+from tests.support.http.listener import body_of, echo, reply, request, start_listener, within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ def test_of_two_that_bind_at_once_only_one_gets_the_port() -> None:
 
 @requirement("house.bind.port")
 async def test_a_port_can_be_taken_again_right_after_it_was_served() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         client = await site.client()
         await client.ask(request())
         port = site.port
@@ -147,7 +147,7 @@ def test_a_port_that_only_root_may_bind_counts_as_taken(monkeypatch: pytest.Monk
 @requirement("house.bind.loopback")
 async def test_a08_only_127_0_0_1_is_bound() -> None:
     before = {one.laddr for one in psutil.Process().net_connections("inet") if one.status == psutil.CONN_LISTEN}
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         now = {one.laddr for one in psutil.Process().net_connections("inet") if one.status == psutil.CONN_LISTEN}
         assert {(one.ip, one.port) for one in now - before} == {("127.0.0.1", site.port)}
 
@@ -165,7 +165,7 @@ async def test_a09_a_squatter_on_the_other_loopback_does_not_matter(monkeypatch:
         made = bind_port(port)
         assert made is not None
         monkeypatch.setattr(support, "bind_port", Mock(return_value=made))
-        async with serving(echo) as site:
+        async with start_listener(echo) as site:
             assert site.address == (LOOPBACK_ADDRESS, port)
             assert (await site.ask(request())).status == 200
 
@@ -225,7 +225,7 @@ def test_both_ends_of_a_unix_socket_are_this_user() -> None:
 
 @requirement("house.auth.token")
 async def test_the_unix_socket_asks_for_no_token(folder: Path) -> None:
-    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
+    async with start_listener(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
         client = await site.client()
         for _ in range(2):
             assert (await client.ask(request("POST", "/api/daemon/stop", body=b"{}"))).status == 200
@@ -251,7 +251,7 @@ print(got)
 async def test_another_user_is_cut_off_before_a_byte_is_read(folder: Path) -> None:
     path = folder / "s"
     before = REFUSED_TOTAL.value("foreign-uid")
-    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=path) as site:
+    async with start_listener(echo, judge_of=lambda port: make_socket_authenticator(), path=path) as site:
         folder.chmod(0o755)
         path.chmod(0o777)
         ran = await asyncio.to_thread(
@@ -270,7 +270,7 @@ async def test_a_peer_that_the_system_cannot_name_is_cut_off(folder: Path, monke
     def unknown(connected: object) -> int:
         raise OSError(57, "Socket is not connected")
 
-    async with serving(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
+    async with start_listener(echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s") as site:
         monkeypatch.setattr(module, "read_peer_uid", unknown)
         client = await site.client()
         with contextlib.suppress(ConnectionError):
@@ -297,16 +297,16 @@ async def test_nothing_is_looked_at_before_it_is_known_who_connects_and_that_is_
         passed.append(scope["path"])
         await reply(send, await body_of(receive))
 
-    async with serving(
+    async with start_listener(
         app, judge_of=lambda port: make_socket_authenticator(), path=folder / "s", identify=identify
     ) as site:
         client = await site.client()
         body = b'"' + b"x" * 3_000_000 + b'"'
         sending = asyncio.ensure_future(client.send(request("POST", "/mcp", body=body), request("POST", "/mcp")))
-        peer = await soon(asked.get())
+        peer = await within_limit(asked.get())
         assert peer is not None and peer.pid == os.getpid()
         gone = await site.client()
-        assert await soon(asked.get()) == peer
+        assert await within_limit(asked.get()) == peer
         gone.reset()
         assert passed == []
         known.set()
@@ -324,7 +324,7 @@ async def test_where_it_cannot_be_found_out_who_connects_nothing_but_health_is_o
     async def identify(peer: PeerProcess | None) -> Authenticate:
         raise OSError("no such process")
 
-    async with serving(
+    async with start_listener(
         echo, judge_of=lambda port: make_socket_authenticator(), path=folder / "s", identify=identify
     ) as site:
         assert (await site.ask(request("POST", "/mcp", body=b"{}"))).status == 403
@@ -338,7 +338,7 @@ async def test_on_a_port_the_address_tells_who_connects() -> None:
         seen.append(address)
         return make_socket_authenticator(OWNER if address == seen[0] else ANYBODY)
 
-    async with serving(echo, identify_address=identify) as site:
+    async with start_listener(echo, identify_address=identify) as site:
         first = await site.client()
         assert (await first.ask(request("GET", "/api/status"))).status == 200
         assert (await (await site.client()).ask(request("GET", "/api/status"))).status == 403
@@ -350,12 +350,12 @@ async def test_on_a_port_the_address_tells_who_connects() -> None:
 
 
 async def test_a_stop_closes_idle_connections_at_once_and_lets_running_ones_end() -> None:
-    async with serving(app := Slow()) as site:
+    async with start_listener(app := Slow()) as site:
         silent, half, idle, running = [await site.client() for _ in range(4)]
         await half.send(b"GET / HT")
         await idle.ask(request())
         await running.send(request("GET", "/slow"), request("GET", "/pipelined"))
-        await soon(app.begun.wait())
+        await within_limit(app.begun.wait())
         await site.connections.reach(4)
         stopping = asyncio.ensure_future(site.listener.stop(60))
         for client in (silent, half, idle):
@@ -365,16 +365,16 @@ async def test_a_stop_closes_idle_connections_at_once_and_lets_running_ones_end(
         answer = await running.answer()
         assert (answer.body, answer.kept) == (b"done", False)
         assert await running.rest() == b""
-        await soon(stopping)
+        await within_limit(stopping)
         assert app.ended == ["answered", "answered"]
 
 
 async def test_a_stop_cuts_off_what_outlasts_its_grace_and_leaves_no_task() -> None:
-    async with serving(app := Slow()) as site:
+    async with start_listener(app := Slow()) as site:
         client = await site.client()
         await client.send(request("GET", "/slow"))
-        await soon(app.begun.wait())
-        await soon(site.listener.stop(0.05))
+        await within_limit(app.begun.wait())
+        await within_limit(site.listener.stop(0.05))
         assert not site.connections
         assert len(site.door.tasks) == 0
         assert await client.rest() == b""
@@ -382,16 +382,16 @@ async def test_a_stop_cuts_off_what_outlasts_its_grace_and_leaves_no_task() -> N
 
 
 async def test_after_a_stop_nobody_is_let_in() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         late = await site.client()  # perhaps not accepted yet
-        await soon(site.listener.stop(60))
+        await within_limit(site.listener.stop(60))
         assert await late.rest() == b""
         with pytest.raises(ConnectionRefusedError):
             await site.client()
 
 
 async def test_whoever_was_accepted_while_the_stop_began_is_cut_off() -> None:
-    async with serving(echo) as site:
+    async with start_listener(echo) as site:
         site.door.is_closing = True
         client = await site.client()
         assert await client.rest() == b""
@@ -401,5 +401,5 @@ async def test_whoever_was_accepted_while_the_stop_began_is_cut_off() -> None:
 async def test_a_listener_that_never_started_can_be_stopped() -> None:
     made = bind_port(0)
     assert made is not None
-    await soon(Listener(made, echo, make_tcp_authenticator(0, Tokens()), HttpLimits()).stop(60))
+    await within_limit(Listener(made, echo, make_tcp_authenticator(0, Tokens()), HttpLimits()).stop(60))
     assert made.fileno() == -1

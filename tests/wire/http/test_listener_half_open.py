@@ -1,4 +1,4 @@
-"""A client whose network is gone, and which therefore can say nothing."""
+"""A client whose network is gone, so that it cannot close its connection."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @requirement("wire.http.lost-client")
-def test_a13_a_call_whose_client_went_silent_with_its_network_is_cancelled_and_its_place_freed() -> None:
+def test_a13_a_call_whose_client_lost_its_network_is_cancelled_and_its_slot_freed() -> None:
     """In a network namespace of its own: a client that is merely stopped would still acknowledge."""
     reasons: list[str] = []
     for space in (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"]):

@@ -1,4 +1,4 @@
-"""Connections that are kept, given up, cut off and closed; no request that may have been heard is sent twice."""
+"""Connections that are kept, abandoned, cut off and closed; no request that may have arrived is sent twice."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,16 @@ from rookery.wire.client.http import HttpTransport
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.http_client.connection import HttpBroken, HttpResponse
 from rookery.wire.http_client.request import HttpRequestWriter
-from tests.support.mcp.client import LIMIT, Asked, Handler, Handshake, Out, Scripted, meeting, soon
+from tests.support.mcp.client import (
+    LIMIT,
+    Handler,
+    HandshakeHandler,
+    HttpRequest,
+    HttpResponder,
+    ScriptedHttpServer,
+    connect,
+    within_limit,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -23,13 +32,13 @@ async def http() -> AsyncGenerator[HttpClient]:
         yield made
 
 
-class Peer(Scripted):
+class Peer(ScriptedHttpServer):
     """Knows on how many connections it was asked."""
 
     def __init__(self, handler: Handler) -> None:
         self.ports: list[int] = []
 
-        async def counted(asked: Asked, out: Out) -> None:
+        async def counted(asked: HttpRequest, out: HttpResponder) -> None:
             self.ports.append(out.writer.get_extra_info("peername")[1])
             await handler(asked, out)
 
@@ -40,15 +49,15 @@ class Peer(Scripted):
         return len(set(self.ports))
 
 
-async def ask(http: HttpClient, server: Scripted, method: str = "POST") -> HttpResponse:
+async def ask(http: HttpClient, server: ScriptedHttpServer, method: str = "POST") -> HttpResponse:
     requests = HttpRequestWriter(server.url, {})
     body = b"{}" if method == "POST" else None
-    return await soon(http.send(requests.origin, requests.write(method, {}, body), idempotent=method == "GET"))
+    return await within_limit(http.send(requests.origin, requests.write(method, {}, body), idempotent=method == "GET"))
 
 
-async def told(http: HttpClient, server: Scripted, method: str = "POST") -> bytes:
+async def told(http: HttpClient, server: ScriptedHttpServer, method: str = "POST") -> bytes:
     with await ask(http, server, method) as answer:
-        return await soon(answer.read())
+        return await within_limit(answer.read())
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -58,7 +67,7 @@ async def until(true: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def ok(asked: Asked, out: Out) -> None:
+async def ok(asked: HttpRequest, out: HttpResponder) -> None:
     await out.answer(200, b"ok")
 
 
@@ -74,7 +83,7 @@ async def test_a_connection_serves_one_request_after_another(http: HttpClient) -
 async def test_requests_at_the_same_time_have_connections_of_their_own(http: HttpClient) -> None:
     together = asyncio.Barrier(20)
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await together.wait()
         await ok(asked, out)
 
@@ -94,7 +103,7 @@ async def test_an_idle_connection_is_closed_after_a_while(http: HttpClient, monk
 
 
 async def test_a_connection_is_not_used_in_the_last_second_that_the_server_keeps_it(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(200, b"ok", headers={"Keep-Alive": "timeout=1, max=100"})
 
     async with Peer(handler) as server:
@@ -103,7 +112,7 @@ async def test_a_connection_is_not_used_in_the_last_second_that_the_server_keeps
 
 
 async def test_a_connection_that_the_server_closed_is_not_used_again(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await ok(asked, out)
         out.writer.close()
 
@@ -115,7 +124,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again(http: HttpC
 
 
 async def test_what_a_server_says_unasked_costs_it_the_connection(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await ok(asked, out)
         await out.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
 
@@ -134,7 +143,7 @@ async def test_d20_only_a_harmless_request_is_sent_again_where_a_kept_connection
 ) -> None:
     seen: list[int] = []
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         seen.append(len(seen))
         if len(seen) == 2:
             out.reset()
@@ -156,7 +165,7 @@ async def test_d20_only_a_harmless_request_is_sent_again_where_a_kept_connection
 async def test_d20_a_harmless_request_is_not_sent_again_once_its_answer_has_begun(http: HttpClient) -> None:
     seen: list[int] = []
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         seen.append(len(seen))
         await (ok(asked, out) if len(seen) == 1 else out.raw(b"HTTP/1.1 2"))
         if len(seen) > 1:
@@ -174,7 +183,7 @@ async def test_d20_a_harmless_request_is_not_sent_again_once_its_answer_has_begu
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_server_that_closes_its_side_has_answered_all_the_same(method: str, http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.raw(b"HTTP/1.1 200 OK\r\n\r\nto the ")
         await out.raw(b"end")
         out.writer.write_eof()
@@ -185,7 +194,7 @@ async def test_a_server_that_closes_its_side_has_answered_all_the_same(method: s
 
 
 async def test_a_server_that_closes_its_side_too_early_has_not_answered(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         out.writer.write_eof()
         await out.left()
@@ -196,21 +205,21 @@ async def test_a_server_that_closes_its_side_too_early_has_not_answered(http: Ht
 
 
 async def test_a_large_answer_comes_whole_and_a_large_request_too(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(200, asked.body)
 
     async with Peer(handler) as server:
         requests, body = HttpRequestWriter(server.url, {}), bytes(range(256)) * 40_000
         for _ in range(2):
-            with await soon(http.send(requests.origin, requests.write("POST", {}, body))) as answer:
-                assert await soon(answer.read()) == body
+            with await within_limit(http.send(requests.origin, requests.write("POST", {}, body))) as answer:
+                assert await within_limit(answer.read()) == body
         assert server.connections == 1
 
 
 async def test_a_server_that_talks_more_than_is_read_has_to_wait(http: HttpClient) -> None:
     written: list[int] = []
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         while True:
             await out.chunk(b"x" * 65_536)
@@ -222,7 +231,7 @@ async def test_a_server_that_talks_more_than_is_read_has_to_wait(http: HttpClien
             assert len(answer._body) < 2**20
             read = 0
             while read < 2**24:
-                read += len(await soon(answer.next()))
+                read += len(await within_limit(answer.next()))
                 assert len(answer._body) < 2**20
         await until(lambda: not http._connections)
 
@@ -230,7 +239,7 @@ async def test_a_server_that_talks_more_than_is_read_has_to_wait(http: HttpClien
 async def test_an_answer_that_trickles_is_waited_for_as_long_as_the_caller_wants(http: HttpClient) -> None:
     left = asyncio.Event()
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n":
             await out.raw(bytes([byte]))
         limit.reschedule(asyncio.get_running_loop().time())
@@ -241,7 +250,7 @@ async def test_an_answer_that_trickles_is_waited_for_as_long_as_the_caller_wants
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(None) as limit:
                 await told(http, server)
-        await soon(left.wait())
+        await within_limit(left.wait())
 
 
 # ---- giving up
@@ -251,7 +260,7 @@ async def test_an_answer_that_trickles_is_waited_for_as_long_as_the_caller_wants
 async def test_whoever_gives_up_an_answer_closes_its_connection(begun: bool, http: HttpClient) -> None:
     asked_for, left = asyncio.Event(), asyncio.Event()
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         if begun:
             await out.stream()
         asked_for.set()
@@ -260,15 +269,15 @@ async def test_whoever_gives_up_an_answer_closes_its_connection(begun: bool, htt
 
     async with Peer(handler) as server:
         asking = asyncio.get_running_loop().create_task(told(http, server))
-        await soon(asked_for.wait())
+        await within_limit(asked_for.wait())
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await soon(asking)
-        await soon(left.wait())
+            await within_limit(asking)
+        await within_limit(left.wait())
 
 
 async def test_a_stream_that_ends_after_what_was_wanted_keeps_its_connection(http: HttpClient) -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.chunk(b"wanted")
         await out.chunk(b"not wanted")
@@ -277,7 +286,7 @@ async def test_a_stream_that_ends_after_what_was_wanted_keeps_its_connection(htt
     async with Peer(handler) as server:
         for _ in range(3):
             with await ask(http, server) as answer:
-                assert (await soon(answer.next())).startswith(b"wanted")
+                assert (await within_limit(answer.next())).startswith(b"wanted")
                 answer.discard_rest()
             await until(lambda: http._idle.get(HttpRequestWriter(server.url, {}).origin))
         assert server.connections == 1
@@ -290,7 +299,7 @@ async def test_a_stream_that_does_not_end_after_what_was_wanted_is_cut(
     monkeypatch.setattr("rookery.wire.http_client.connection._LINGER_SECONDS", 60.0 if talks else 0.05)
     left = asyncio.Event()
 
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.chunk(b"wanted")
         with contextlib.suppress(ConnectionError):
@@ -301,14 +310,14 @@ async def test_a_stream_that_does_not_end_after_what_was_wanted_is_cut(
 
     async with Peer(handler) as server:
         with await ask(http, server) as answer:
-            assert (await soon(answer.next())).startswith(b"wanted")
+            assert (await within_limit(answer.next())).startswith(b"wanted")
             answer.discard_rest()
-        await soon(left.wait())
+        await within_limit(left.wait())
         await until(lambda: not http._connections)
 
 
 async def test_closing_the_client_ends_what_runs_and_what_is_kept() -> None:
-    async def handler(asked: Asked, out: Out) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
         await (ok(asked, out) if asked.method == "GET" else out.left())
 
     async with Peer(handler) as server:
@@ -316,14 +325,14 @@ async def test_closing_the_client_ends_what_runs_and_what_is_kept() -> None:
         running = [asyncio.get_running_loop().create_task(told(http, server)) for _ in range(3)]
         await until(lambda: len(server.asked) == 3)
         assert await told(http, server, "GET") == b"ok"
-        await soon(http.close())
+        await within_limit(http.close())
         assert not http._connections
         for task in running:
             with pytest.raises(HttpBroken):
-                await soon(task)
+                await within_limit(task)
         with pytest.raises(HttpBroken, match="closed"):
             await told(http, server)
-        await soon(http.close())
+        await within_limit(http.close())
 
 
 # ---- connecting
@@ -350,7 +359,7 @@ async def test_what_cannot_be_asked_is_a_typed_error(
     url: str, headers: dict[str, str], match: str, http: HttpClient
 ) -> None:
     with pytest.raises(RookeryError, match=match) as caught:
-        async with meeting(HttpTransport(http, url, headers)):
+        async with connect(HttpTransport(http, url, headers)):
             pass
     assert caught.value.code == "upstream-failed"
     assert "s3cret" not in str(caught.value)
@@ -369,7 +378,7 @@ async def test_a_server_at_an_ipv6_address_is_reached(http: HttpClient) -> None:
     async with await asyncio.start_server(serve, "::1") as server:
         port: int = server.sockets[0].getsockname()[1]
         requests = HttpRequestWriter(f"http://[::1]:{port}/", {})
-        with await soon(http.send(requests.origin, requests.write("GET", {}))) as answer:
+        with await within_limit(http.send(requests.origin, requests.write("GET", {}))) as answer:
             assert answer.status == 204
         assert b"Host: [::1]:%d\r\n" % port in heads[0]
 
@@ -377,13 +386,16 @@ async def test_a_server_at_an_ipv6_address_is_reached(http: HttpClient) -> None:
 async def test_a_call_through_a_stream_keeps_its_connection(http: HttpClient) -> None:
     """As most servers answer: an event, then the end of the stream."""
 
-    async def on_call(asked: Asked, out: Out) -> None:
+    async def on_call(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(asked.result({"content": []}))
         await out.end()
 
-    async with Peer(Handshake(on_call, sessions=False)) as server, meeting(HttpTransport(http, server.url)) as met:
+    async with (
+        Peer(HandshakeHandler(on_call, sessions=False)) as server,
+        connect(HttpTransport(http, server.url)) as met,
+    ):
         for _ in range(10):
-            await soon(met.client.call_tool("echo", {}))
+            await within_limit(met.client.call_tool("echo", {}))
             await until(lambda: http._idle.get(HttpRequestWriter(server.url, {}).origin))
         assert server.connections == 1

@@ -1,4 +1,4 @@
-"""The first address that answers is taken, and none that does not is waited for."""
+"""The first address that responds is used, without waiting for the others."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ import pytest
 
 from rookery.wire.http_client import client
 from rookery.wire.http_client.client import SocketAddress, dial, interleave_families
-from tests.support.mcp.client import soon
+from tests.support.mcp.client import within_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -47,26 +47,26 @@ def test_families_take_turns_and_the_preferred_one_begins() -> None:
 
 
 async def test_a_name_is_dialled() -> None:
-    with listening() as (_, (_, port)), await soon(dial("localhost", port)) as made:
+    with listening() as (_, (_, port)), await within_limit(dial("localhost", port)) as made:
         assert made.getpeername() == ("127.0.0.1", port)
 
 
 async def test_an_address_that_says_nothing_delays_the_next_one_only_a_little() -> None:
-    with silent() as first, listening() as second, await soon(client._connect_first([first, second])) as made:
+    with silent() as first, listening() as second, await within_limit(client._connect_first([first, second])) as made:
         assert made.getpeername() == second[1]
 
 
 async def test_an_address_that_refuses_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rookery.wire.http_client.client._STAGGER_SECONDS", 1000.0)
-    with listening() as second, await soon(client._connect_first([refusing(), second])) as made:
+    with listening() as second, await within_limit(client._connect_first([refusing(), second])) as made:
         assert made.getpeername() == second[1]
 
 
 async def test_where_all_refuse_that_is_the_error() -> None:
     with pytest.raises(ConnectionRefusedError):
-        await soon(client._connect_first([refusing(), refusing()]))
+        await within_limit(client._connect_first([refusing(), refusing()]))
     with pytest.raises(ConnectionRefusedError):
-        await soon(dial("127.0.0.1", refusing()[1][1]))
+        await within_limit(dial("127.0.0.1", refusing()[1][1]))
 
 
 async def test_whoever_gives_up_leaves_no_attempt_behind() -> None:
@@ -79,4 +79,4 @@ async def test_whoever_gives_up_leaves_no_attempt_behind() -> None:
 
 async def test_a_name_that_is_none_is_an_error() -> None:
     with pytest.raises(socket.gaierror):
-        await soon(dial("no-such-host.invalid", 80))
+        await within_limit(dial("no-such-host.invalid", 80))

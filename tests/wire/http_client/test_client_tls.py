@@ -14,7 +14,7 @@ import pytest
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.http_client.connection import HttpBroken
 from rookery.wire.http_client.request import HttpRequestWriter
-from tests.support.mcp.client import LIMIT, soon
+from tests.support.mcp.client import LIMIT, within_limit
 
 pytestmark = [
     pytest.mark.anyio,
@@ -63,7 +63,7 @@ async def serving(
         server.close()
         for writer in writers:
             writer.transport.abort()
-        await soon(server.wait_closed())
+        await within_limit(server.wait_closed())
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -71,8 +71,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 async def told(http: HttpClient, url: str) -> bytes:
     requests = HttpRequestWriter(url, {})
-    with await soon(http.send(requests.origin, requests.write("GET", {}))) as answer:
-        return await soon(answer.read())
+    with await within_limit(http.send(requests.origin, requests.write("GET", {}))) as answer:
+        return await within_limit(answer.read())
 
 
 async def test_a_server_that_the_system_trusts_is_asked_by_its_name(
@@ -137,7 +137,7 @@ async def plain(greeting: bytes) -> AsyncGenerator[int]:
     async with await asyncio.start_server(serve, "127.0.0.1") as server:
         yield server.sockets[0].getsockname()[1]
         if came.is_set():
-            await soon(left.wait())
+            await within_limit(left.wait())
 
 
 async def test_a_server_without_tls_is_not_asked_with_it() -> None:

@@ -1,4 +1,4 @@
-"""Answers in every dress, cut at every byte, and bytes that are none."""
+"""Responses in every form, cut at every byte, and invalid bytes."""
 
 import asyncio
 import itertools

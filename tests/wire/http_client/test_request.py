@@ -1,4 +1,4 @@
-"""Requests as bytes, and what never becomes one."""
+"""Requests as bytes, and invalid requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Server-sent events in every dress, cut at every byte."""
+"""Server-sent events in every form, cut at every byte."""
 
 import pytest
 from hypothesis import given, settings, strategies as st

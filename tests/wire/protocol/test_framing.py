@@ -1,4 +1,4 @@
-"""How messages are cut out of what a server writes."""
+"""Splitting the output of a server into messages."""
 
 import pytest
 

@@ -1,12 +1,14 @@
-"""Messages: what is decoded, what is relayed as it came, and what no input can do."""
+"""Messages: what is decoded, what is relayed unchanged, and robustness against any input."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import Raw
 
+from rookery.system.clock import thread_cpu_seconds
 from rookery.wire.protocol.headers import decode_header_value, encode_header_value
 from rookery.wire.protocol.messages import (
     INVALID_REQUEST,
@@ -17,6 +19,7 @@ from rookery.wire.protocol.messages import (
     Request,
     Response,
     WireError,
+    check_message,
     decode_messages,
     decode_object,
     encode_notification,
@@ -88,6 +91,69 @@ def test_many_brackets_inside_a_string_are_not_depth() -> None:
     text = json.dumps('["\\' * 2000)
     (request,) = decode_messages(f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{text}}}}}'.encode())
     assert isinstance(request, Request)
+
+
+@given(
+    words=st.lists(
+        st.sampled_from([b"[", b"{", b"]", b"}", b'"', b'"[[["', b"\\", b'\\"', b'""', b"1,", b"[[[[", b"]]]]"]),
+        max_size=40,
+    ),
+    levels=st.integers(MAX_DEPTH - 12, MAX_DEPTH),
+    padding=st.integers(0, 70_000),
+)
+def test_the_depth_is_that_of_the_brackets_outside_of_strings(words: list[bytes], levels: int, padding: int) -> None:
+    # Escapes occur in strings only, or else it is no JSON and is refused whatever its depth.
+    data = b'"' + b"x" * padding + b'"' + b"[" * levels + b"".join(words)
+    if _escapes_outside_of_strings(data):
+        return
+    try:
+        check_message(data)
+    except WireError as error:
+        assert _measure_depth(data) > MAX_DEPTH and str(MAX_DEPTH) in error.message
+    else:
+        assert _measure_depth(data) <= MAX_DEPTH
+
+
+def _escapes_outside_of_strings(data: bytes) -> bool:
+    return b"\\" in re.sub(rb'"(?:[^"\\]|\\.)*(?:"|$)', b"", data)
+
+
+def _measure_depth(data: bytes) -> int:
+    depth, deepest, quoted, escaped = 0, 0, False, False
+    for byte in data:
+        if escaped:
+            escaped = False
+        elif quoted:
+            escaped, quoted = byte == 0x5C, byte != 0x22
+        elif byte == 0x22:
+            quoted = True
+        else:
+            depth += (byte in b"[{") - (byte in b"]}")
+            deepest = max(deepest, depth)
+    return deepest
+
+
+@requirement("wire.limits.messages", "house.limits.shares")
+@pytest.mark.parametrize(
+    "pattern",
+    [b"{},", b'{"a":[1,{"b":"c"}]},', b'"[",', b"[" * 400 + b"]" * 400 + b",", b'"\\"",'],
+    ids=["objects", "tools", "strings", "deep", "escapes"],
+)
+def test_a_large_message_is_decoded_within_a_fraction_of_a_second(pattern: bytes) -> None:
+    values = (pattern * (20_000_000 // len(pattern)))[:-1]
+    for data, error in (
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[%b]}}' % values, None),
+        (b"[%b]" % values, INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[%b}}' % values, PARSE_ERROR),
+    ):
+        began = thread_cpu_seconds()
+        try:
+            decode_messages(data)
+        except WireError as caught:
+            assert caught.code == error
+        else:
+            assert error is None
+        assert thread_cpu_seconds() - began < 0.8
 
 
 @given(id_=IDS, method=st.text(max_size=30), params=st.dictionaries(st.text(), JSON))

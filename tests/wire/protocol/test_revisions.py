@@ -1,4 +1,4 @@
-"""The tables of methods and codes are those of the published schema."""
+"""The tables of methods and codes agree with the published schema."""
 
 import mcp_types.jsonrpc
 import mcp_types.methods

@@ -1,4 +1,4 @@
-"""What a provider that relays gets from the wire: whose call it is, bytes as they came, and what anybody watches."""
+"""What a relaying provider gets from the protocol layer: the caller, unchanged bytes, and subscriptions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec import Raw
 from rookery.wire.protocol.provider import Call, ClientQuestion
 from rookery.wire.server import session, stateless as modern
 from tests.conformance.busy import Busy
-from tests.support.mcp.conversation import staged
+from tests.support.mcp.conversation import start_conversation
 from tests.support.mcp.conversation_messages import (
     Placeholder,
     answer,
@@ -47,7 +47,7 @@ class Relay(Busy):
 async def test_all_calls_of_a_session_have_one_caller_and_every_modern_request_its_own() -> None:
     provider = Relay()
     listing = message("tools/list", {}, 1), result(1)
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         for client in (stage.client(), stage.client()):
             assert await (client >> hello() << HELLO >> listing[0] << listing[1] >> listing[0] << listing[1])
             stateless = message("tools/list", enveloped(), 1)
@@ -60,7 +60,7 @@ async def test_all_calls_of_a_session_have_one_caller_and_every_modern_request_i
 
 async def test_questions_answers_and_notifications_pass_as_the_bytes_they_came_as() -> None:
     number = Placeholder()
-    async with staged(Relay()) as stage:
+    async with start_conversation(Relay()) as stage:
         client = stage.client()
         assert await (
             client
@@ -86,7 +86,7 @@ async def test_answers_of_a_modern_client_pass_as_they_came_also_through_the_sea
         return message("tools/call", enveloped({"name": "any", **more}), number)
 
     nothing, first = Placeholder(), Placeholder()
-    async with staged(Twice()) as stage:
+    async with start_conversation(Twice()) as stage:
         client = stage.client()
         assert await (
             client
@@ -111,7 +111,7 @@ async def test_rounds_of_another_server_are_relayed_unopened_and_its_question_as
 
     given: list[Any] = []
     again = enveloped({"requestState": "sealed by them", "inputResponses": {"q": Raw(AS_IT_CAME)}})
-    async with staged(Behind()) as stage:
+    async with start_conversation(Behind()) as stage:
         client = stage.client()
         assert await (client >> message(method, enveloped(), 1) << result(1, resultType="input_required"))
         assert client.heard[-1] == b'{"jsonrpc":"2.0","id":1,"result":%b}' % theirs
@@ -124,7 +124,7 @@ async def test_a_relayed_question_that_clients_do_not_know_is_refused() -> None:
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
             return await call.ask({"it": ClientQuestion("tools/list", {})})
 
-    async with staged(Strange()) as stage:
+    async with start_conversation(Strange()) as stage:
         client = stage.client() >> hello() << HELLO
         assert await (client >> call(1, "any") << error(1, -32601, "tools/list"))
         assert await (client >> modern_call(1, "any") << error(1, -32601, "tools/list"))
@@ -143,7 +143,7 @@ async def test_the_provider_hears_what_anybody_watches_when_that_changes_and_onl
     provider.changes.on_watched_changed = lambda uris: seen.append(set(uris))
     wanted = {"notifications": {"resourceSubscriptions": ["a:", "l:", "l:"]}}
     listening = message("subscriptions/listen", enveloped(wanted), "l")
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         first, second = stage.client(), stage.client()
         assert await (
             first
@@ -175,7 +175,7 @@ async def test_what_one_client_watches_is_capped_and_the_error_says_so(monkeypat
     monkeypatch.setattr(session, "MAX_SUBSCRIPTIONS", 1)
     monkeypatch.setattr(modern, "MAX_SUBSCRIPTIONS", 1)
     many = {"notifications": {"resourceSubscriptions": ["a:", "b:"]}}
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()

@@ -1,4 +1,4 @@
-"""The official SDK as the client: whatever it can ask, on every transport and in every revision, it gets."""
+"""The official SDK as the client: all its requests succeed, on every transport and in every revision."""
 
 import json
 from typing import Any
@@ -12,7 +12,15 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from rookery.wire.protocol import revisions
 from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
 from tests.support.http.listener import LIMIT
-from tests.support.mcp.sdk_client import HANDSHAKE, MODERN, WAYS, Told, a_client, a_client_of, a_place
+from tests.support.mcp.sdk_client import (
+    HANDSHAKE,
+    MODERN,
+    WAYS,
+    ClientRecorder,
+    open_client,
+    open_client_of,
+    start_endpoint,
+)
 from tests.support.requirements import requirement
 
 pytestmark = [
@@ -35,7 +43,7 @@ def words(result: mcp_types.CallToolResult) -> str:
 @requirement("wire.tools.list", "wire.tools.call", "wire.stdio.server", "wire.sse.server", "wire.websocket.server")
 async def test_every_tool_is_listed_and_answers(transport: str, mode: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client:
+        async with open_client(transport, mode) as client:
             assert client.protocol_version == (HANDSHAKE if mode == "legacy" else MODERN)
             tools = (await client.list_tools()).tools
             assert sorted(tool.name for tool in tools) == sorted(Busy()._tools)
@@ -54,7 +62,7 @@ async def test_every_tool_is_listed_and_answers(transport: str, mode: str) -> No
 @requirement("wire.websocket.server", "wire.stdio.server", "wire.sse.server")
 async def test_resources_prompts_and_completion_are_served(transport: str, mode: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client:
+        async with open_client(transport, mode) as client:
             assert WATCHED in {resource.uri for resource in (await client.list_resources()).resources}
             (template,) = (await client.list_resource_templates()).resource_templates
             assert template.uri_template == "test://template/{id}/data"
@@ -71,14 +79,14 @@ async def test_resources_prompts_and_completion_are_served(transport: str, mode:
 @every_way
 @requirement("wire.cancel.progress")
 async def test_progress_and_log_messages_come_before_the_answer(transport: str, mode: str) -> None:
-    told = Told()
+    told = ClientRecorder()
     steps: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         steps.append((progress, total, message))
 
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode, told) as client:
+        async with open_client(transport, mode, told) as client:
             await client.call_tool("test_tool_with_progress", {}, progress_callback=on_progress)
             assert [step[:2] for step in steps] == [(0, 100), (50, 100), (100, 100)]
             await client.call_tool("test_logging_tool", {})
@@ -87,9 +95,9 @@ async def test_progress_and_log_messages_come_before_the_answer(transport: str, 
 
 @every_way
 async def test_a_client_hears_no_log_below_its_level(transport: str, mode: str) -> None:
-    told = Told()
+    told = ClientRecorder()
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode, told) as client:
+        async with open_client(transport, mode, told) as client:
             meta: Any = None
             if mode == "legacy":
                 await client.session.set_logging_level("warning")  # pyright: ignore[reportDeprecated]
@@ -103,7 +111,7 @@ async def test_a_client_hears_no_log_below_its_level(transport: str, mode: str) 
 @requirement("wire.modern.results")
 async def test_the_client_is_asked_and_its_answers_are_used(transport: str, mode: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client:
+        async with open_client(transport, mode) as client:
             assert words(await client.call_tool("test_input_required_result_elicitation", {})) == "Hello, Ada!"
             assert words(await client.call_tool("test_sampling", {"prompt": "?"})) == "LLM response: Paris"
             assert "file:///here" in words(await client.call_tool("test_input_required_result_list_roots", {}))
@@ -115,9 +123,9 @@ async def test_the_client_is_asked_and_its_answers_are_used(transport: str, mode
 @every_way
 @requirement("wire.modern.listen", "wire.sse.server")
 async def test_a_subscriber_hears_of_changes(transport: str, mode: str) -> None:
-    told = Told()
+    told = ClientRecorder()
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode, told) as client:
+        async with open_client(transport, mode, told) as client:
             if mode == "legacy":
                 await client.session.subscribe_resource(WATCHED)  # pyright: ignore[reportDeprecated]
                 # Over Streamable HTTP the stream for this is opened beside; nobody tells when it is there.
@@ -142,7 +150,7 @@ async def test_a_subscriber_hears_of_changes(transport: str, mode: str) -> None:
 @requirement("wire.cancel.progress")
 async def test_a_call_that_the_client_gives_up_is_cancelled_at_its_provider(transport: str, mode: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client:
+        async with open_client(transport, mode) as client:
             with anyio.CancelScope() as call:
 
                 async def begun(progress: float, total: float | None, message: str | None) -> None:
@@ -159,7 +167,7 @@ async def test_calls_of_one_client_are_worked_on_at_the_same_time(transport: str
     heard: list[str] = []
 
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client, anyio.create_task_group() as calls:
+        async with open_client(transport, mode) as client, anyio.create_task_group() as calls:
 
             async def call(word: str) -> None:
                 heard.append(words(await client.call_tool("meet", {"word": word})))
@@ -175,10 +183,10 @@ async def test_a17_equal_ids_on_two_connections_get_an_answer_each(transport: st
     heard: dict[str, str] = {}
     with anyio.fail_after(LIMIT):
         async with (
-            a_place() as place,
+            start_endpoint() as place,
             # The ids of both count from the same number.
-            a_client_of(place, transport, mode) as first,
-            a_client_of(place, transport, mode) as second,
+            open_client_of(place, transport, mode) as first,
+            open_client_of(place, transport, mode) as second,
             anyio.create_task_group() as calls,
         ):
 
@@ -194,7 +202,7 @@ async def test_a17_equal_ids_on_two_connections_get_an_answer_each(transport: st
 @requirement("wire.jsonrpc.errors")
 async def test_what_is_wrong_is_said_as_an_error(transport: str, mode: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, mode) as client:
+        async with open_client(transport, mode) as client:
             with pytest.raises(MCPError) as caught:
                 await client.call_tool("no_such_tool", {})
             assert caught.value.code == mcp_types.INVALID_PARAMS
@@ -208,7 +216,7 @@ async def test_what_is_wrong_is_said_as_an_error(transport: str, mode: str) -> N
 @pytest.mark.parametrize("transport", ["http", "sse", "ws", "stdio"])
 async def test_a_client_that_tries_finds_the_newest_era_that_the_transport_has(transport: str) -> None:
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, "auto") as client:
+        async with open_client(transport, "auto") as client:
             assert client.protocol_version == (HANDSHAKE if transport == "sse" else MODERN)
             assert words(await client.call_tool("test_simple_text", {})).startswith("This is")
 
@@ -221,7 +229,7 @@ async def test_a_handshake_client_gets_the_revision_it_asks_for(
 ) -> None:
     monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", revision)
     with anyio.fail_after(LIMIT):
-        async with a_client(transport, "legacy") as client:
+        async with open_client(transport, "legacy") as client:
             assert client.protocol_version == revision
             assert client.server_info is not None and client.server_info.name == "rookery-conformance"
             assert client.server_capabilities.tools is not None
@@ -233,10 +241,10 @@ async def test_a_handshake_client_gets_the_revision_it_asks_for(
 async def test_one_endpoint_serves_all_five_revisions_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     with anyio.fail_after(LIMIT):
-        async with a_place() as place, a_client_of(place, "http", MODERN) as newest:
+        async with start_endpoint() as place, open_client_of(place, "http", MODERN) as newest:
             for revision in HANDSHAKE_PROTOCOL_VERSIONS:
                 monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", revision)
-                async with a_client_of(place, "http", "legacy") as client:
+                async with open_client_of(place, "http", "legacy") as client:
                     await client.call_tool("test_simple_text", {})
                     await newest.call_tool("test_simple_text", {})
                     found.append(client.protocol_version)

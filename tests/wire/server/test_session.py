@@ -1,4 +1,4 @@
-"""One client of the handshake era, in playbooks: what it says, what it hears, and nothing else."""
+"""One client of the handshake era, in playbooks: its messages, and exactly the expected replies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.provider import Call, report_progress
 from rookery.wire.server import duplex
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp.conversation import staged
+from tests.support.mcp.conversation import start_conversation
 from tests.support.mcp.conversation_messages import (
     Placeholder,
     answer,
@@ -39,7 +39,7 @@ FORM = {"action": "accept", "content": {"username": "ada"}}
 async def test_each_revision_is_agreed_to_and_served(revision: str) -> None:
     provider = Busy()
     agreed = {"protocolVersion": revision, "capabilities": provider.capabilities, "serverInfo": provider.info}
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         assert await (
             stage.client(modern=False)
             >> hello(revision)
@@ -57,7 +57,7 @@ async def test_each_revision_is_agreed_to_and_served(revision: str) -> None:
 @requirement("wire.handshake.server")
 @pytest.mark.parametrize("wanted", ["2030-01-01", "2024-01-01", revisions.LATEST, ""])
 async def test_a_client_of_a_revision_without_handshake_is_offered_the_latest_that_has_one(wanted: str) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (stage.client() >> hello(wanted) << HELLO)
 
 
@@ -71,14 +71,14 @@ async def test_a_client_of_a_revision_without_handshake_is_offered_the_latest_th
     ],
 )
 async def test_a_handshake_that_does_not_fit_is_refused_and_may_be_tried_again(params: Any, words: str) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         bad = message("initialize", params, 1)
         assert await (stage.client() >> bad << error(1, -32602, words) >> hello() << HELLO)
 
 
 @requirement("wire.handshake.server")
-async def test_before_the_handshake_only_ping_and_modern_requests_are_served_and_it_is_made_once() -> None:
-    async with staged(Busy()) as stage:
+async def test_only_ping_and_modern_requests_precede_initialize_which_is_accepted_once() -> None:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> message("ping", {}, 1)
@@ -95,7 +95,7 @@ async def test_before_the_handshake_only_ping_and_modern_requests_are_served_and
 
 
 async def test_an_argument_that_only_looks_like_the_modern_envelope_changes_nothing() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         words = f'JSON Schema 2020-12 tool called with: {{"name": "{revisions.META_VERSION}"}}'
         looks = call(1, "json_schema_2020_12_tool", name=revisions.META_VERSION)
         plain = answer(1, {"content": [{"type": "text", "text": words}]})
@@ -107,7 +107,7 @@ async def test_an_argument_that_only_looks_like_the_modern_envelope_changes_noth
 
 @requirement("wire.server.concurrent")
 async def test_a17_an_id_that_is_in_use_is_refused_and_its_call_goes_on() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -124,7 +124,7 @@ async def test_a17_an_id_that_is_in_use_is_refused_and_its_call_goes_on() -> Non
 
 
 async def test_two_clients_may_use_the_same_ids() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         first, second = stage.client(), stage.client()
         assert await (first >> hello() << HELLO >> call(1, "meet", word="first"))
         assert await (second >> hello() << HELLO >> call(1, "meet", word="second") << text(1, "second"))
@@ -133,7 +133,7 @@ async def test_two_clients_may_use_the_same_ids() -> None:
 
 async def test_more_calls_than_allowed_at_once_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplex, "MAX_CALLS", 1)
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -151,7 +151,7 @@ async def test_more_calls_than_allowed_at_once_are_refused_by_name(monkeypatch: 
 @requirement("wire.jsonrpc.answers", "wire.cancel.progress")
 async def test_a_cancelled_call_ends_without_an_answer_and_other_cancellations_are_ignored() -> None:
     provider = Busy()
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         client = stage.client()
         assert await (client >> cancel(1) >> hello() << HELLO >> call(1, "hang") << told("progress", progressToken=1))
         assert await (client >> cancel("1") >> cancel([1]) >> cancel(True) >> message("notifications/cancelled"))
@@ -172,7 +172,7 @@ async def test_progress_goes_to_the_token_of_its_call_and_to_nobody_who_gave_non
     def step(token: int | str, **more: Any) -> Any:
         return message("notifications/progress", {"progressToken": token, **more})
 
-    async with staged(Steps()) as stage:
+    async with start_conversation(Steps()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -192,7 +192,7 @@ async def test_progress_goes_to_the_token_of_its_call_and_to_nobody_who_gave_non
 async def test_a_question_is_answered_once_and_what_comes_late_or_for_nobody_is_ignored() -> None:
     number = Placeholder()
     words = 'User response: action=accept, content={"username": "ada"}'
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -213,7 +213,7 @@ async def test_a_question_is_answered_once_and_what_comes_late_or_for_nobody_is_
 
 async def test_questions_that_are_asked_together_are_answered_in_any_order_and_once() -> None:
     name, greeting, roots = Placeholder(), Placeholder(), Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -245,7 +245,7 @@ async def test_questions_that_are_asked_together_are_answered_in_any_order_and_o
 )
 async def test_a_refused_question_ends_the_call_with_the_clients_own_error(refused: Any, heard: Any) -> None:
     number = Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -257,9 +257,9 @@ async def test_a_refused_question_ends_the_call_with_the_clients_own_error(refus
         )
 
 
-async def test_questions_of_a_cancelled_call_are_withdrawn_but_for_those_that_were_answered() -> None:
+async def test_open_questions_of_a_cancelled_call_are_withdrawn_and_answered_ones_are_not() -> None:
     first, second = Placeholder(), Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()
@@ -278,7 +278,7 @@ async def test_questions_of_a_cancelled_call_are_withdrawn_but_for_those_that_we
 async def test_a_client_is_not_asked_what_it_has_not_said_it_can_answer() -> None:
     params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"sampling": {}}}
     lacking = error(1, -32021, "elicitation", data={"requiredCapabilities": {"elicitation": {}}})
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> message("initialize", params, "hello")
@@ -294,7 +294,7 @@ async def test_a_client_is_not_asked_what_it_has_not_said_it_can_answer() -> Non
 @pytest.mark.parametrize(("level", "heard"), [("debug", 3), ("notice", 1), ("error", 1), ("emergency", 0)])
 async def test_log_messages_below_the_level_that_was_set_are_not_sent(level: str, heard: int) -> None:
     logged = [told("message", level=level) for level in ("debug", "info", "error")]
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         talk = stage.client() >> hello() << HELLO >> call(1, "test_logging_tool")
         for each in logged:
             talk = talk << each  # the level is debug where none was set
@@ -306,11 +306,11 @@ async def test_log_messages_below_the_level_that_was_set_are_not_sent(level: str
         assert await (talk << text(4, "logged"))
 
 
-async def test_list_changes_are_told_to_every_session_and_resources_to_those_who_subscribed() -> None:
+async def test_list_changes_reach_every_session_and_resource_updates_only_subscribers() -> None:
     provider = Busy()
     changes = provider.changes
     updated = told("resources/updated", uri=WATCHED)
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         watching, other = stage.client(), stage.client()
         subscribe = message("resources/subscribe", {"uri": WATCHED}, 1)
         assert await (other >> hello() << HELLO)
@@ -342,7 +342,7 @@ async def test_list_changes_are_told_to_every_session_and_resources_to_those_who
 async def test_a_batch_is_answered_as_one_where_the_revision_has_batches() -> None:
     note = message("notifications/initialized")
     batch = [message("ping", {}, 1), note, message("no/such", {}, 2)]
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello("2025-03-26")
@@ -359,7 +359,7 @@ async def test_a_batch_is_answered_as_one_where_the_revision_has_batches() -> No
 async def test_a_session_goes_with_its_connection_and_its_calls_with_it() -> None:
     provider = Busy()
     ended: list[object] = []
-    async with staged(provider, on_end=ended.append) as stage:
+    async with start_conversation(provider, on_end=ended.append) as stage:
         client = stage.client()
         assert await (client >> hello() << HELLO >> call(1, "hang") << told("progress"))
         assert await (client >> call(2, "hang") << told("progress"))
@@ -371,7 +371,7 @@ async def test_a_session_goes_with_its_connection_and_its_calls_with_it() -> Non
 
 @requirement("wire.server.shutdown")
 async def test_a_shutdown_ends_open_calls_with_an_error() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> hello()

@@ -1,4 +1,4 @@
-"""How sessions begin and end, in playbooks of clients without a connection: all that is known of them is a session."""
+"""How sessions begin and end, in playbooks of clients without a connection."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.session import Sessions
 from rookery.wire.shares import ShareLimits, Shares
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp.conversation import Stage, Talker, staged
+from tests.support.mcp.conversation import Conversation, ConversationClient, start_conversation
 from tests.support.mcp.conversation_messages import answer, call, cancel, error, refusal, result, told
 from tests.support.mcp.line_client import hello, message
 from tests.support.requirements import requirement
@@ -32,10 +32,10 @@ PONG = answer("ping", {})
 GONE = error("ping", INVALID_REQUEST, "no such session")
 
 
-class Visitor(Talker):
+class Visitor(ConversationClient):
     """Speaks as over HTTP: each message comes by itself, with the id of the session."""
 
-    def __init__(self, stage: Stage, tasks: TaskSet, owner: str) -> None:
+    def __init__(self, stage: Conversation, tasks: TaskSet, owner: str) -> None:
         super().__init__(self._arrive)
         self.session = ""
         self._stage, self._tasks, self._owner = stage, tasks, owner
@@ -72,7 +72,7 @@ class Visitor(Talker):
 class Sitting:
     """A stage with visitors, whose sessions last a minute; `ended` has those that have ended."""
 
-    def __init__(self, stage: Stage, tasks: TaskSet, ended: list[Any]) -> None:
+    def __init__(self, stage: Conversation, tasks: TaskSet, ended: list[Any]) -> None:
         self.stage, self.ended = stage, ended
         self._tasks = tasks
 
@@ -90,7 +90,7 @@ class Sitting:
 async def sitting(provider: Busy, cap: int = 100) -> AsyncGenerator[Sitting]:
     ended: list[Any] = []
     tasks = TaskSet("visits")
-    async with staged(provider, cap=cap, idle_seconds=60, on_end=ended.append) as stage:
+    async with start_conversation(provider, cap=cap, idle_seconds=60, on_end=ended.append) as stage:
         yield Sitting(stage, tasks, ended)
     await tasks.close()
 
@@ -120,7 +120,7 @@ async def test_a_session_that_is_used_stays_and_an_idle_one_is_gone_after_its_ti
 
 
 @requirement("wire.http.session")
-async def test_a16_a_session_is_never_cut_while_a_call_runs_and_has_its_full_time_after_that() -> None:
+async def test_a16_a_session_does_not_expire_during_a_call_and_has_its_full_time_after() -> None:
     provider = Busy()
     async with sitting(provider) as site:
         busy, other = site.visitor(), site.visitor()
@@ -187,7 +187,7 @@ async def test_a16_sessions_of_one_workspace_make_room_for_its_own_alone() -> No
     assert shares.sessions == {}
 
 
-async def test_a18_a_session_of_another_credential_is_not_found_nor_kept_alive_by_asking_for_it() -> None:
+async def test_a18_a_session_of_another_credential_is_not_found_nor_kept_alive() -> None:
     async with sitting(Busy()) as site:
         mine, thief = site.visitor(), site.visitor("another")
         assert await (mine >> hello() << result("hello"))
@@ -196,7 +196,7 @@ async def test_a18_a_session_of_another_credential_is_not_found_nor_kept_alive_b
         assert await (mine >> site.at(60) >> PING << GONE)
 
 
-async def test_the_end_of_a_session_is_told_once_whatever_ended_it_and_takes_everything_with_it() -> None:
+async def test_the_end_of_a_session_is_reported_once_and_ends_all_that_belongs_to_it() -> None:
     provider = Busy()
     subscribe = message("resources/subscribe", {"uri": WATCHED}, 1)
     async with sitting(provider) as site:

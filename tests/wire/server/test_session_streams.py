@@ -1,11 +1,11 @@
-"""What is kept for clients that broke off: by number and by bytes, and who comes too late is told so."""
+"""Buffers for disconnected clients: limited by number and bytes, and an error for clients that are too late."""
 
 import pytest
 
 from rookery.wire.protocol.messages import WireError
 from rookery.wire.server.session import STREAM_BYTES_KEPT, ResumableStreams
 from rookery.wire.shares import HeldBytes, Shares
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 
 pytestmark = pytest.mark.anyio
 MEGABYTE = b"x" * 1_000_000
@@ -18,7 +18,7 @@ async def test_a_stream_keeps_few_large_events_and_says_which_are_gone() -> None
         stream.push(MEGABYTE)
     assert stream.size <= STREAM_BYTES_KEPT
     found, position = streams.find(f"{stream.name}-96")
-    events, _ = await soon(found.wait_after(position))
+    events, _ = await within_limit(found.wait_after(position))
     assert [event.split(b"\r\n")[0] for event in events] == [b"id: s1-97", b"id: s1-98", b"id: s1-99", b"id: s1-100"]
     for number in (0, 95):
         with pytest.raises(WireError, match="no longer kept"):
@@ -32,15 +32,13 @@ async def test_the_newest_event_is_kept_whatever_its_size() -> None:
     stream.push(b"x" * (STREAM_BYTES_KEPT + 1))
     stream.end()
     found, position = streams.find(f"{stream.name}-1")
-    events, position = await soon(found.wait_after(position))
+    events, position = await within_limit(found.wait_after(position))
     assert len(events[0]) > STREAM_BYTES_KEPT
-    assert await soon(found.wait_after(position)) == ([], 2)
+    assert await within_limit(found.wait_after(position)) == ([], 2)
 
 
 @pytest.mark.parametrize(("size", "kept"), [(10, 8), (1_000_000, 4), (STREAM_BYTES_KEPT, 1)])
-def test_streams_that_have_ended_are_few_and_small_together_and_those_that_run_are_all_kept(
-    size: int, kept: int
-) -> None:
+def test_ended_streams_are_limited_in_number_and_size_and_running_ones_are_kept(size: int, kept: int) -> None:
     streams = ResumableStreams(HeldBytes(Shares().replay_bytes, "owner"))
     runs = streams.new()
     runs.push(MEGABYTE)

@@ -1,4 +1,4 @@
-"""The older HTTP+SSE transport: a stream that tells where to post, and a session that lives as long as the stream."""
+"""The older HTTP+SSE transport: a stream that names the URL for posts, and a session that ends with the stream."""
 
 import asyncio
 import json
@@ -13,7 +13,15 @@ from rookery.wire.http.auth import ANYBODY, OWNER, Headers, Principal
 from rookery.wire.server import sse
 from rookery.wire.server.endpoint import Endpoint
 from tests.conformance.busy import Busy
-from tests.support.http.listener import LIMIT, Answer, Client, Site, request, serving, soon
+from tests.support.http.listener import (
+    LIMIT,
+    Client,
+    RawResponse,
+    RunningListener,
+    request,
+    start_listener,
+    within_limit,
+)
 from tests.support.mcp.line_client import hello, message
 from tests.support.requirements import requirement
 
@@ -29,13 +37,13 @@ class Place:
     """One running endpoint."""
 
     endpoint: Endpoint
-    site: Site
+    site: RunningListener
 
 
 @asynccontextmanager
 async def a_place() -> AsyncGenerator[Place]:
     endpoint = Endpoint(Busy())
-    async with serving(endpoint, judge_of=lambda port: judge) as site:
+    async with start_listener(endpoint, judge_of=lambda port: judge) as site:
         try:
             yield Place(endpoint, site)
         finally:
@@ -45,7 +53,7 @@ async def a_place() -> AsyncGenerator[Place]:
 class Events:
     """One event stream."""
 
-    def __init__(self, site: Site, client: Client) -> None:
+    def __init__(self, site: RunningListener, client: Client) -> None:
         self.site = site
         self.client = client
         self.address = ""
@@ -69,7 +77,7 @@ class Events:
         assert kind == "message"
         return json.loads(data)
 
-    async def post(self, body: Any, *headers: str) -> Answer:
+    async def post(self, body: Any, *headers: str) -> RawResponse:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.site.ask(request("POST", self.address, *headers, body=data))
 
@@ -82,7 +90,7 @@ class Events:
 async def opened(place: Place) -> Events:
     client = await place.site.client()
     await client.send(request("GET", "/sse", "Accept: text/event-stream"))
-    head = Answer(await soon(client.reader.readuntil(b"\r\n\r\n")), b"")
+    head = RawResponse(await within_limit(client.reader.readuntil(b"\r\n\r\n")), b"")
     assert (head.status, head.headers["content-type"]) == (200, "text/event-stream")
     events = Events(place.site, client)
     kind, events.address = await events.next()

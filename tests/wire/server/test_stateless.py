@@ -1,4 +1,4 @@
-"""The stateless era in playbooks: what each request must say for itself, and what is carried between two of them."""
+"""The stateless era in playbooks: the metadata of each request, and the state between two of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import Request, decode_messages
 from rookery.wire.protocol.provider import Call, ClientQuestion
 from tests.conformance.busy import WATCHED, Busy
-from tests.support.mcp.conversation import Stage, Talker, staged
+from tests.support.mcp.conversation import Conversation, ConversationClient, start_conversation
 from tests.support.mcp.conversation_messages import (
     Having,
     Placeholder,
@@ -47,7 +47,7 @@ async def test_a_client_discovers_what_there_is_without_saying_hello() -> None:
     provider = Busy()
     found = {"supportedVersions": [revisions.LATEST], "capabilities": provider.capabilities}
     meta = {"_meta": {revisions.META_SERVER: provider.info}}
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         discovered = answer(1, found | COMPLETE | PRIVATE | meta)
         assert await (stage.client() >> message("server/discover", enveloped(), 1) << discovered)
 
@@ -65,24 +65,24 @@ async def test_a_client_discovers_what_there_is_without_saying_hello() -> None:
         ({revisions.META_VERSION: "2030-01-01"}, -32022, "2030-01-01"),
     ],
 )
-async def test_a_request_that_says_something_wrong_of_itself_is_refused_and_the_next_served(
+async def test_a_request_with_wrong_metadata_is_refused_and_the_next_is_served(
     meta: Any, code: int, words: str
 ) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         client = stage.client() >> listing(1, **meta) << error(1, code, words)
         assert await (client >> listing(2, **{revisions.META_CLIENT: ...}) << result(2, **COMPLETE))
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": []}, {"_meta": None}, []])
 async def test_a_modern_method_without_what_belongs_to_it_is_refused(params: Any) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (stage.client() >> message("server/discover", params, 1) << error(1, -32602))
 
 
 @requirement("wire.modern.discover")
 async def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
     known = {"supported": [revisions.LATEST], "requested": "2030-01-01"}
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         wrong = listing(1, **{revisions.META_VERSION: "2030-01-01"})
         assert await (stage.client() >> wrong << error(1, -32022, data=known))
 
@@ -90,7 +90,7 @@ async def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize("method", sorted(revisions.ONLY_HANDSHAKE - {"initialize"}))
 async def test_methods_of_the_other_era_do_not_exist_in_this_one(method: str) -> None:
     params = enveloped({"level": "debug", "uri": WATCHED})
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         client = (
             stage.client()
             >> message(method, params, 1)
@@ -101,7 +101,7 @@ async def test_methods_of_the_other_era_do_not_exist_in_this_one(method: str) ->
 
 
 async def test_both_eras_are_served_side_by_side_on_one_connection() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> modern_call(1, "meet", word="modern")
@@ -116,7 +116,7 @@ async def test_both_eras_are_served_side_by_side_on_one_connection() -> None:
 # ---- headers
 
 
-def posting(stage: Stage, headers: dict[str, list[str]]) -> Talker:
+def posting(stage: Conversation, headers: dict[str, list[str]]) -> ConversationClient:
     """A client whose requests come with headers: version and method as they should be, but for these."""
 
     async def take(data: bytes) -> None:
@@ -127,7 +127,7 @@ def posting(stage: Stage, headers: dict[str, list[str]]) -> Talker:
         found, _ = await stage.service.modern(request, head, "owner", made.hear, is_lost=lambda: False)
         await made.hear(found)
 
-    made = Talker(take)
+    made = ConversationClient(take)
     return made
 
 
@@ -153,14 +153,14 @@ def posting(stage: Stage, headers: dict[str, list[str]]) -> Talker:
 async def test_a19_a_header_that_differs_from_the_body_is_refused(headers: Any, refused: str | None) -> None:
     right = {"mcp-name": ["test_header_tool"], "mcp-param-region": ["here"]}
     expected = error(1, -32020, refused) if refused else text(1, "region here")
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         client = posting(stage, right | headers)
         assert await (client >> modern_call(1, "test_header_tool", region="here") << expected)
 
 
 @pytest.mark.parametrize("method", sorted(revisions.ONLY_HANDSHAKE))
 async def test_a_post_of_a_handshake_method_in_a_modern_envelope_is_refused(method: str) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (posting(stage, {}) >> message(method, enveloped(), 1) << error(1, -32601, "2026-07-28 has no"))
 
 
@@ -185,7 +185,7 @@ async def test_results_say_their_type_who_answered_and_how_long_they_keep(
 ) -> None:
     provider = Busy()
     server = {"_meta": {revisions.META_SERVER: provider.info}}
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         client = stage.client()
         expected = result(1, **COMPLETE, **server, **(PRIVATE if cached else {}))
         assert await (client >> message(method, enveloped(params), 1) << expected)
@@ -200,7 +200,7 @@ async def test_what_a_relayed_result_says_itself_is_not_said_again() -> None:
             return Raw(own)
 
     provider = Relay()
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         meta = {"x": 1, revisions.META_SERVER: provider.info}
         kept = {"resultType": "complete", "ttlMs": 5, "cacheScope": "public", "tools": list[Any]()}
         assert await (stage.client() >> message("tools/list", enveloped(), 1) << answer(1, kept | {"_meta": meta}))
@@ -211,14 +211,14 @@ async def test_a_client_without_the_needed_capability_is_told_which() -> None:
     unable: dict[str, Any] = {revisions.META_CAPABILITIES: {"roots": {}}}
     needed = error(1, -32021, "sampling", data={"requiredCapabilities": {"sampling": {}}})
     wanting = message("tools/call", enveloped({"name": "test_missing_capability"}, **unable), 1)
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (stage.client() >> wanting << needed)
 
 
 @pytest.mark.parametrize(("level", "heard"), [(None, []), ("info", ["info", "error"]), ("critical", [])])
 async def test_log_messages_come_only_to_a_request_that_asked_for_them(level: str | None, heard: list[str]) -> None:
     meta = {} if level is None else {revisions.META_LOG_LEVEL: level}
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         talk = stage.client() >> message("tools/call", enveloped({"name": "test_logging_tool"}, **meta), 1)
         for each in heard:
             talk = talk << told("message", level=each)
@@ -226,9 +226,9 @@ async def test_log_messages_come_only_to_a_request_that_asked_for_them(level: st
 
 
 @requirement("wire.cancel.progress")
-async def test_a_call_reports_progress_is_cancelled_by_its_id_and_a_late_cancellation_is_ignored() -> None:
+async def test_a_call_reports_progress_and_is_cancelled_by_id_unless_it_has_ended() -> None:
     provider = Busy()
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         client = stage.client()
         assert await (client >> modern_call(1, "hang") << told("progress", progressToken=1, progress=1))
         assert await (client >> modern_call(1, "hang") << error(1, -32600, "in use") >> cancel("1"))
@@ -256,10 +256,10 @@ def said(**content: str) -> dict[str, Any]:
 
 
 @requirement("wire.modern.results")
-async def test_a_call_in_need_of_input_is_called_again_with_it_and_what_was_answered_before_is_kept() -> None:
+async def test_a_call_that_needs_input_is_repeated_with_it_and_earlier_answers_are_kept() -> None:
     tool = "test_input_required_result_multi_round"
     nothing, step1 = Placeholder(), Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> modern_call(1, tool)
@@ -275,7 +275,7 @@ async def test_answers_without_a_state_do_where_they_are_all_there_are() -> None
     tool = "test_input_required_result_multiple_inputs"
     asks = {"user_name": "elicitation/create", "greeting": "sampling/createMessage", "client_roots": "roots/list"}
     state, left = Placeholder(), Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> modern_call(1, tool)
@@ -315,7 +315,7 @@ SECOND_ROUNDS: list[tuple[dict[str, Any], str | None]] = [
 async def test_a_state_that_was_changed_or_is_for_another_or_too_old_is_refused(change: Any, words: str | None) -> None:
     tool = "test_input_required_result_request_state"
     state = Placeholder()
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         first, second = stage.client(), stage.client(change.get("owner", "owner"))
         assert await (first >> modern_call(1, tool) << needed(1, state, confirm="elicitation/create"))
         stage.clock.now = change.get("second", 0.0)
@@ -336,7 +336,7 @@ async def test_a_state_that_was_good_when_it_was_opened_is_good_for_the_whole_ca
             return await call.ask(asks[1])
 
     state = Placeholder()
-    async with staged(Slow()) as stage:
+    async with start_conversation(Slow()) as stage:
         assert await (
             stage.client()
             >> modern_call(1, "any")
@@ -347,7 +347,7 @@ async def test_a_state_that_was_good_when_it_was_opened_is_good_for_the_whole_ca
 
 
 async def test_a_state_that_nobody_asks_for_is_not_opened() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (stage.client() >> again(1, "test_simple_text", "not ours") << result(1, **COMPLETE))
 
 
@@ -356,7 +356,7 @@ async def test_a_method_whose_answer_may_not_be_a_question_fails_where_its_provi
         async def handle(self, call: Call) -> Raw | Mapping[str, Any]:
             return await call.ask({"roots": ClientQuestion("roots/list", {})})
 
-    async with staged(Curious()) as stage:
+    async with start_conversation(Curious()) as stage:
         assert await (stage.client() >> listing(1) << error(1, -32603, "prompts/list may not ask"))
 
 
@@ -372,7 +372,7 @@ def of(id_: int | str) -> dict[str, Any]:
 
 
 @requirement("wire.modern.listen")
-async def test_a_subscription_is_acknowledged_first_then_tells_what_was_asked_for_until_it_is_cancelled() -> None:
+async def test_a_subscription_is_acknowledged_then_sends_wanted_changes_until_cancelled() -> None:
     provider = Busy()
     changes = provider.changes
     wanted = {"promptsListChanged": True, "resourceSubscriptions": [WATCHED]}
@@ -385,7 +385,7 @@ async def test_a_subscription_is_acknowledged_first_then_tells_what_was_asked_fo
         changes.resource_updated(WATCHED)  # said once to a reader that has not read the first
         changes.list_changed("prompts")
 
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         assert await (
             stage.client()
             >> all_change
@@ -412,7 +412,7 @@ async def test_only_what_the_server_can_tell_is_promised() -> None:
         provider.changes.resource_updated(WATCHED)
         provider.changes.list_changed("prompts")
 
-    async with staged(provider) as stage:
+    async with start_conversation(provider) as stage:
         assert await (
             stage.client()
             >> listen("s", **everything, resourceSubscriptions=[WATCHED])
@@ -425,13 +425,13 @@ async def test_only_what_the_server_can_tell_is_promised() -> None:
 
 @pytest.mark.parametrize("wanted", [{"toolsListChanged": 1}, {"resourceSubscriptions": [5]}])
 async def test_a_filter_that_does_not_fit_is_refused(wanted: Any) -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (stage.client() >> listen(1, **wanted) << error(1, -32602, "notifications is invalid"))
 
 
 @requirement("wire.server.shutdown")
 async def test_a_shutdown_ends_subscriptions_with_their_result_and_calls_with_an_error() -> None:
-    async with staged(Busy()) as stage:
+    async with start_conversation(Busy()) as stage:
         assert await (
             stage.client()
             >> listen("s", toolsListChanged=True)

@@ -1,4 +1,4 @@
-"""What a client says of itself is read once and kept: nobody may notice, but by the time it takes."""
+"""The cached client metadata of requests has no visible effect apart from speed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""MCP by lines: whatever comes in, what goes out is one message a line, and nothing of a call outlives its client."""
+"""MCP over stdio: the output is always one message for each line, and no call outlives its client."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from rookery.wire.protocol.provider import Call
 from tests.conformance.busy import Busy
-from tests.support.http.listener import LIMIT, soon
+from tests.support.http.listener import LIMIT, within_limit
 from tests.support.mcp.line_client import enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
 
@@ -123,7 +123,7 @@ async def test_the_end_of_the_input_cancels_every_call(called: Any) -> None:
 
 @CALLS
 @requirement("wire.server.shutdown")
-async def test_a_shutdown_ends_open_calls_with_an_error_and_subscriptions_with_their_result(called: Any) -> None:
+async def test_a_shutdown_ends_calls_with_an_error_and_subscriptions_with_a_result(called: Any) -> None:
     async with lines_to(Busy()) as client:
         await client.ask(hello())
         await client.ask(called(1, "hang"))
@@ -146,9 +146,9 @@ async def test_a_process_writes_nothing_but_messages_to_stdout_whatever_is_print
     )
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(msgspec.json.encode(hello()) + b"\n")
-    first = await soon(process.stdout.readline())
+    first = await within_limit(process.stdout.readline())
     process.stdin.close()
-    out, err = await soon(process.communicate())
+    out, err = await within_limit(process.communicate())
     assert json.loads(first)["id"] == "hello"
     assert (out, err) == (b"", b"not a message\n")
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Every message of ours is one that the published schema knows, in each revision."""
+"""Every message that we send is valid in the published schema of each revision."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from mcp_types import methods
 
 from rookery.wire.protocol import revisions
 from tests.conformance.busy import PLAIN_TOOLS, WATCHED, Busy
-from tests.support.mcp.line_client import Lines, enveloped, hello, lines_to, message
+from tests.support.mcp.line_client import LineClient, enveloped, hello, lines_to, message
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,7 @@ class Judge:
 
 
 class Conversation:
-    def __init__(self, client: Lines, revision: str) -> None:
+    def __init__(self, client: LineClient, revision: str) -> None:
         self.client = client
         self.revision = revision
         self.asked: dict[Any, str] = {"hello": "initialize"}

@@ -1,4 +1,4 @@
-"""Streamable HTTP in raw requests: when it is a stream, how a session lives, and what a lost client leaves behind."""
+"""Streamable HTTP in raw requests: streams, sessions, and clients that disconnect."""
 
 import asyncio
 import json
@@ -18,7 +18,15 @@ from rookery.wire.server.session import Sessions
 from tests.conformance.busy import WATCHED, Busy
 from tests.conformance.fixture import Result, text
 from tests.support.clock import SetClock
-from tests.support.http.listener import LIMIT, Answer, Client, Site, request, serving, soon
+from tests.support.http.listener import (
+    LIMIT,
+    Client,
+    RawResponse,
+    RunningListener,
+    request,
+    start_listener,
+    within_limit,
+)
 from tests.support.mcp.line_client import enveloped, hello, message
 from tests.support.requirements import requirement
 
@@ -59,12 +67,12 @@ def judge(method: str, path: str, headers: Headers) -> Principal:
 class Talk:
     """One endpoint and its clients."""
 
-    def __init__(self, endpoint: Endpoint, provider: Odd, site: Site) -> None:
+    def __init__(self, endpoint: Endpoint, provider: Odd, site: RunningListener) -> None:
         self.endpoint = endpoint
         self.provider = provider
         self.site = site
 
-    async def post(self, body: Any, *headers: str) -> Answer:
+    async def post(self, body: Any, *headers: str) -> RawResponse:
         return await self.site.ask(posted(body, *headers))
 
     async def session(self, revision: str = revisions.LATEST_HANDSHAKE) -> str:
@@ -96,7 +104,7 @@ def modern(method: str, params: dict[str, Any], *headers: str, **meta: Any) -> b
 async def talking(limits: HttpLimits | None = None, **more: Any) -> AsyncGenerator[Talk]:
     provider = Odd()
     endpoint = Endpoint(provider, sessions=Sessions(provider, **more))
-    async with serving(endpoint, limits, judge_of=lambda port: judge) as site:
+    async with start_listener(endpoint, limits, judge_of=lambda port: judge) as site:
         try:
             yield Talk(endpoint, provider, site)
         finally:
@@ -118,7 +126,7 @@ def tool(name: str, id_: int = 1, **arguments: Any) -> dict[str, Any]:
 async def begun(client: Client, sent: bytes) -> None:
     """Until the call has said that it runs."""
     await client.send(sent)
-    await soon(client.reader.readuntil(b"notifications/progress"))
+    await within_limit(client.reader.readuntil(b"notifications/progress"))
 
 
 # ---- the answer
@@ -129,7 +137,7 @@ async def begun(client: Client, sent: bytes) -> None:
 async def test_a_quiet_call_is_answered_in_json_and_one_with_news_as_a_stream(era: str) -> None:
     async with talking() as talk:
 
-        async def call(name: str) -> Answer:
+        async def call(name: str) -> RawResponse:
             if era == "handshake":
                 return await talk.post(tool(name), session, BOTH)
             return await talk.site.ask(modern("tools/call", {"name": name}, BOTH, progressToken=1))
@@ -223,17 +231,17 @@ async def test_a_session_has_a_stream_which_can_be_resumed_and_an_end() -> None:
         session = await talk.session()
         client = await talk.site.client()
         await client.send(request("GET", "/mcp", session, "Accept: text/event-stream"))
-        await soon(client.reader.readuntil(b"\r\n\r\n"))
+        await within_limit(client.reader.readuntil(b"\r\n\r\n"))
         assert (await talk.site.ask(request("GET", "/mcp", session, "Accept: text/event-stream"))).status == 409
         assert (await talk.post(message("resources/subscribe", {"uri": WATCHED}, 1), session)).json()["result"] == {}
         await talk.post(tool("touch"), session)
-        heard = await soon(client.reader.readuntil(b"notifications/resources/updated"))
+        heard = await within_limit(client.reader.readuntil(b"notifications/resources/updated"))
         (last,) = ids_in(heard)
         await talk.post(tool("test_trigger_tool_change"), session)
         client.close()
         again = await talk.site.client()
         await again.send(request("GET", "/mcp", session, "Accept: text/event-stream", f"Last-Event-ID: {last}"))
-        rest = await soon(again.reader.readuntil(b"list_changed"))
+        rest = await within_limit(again.reader.readuntil(b"list_changed"))
         assert b"resources/updated" not in rest
         assert (await talk.site.ask(request("DELETE", "/mcp", session))).status == 204
         assert (await talk.post(tool("touch"), session)).status == 404
@@ -244,12 +252,12 @@ async def standing(talk: Talk, session: str, *headers: str) -> Client:
     """A client that reads what belongs to no call."""
     client = await talk.site.client()
     await client.send(request("GET", "/mcp", session, "Accept: text/event-stream", *headers))
-    assert b" 200 " in await soon(client.reader.readuntil(b"\r\n\r\n"))
+    assert b" 200 " in await within_limit(client.reader.readuntil(b"\r\n\r\n"))
     return client
 
 
 async def hears(client: Client, last: bytes) -> bytes:
-    return await soon(client.reader.readuntil(last + b'","params":{}}\r\n\r\n'))
+    return await within_limit(client.reader.readuntil(last + b'","params":{}}\r\n\r\n'))
 
 
 async def left(talk: Talk) -> None:
@@ -291,7 +299,7 @@ async def test_a_resumed_stream_brings_what_came_meanwhile_and_what_comes_later(
 
 
 @requirement("wire.http.session")
-async def test_a_session_whose_stream_is_read_is_not_idle_and_one_that_waits_for_its_reader_is() -> None:
+async def test_a_session_with_an_open_stream_is_not_idle_and_one_without_a_reader_is() -> None:
     clock = SetClock()
     async with talking(idle_seconds=60, clock=clock) as talk:
         session = await talk.session()
@@ -345,7 +353,7 @@ async def test_a16_a_session_too_many_is_a_503_and_one_that_expired_a_404() -> N
         assert (refused.status, "1 sessions" in refused.json()["error"]["message"]) == (503, True)
         cancelled = await talk.post(message("notifications/cancelled", {"requestId": 1}), idle)
         assert cancelled.status == 202
-        await soon(client.reader.readuntil(b"-32800"))
+        await within_limit(client.reader.readuntil(b"-32800"))
         clock.now = 61
         assert (await talk.post(message("ping", {}, 2), idle)).status == 404
         await talk.session()
@@ -366,7 +374,7 @@ async def test_a_cancelled_call_is_answered_with_an_error_as_http_must_be() -> N
         await begun(client, posted(tool("hang"), session, BOTH))
         cancel = message("notifications/cancelled", {"requestId": 1})
         assert (await talk.post(cancel, session)).status == 202
-        await soon(client.reader.readuntil(b'"error":{"code":-32800'))
+        await within_limit(client.reader.readuntil(b'"error":{"code":-32800'))
         assert await talk.count_cancelled() == "1"
         assert (await talk.post(cancel, session)).status == 202
 
@@ -402,11 +410,11 @@ async def test_a13_a_client_that_stops_reading_its_answer_loses_that_call_and_no
         await begun(kept, modern("tools/call", {"name": "hang"}, BOTH, progressToken=1))
         level = {revisions.META_LOG_LEVEL: "info"}
         await silent.send(modern("tools/call", {"name": "flood"}, BOTH, progressToken=1, **level))
-        await soon(talk.provider.flooded.wait())
+        await within_limit(talk.provider.flooded.wait())
         await talk.site.connections.reach(1)
         assert talk.provider.cancelled == 0
         talk.endpoint.close()
-        await soon(kept.reader.readuntil(b"shutting down"))
+        await within_limit(kept.reader.readuntil(b"shutting down"))
 
 
 def in_flight(talk: Talk) -> bool:
@@ -423,5 +431,5 @@ async def test_a_shutdown_ends_open_calls_with_an_error_and_takes_no_more(era: s
         new = modern("tools/call", {"name": "hang"}, BOTH, progressToken=1)
         await begun(client, handshake if era == "handshake" else new)
         talk.endpoint.close()
-        await soon(client.reader.readuntil(b'"error":{"code":-32000,"message":"shutting down"}'))
+        await within_limit(client.reader.readuntil(b'"error":{"code":-32000,"message":"shutting down"}'))
         assert (await talk.post(message("ping", {}, 1), session)).status == 503

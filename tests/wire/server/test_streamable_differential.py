@@ -1,4 +1,4 @@
-"""The same traffic through the official SDK's server and through ours; every difference is listed with its reason."""
+"""The same traffic through the official SDK's server and ours; every difference is listed with its reason."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ from msgspec import Raw
 from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
 from rookery.wire.protocol.provider import Call, ChangeNotifier
 from rookery.wire.server.streamable import StreamableHttp
-from tests.support.http.listener import serving, without_token
+from tests.support.http.listener import start_listener, without_token
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +154,7 @@ def opened(port: int) -> str:
 @pytest.fixture
 async def ours() -> AsyncGenerator[int]:
     app = StreamableHttp(Echo())
-    async with serving(app, judge_of=without_token) as site:
+    async with start_listener(app, judge_of=without_token) as site:
         yield site.port
         app.close()
 

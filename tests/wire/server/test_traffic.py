@@ -1,4 +1,4 @@
-"""What is noted of the messages that go over an endpoint, and how its clients are counted."""
+"""The record of an endpoint's messages, and the count of its clients."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.traffic import MESSAGES_KEPT, PRESENCE_SECONDS, Traffic, TrafficLine
 from tests.conformance.busy import Busy
 from tests.support.clock import SetClock
-from tests.support.http.listener import LIMIT, Site, serving
+from tests.support.http.listener import LIMIT, RunningListener, start_listener
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,9 @@ NAMED = {"name": msgspec.Raw(b'"read"')}
 
 
 class Place:
-    def __init__(self, endpoint: Endpoint, traffic: Traffic, site: Site, http: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, endpoint: Endpoint, traffic: Traffic, site: RunningListener, http: aiohttp.ClientSession
+    ) -> None:
         self.endpoint, self.traffic, self.site, self.http = endpoint, traffic, site, http
         self.news = asyncio.Event()
         traffic.on_changed = self.news.set
@@ -45,7 +47,7 @@ class Place:
 async def a_place() -> AsyncGenerator[Place]:
     traffic = Traffic()
     endpoint = Endpoint(Busy(), traffic=traffic)
-    async with serving(endpoint) as site, aiohttp.ClientSession() as http:
+    async with start_listener(endpoint) as site, aiohttp.ClientSession() as http:
         yield Place(endpoint, traffic, site, http)
         endpoint.close()
 
@@ -70,7 +72,7 @@ async def test_each_message_is_noted_with_its_answer_and_without_what_is_in_it(e
         await caller.close()
 
 
-async def test_a_call_that_is_under_way_is_there_before_its_answer_and_says_if_it_was_cancelled() -> None:
+async def test_a_call_in_flight_is_recorded_before_its_result_and_as_cancelled_if_it_was() -> None:
     async with a_place() as place:
         caller = place.caller(HANDSHAKE)
         await caller.open()

@@ -1,4 +1,4 @@
-"""MCP over WebSocket on our own front: judged like every request, bounded like every connection, and told goodbye."""
+"""MCP over WebSocket on our HTTP server: authenticated, limited, and closed properly."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from rookery.wire.server.service import Service
 from rookery.wire.server.websocket import WebSocketServer
 from tests.conformance.busy import Busy
 from tests.conformance.fixture import Result, text
-from tests.support.http.listener import Client, Site, request, serving, soon
+from tests.support.http.listener import Client, RunningListener, request, start_listener, within_limit
 from tests.support.mcp.line_client import enveloped, hello, message
 from tests.support.requirements import requirement
 
@@ -31,20 +31,23 @@ UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 
 @asynccontextmanager
 async def a_socket(
     app: Any, limits: HttpLimits | None = None, **more: Any
-) -> AsyncGenerator[tuple[ClientConnection, Site]]:
-    async with serving(app, limits) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None, **more) as socket:
+) -> AsyncGenerator[tuple[ClientConnection, RunningListener]]:
+    async with (
+        start_listener(app, limits) as site,
+        connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None, **more) as socket,
+    ):
         yield socket, site
 
 
 async def ask(socket: ClientConnection, sent: Any) -> Any:
     await socket.send(sent if isinstance(sent, str) else json.dumps(sent))
-    return json.loads(await soon(socket.recv()))
+    return json.loads(await within_limit(socket.recv()))
 
 
 async def goodbye(socket: ClientConnection) -> ConnectionClosed:
     """How the connection ends; no message comes before."""
     with pytest.raises(ConnectionClosed) as caught:
-        await soon(socket.recv())
+        await within_limit(socket.recv())
     return caught.value
 
 
@@ -52,11 +55,11 @@ def calling(tool: str, id_: int = 1) -> dict[str, Any]:
     return message("tools/call", {"name": tool, "arguments": {}, "_meta": {"progressToken": 1}}, id_)
 
 
-async def raw_socket(site: Site, **more: Any) -> Client:
+async def raw_socket(site: RunningListener, **more: Any) -> Client:
     """A WebSocket whose client does nothing by itself."""
     client = await site.client(**more)
     await client.send(request("GET", "/ws", *UPGRADE, KEY))
-    head = await soon(client.reader.readuntil(b"\r\n\r\n"))
+    head = await within_limit(client.reader.readuntil(b"\r\n\r\n"))
     assert head.startswith(b"HTTP/1.1 101 ")
     return client
 
@@ -102,16 +105,16 @@ async def test_what_is_no_message_is_answered_and_the_connection_stays() -> None
 async def test_an_upgrade_is_judged_like_every_other_request(headers: list[str], status: int) -> None:
     tokens = Tokens()
     tokens.add("t", OWNER)
-    async with serving(Endpoint(Busy()), judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
+    async with start_listener(Endpoint(Busy()), judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
         client = await site.client()
         lines = ["GET /ws HTTP/1.1", *(line.format(host=f"127.0.0.1:{site.port}") for line in headers), *UPGRADE, KEY]
         await client.send("\r\n".join([*lines, "", ""]).encode())
-        head = await soon(client.reader.readuntil(b"\r\n\r\n"))
+        head = await within_limit(client.reader.readuntil(b"\r\n\r\n"))
         assert int(head.split()[1]) == status
 
 
 async def test_a_request_that_is_no_upgrade_or_a_wrong_one_is_told_so() -> None:
-    async with serving(Endpoint(Busy())) as site:
+    async with start_listener(Endpoint(Busy())) as site:
         plain = await site.ask(request("GET", "/ws"))
         assert (plain.status, plain.headers["upgrade"]) == (426, "websocket")
         assert (await site.ask(request("GET", "/ws", *UPGRADE))).status == 400
@@ -137,14 +140,14 @@ async def test_a_binary_frame_ends_the_connection_with_1003() -> None:
 
 
 async def test_a_message_in_pieces_with_a_ping_between_them_is_one() -> None:
-    async with serving(Endpoint(Busy())) as site:
+    async with start_listener(Endpoint(Busy())) as site:
         client = await raw_socket(site)
         whole = json.dumps(message("ping", {}, 5)).encode()
         pieces = frame(whole[:9], last=False) + frame(b"still?", 9) + frame(whole[9:20], 0, last=False)
         await client.send(pieces, frame(whole[20:], 0))
-        assert await soon(client.reader.readexactly(8)) == b"\x8a\x06still?"
+        assert await within_limit(client.reader.readexactly(8)) == b"\x8a\x06still?"
         answer = b'{"jsonrpc":"2.0","id":5,"result":{}}'
-        assert await soon(client.reader.readexactly(2 + len(answer))) == bytes([0x81, len(answer)]) + answer
+        assert await within_limit(client.reader.readexactly(2 + len(answer))) == bytes([0x81, len(answer)]) + answer
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -152,10 +155,10 @@ async def test_a_message_in_pieces_with_a_ping_between_them_is_one() -> None:
 async def test_the_loss_of_the_client_cancels_its_calls_and_ends_its_session(reset: bool) -> None:
     provider = Busy()
     endpoint = Endpoint(provider)
-    async with serving(endpoint) as site:
+    async with start_listener(endpoint) as site:
         client = await raw_socket(site)
         await client.send(frame(json.dumps(hello()).encode()), frame(json.dumps(calling("hang")).encode()))
-        await soon(client.reader.readuntil(b"notifications/progress"))
+        await within_limit(client.reader.readuntil(b"notifications/progress"))
         if reset:
             client.reset()
         else:
@@ -174,7 +177,7 @@ async def test_a_shutdown_answers_open_calls_and_says_goodbye_with_1001() -> Non
         await ask(socket, hello())
         assert (await ask(socket, calling("hang")))["method"] == "notifications/progress"
         endpoint.close()
-        assert json.loads(await soon(socket.recv()))["error"] == {"code": -32000, "message": "shutting down"}
+        assert json.loads(await within_limit(socket.recv()))["error"] == {"code": -32000, "message": "shutting down"}
         assert (await goodbye(socket)).rcvd.code == 1001  # pyright: ignore[reportOptionalMemberAccess]
         assert (await site.ask(request("GET", "/ws", *UPGRADE, KEY))).status == 503
 
@@ -190,9 +193,9 @@ async def test_a_goodbye_of_the_client_is_answered() -> None:
 async def test_a13_a_client_that_answers_no_ping_is_cut_off_and_one_that_does_is_kept() -> None:
     provider = Busy()
     app = WebSocketServer(Service(provider), ping_seconds=1.0)
-    async with serving(app) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None) as alive:
+    async with start_listener(app) as site, connect(f"ws://127.0.0.1:{site.port}/ws", proxy=None) as alive:
         client = await raw_socket(site)
-        assert await soon(client.reader.readexactly(2)) == b"\x89\x00"
+        assert await within_limit(client.reader.readexactly(2)) == b"\x89\x00"
         assert await client.rest() == b""
         await site.connections.reach(1)
         assert (await ask(alive, message("ping", {}, 1)))["id"] == 1
@@ -217,10 +220,10 @@ class Flood(Busy):
 @requirement("wire.http.lost-client")
 async def test_a_client_that_does_not_read_is_cut_off_and_its_call_cancelled() -> None:
     provider = Flood()
-    async with serving(Endpoint(provider), HttpLimits(write_seconds=0.2)) as site:
+    async with start_listener(Endpoint(provider), HttpLimits(write_seconds=0.2)) as site:
         client = await raw_socket(site, receive_bytes=4096)
         await client.send(frame(json.dumps(hello()).encode()), frame(json.dumps(calling("flood")).encode()))
-        await soon(provider.ended.wait())
+        await within_limit(provider.ended.wait())
         await site.connections.reach(0)
         assert provider.ended.is_set()
 
@@ -230,4 +233,4 @@ async def test_more_messages_than_fit_are_taken_one_after_the_other() -> None:
         pad = "x" * 40_000
         for number in range(20):
             await socket.send(json.dumps(message("ping", {"pad": pad}, number)))
-        assert [json.loads(await soon(socket.recv()))["id"] for _ in range(20)] == list(range(20))
+        assert [json.loads(await within_limit(socket.recv()))["id"] for _ in range(20)] == list(range(20))

@@ -1,4 +1,4 @@
-"""WebSockets as ASGI apps know them, on our own front."""
+"""WebSockets for ASGI apps on our HTTP server."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rookery.wire.server.websocket import is_upgrade_request, serve_websocket
-from tests.support.http.listener import Site, request, serving, soon
+from tests.support.http.listener import RunningListener, request, start_listener, within_limit
 
 pytestmark = pytest.mark.anyio
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
@@ -26,8 +26,11 @@ def on_front(app: ASGIApp) -> ASGIApp:
 
 
 @asynccontextmanager
-async def a_socket(app: ASGIApp) -> AsyncGenerator[tuple[ClientConnection, Site]]:
-    async with serving(on_front(app)) as site, connect(f"ws://127.0.0.1:{site.port}/a?b=c", proxy=None) as socket:
+async def a_socket(app: ASGIApp) -> AsyncGenerator[tuple[ClientConnection, RunningListener]]:
+    async with (
+        start_listener(on_front(app)) as site,
+        connect(f"ws://127.0.0.1:{site.port}/a?b=c", proxy=None) as socket,
+    ):
         yield socket, site
 
 
@@ -54,33 +57,33 @@ class Echo:
 
 async def closed_with(socket: ClientConnection) -> int:
     with pytest.raises(ConnectionClosed) as caught:
-        await soon(socket.recv())
+        await within_limit(socket.recv())
     assert caught.value.rcvd is not None
     return caught.value.rcvd.code
 
 
 async def test_text_and_bytes_go_both_ways_and_the_app_sees_the_request() -> None:
     async with a_socket(Echo()) as (socket, _):
-        assert await soon(socket.recv()) == "/a?b=c websocket"
+        assert await within_limit(socket.recv()) == "/a?b=c websocket"
         await socket.send("schön")
-        assert await soon(socket.recv()) == "schön"
+        assert await within_limit(socket.recv()) == "schön"
         await socket.send(b"\xff\x00")
-        assert await soon(socket.recv()) == b"\xff\x00"
+        assert await within_limit(socket.recv()) == b"\xff\x00"
 
 
 async def test_the_app_hears_that_the_client_has_gone() -> None:
     app = Echo()
     async with a_socket(app) as (socket, site):
-        await soon(socket.recv())
+        await within_limit(socket.recv())
         await socket.close()
-        assert await soon(app.ended) == 1006
+        assert await within_limit(app.ended) == 1006
         await site.connections.reach(0)
 
 
 async def test_text_that_is_not_utf_8_ends_it_with_1007_and_too_much_with_1009() -> None:
     for sent, code in ((b"\xff", 1007), (b"x" * 1001, 1009)):
         async with a_socket(Echo()) as (socket, _):
-            await soon(socket.recv())
+            await within_limit(socket.recv())
             await socket.send(sent, text=True)
             assert await closed_with(socket) == code
 
@@ -94,7 +97,7 @@ async def test_an_app_that_refuses_or_returns_or_is_asked_wrongly_gives_a_plain_
         assert (await receive())["type"] == "websocket.disconnect"
 
     for app, told in ((refuse, b"not you"), (return_, b"no WebSocket")):
-        async with serving(on_front(app)) as site:
+        async with start_listener(on_front(app)) as site:
             with pytest.raises(InvalidStatus) as caught:
                 await connect(f"ws://127.0.0.1:{site.port}/", proxy=None)
             assert caught.value.response.status_code == 400

@@ -194,7 +194,7 @@ async def wait_for_pid(pid: int) -> None:
     except ProcessLookupError:
         return
     except (AttributeError, OSError):
-        while psutil.pid_exists(pid):  # noqa: ASYNC110 - nobody tells of it
+        while psutil.pid_exists(pid):  # noqa: ASYNC110 - the system does not notify
             await asyncio.sleep(_POLL_SECONDS)
         return
     loop = asyncio.get_running_loop()

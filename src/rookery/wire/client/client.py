@@ -324,18 +324,18 @@ class Client:
             self._request_with_renewal(*arguments) if self.transport.uses_headers else self._request(*arguments, posted)
         )
 
-    async def _request_with_renewal(self, *asked: *_RequestArguments) -> Raw:
+    async def _request_with_renewal(self, *arguments: *_RequestArguments) -> Raw:
         """Send a request, and send it once more in a new session if the server has lost the session."""
-        method = asked[0]
+        method = arguments[0]
         renewals = self._renewal_count
         try:
-            return await self._request(*asked)
+            return await self._request(*arguments)
         except SessionLost:
             # The server did nothing of it, so it can be repeated. No other failure allows that.
             pass
         await self._reopen_session(method, renewals)
         try:
-            return await self._request(*asked)
+            return await self._request(*arguments)
         except SessionLost:
             raise RookeryError("upstream-failed", f"{method}: the server loses every new session immediately") from None
 

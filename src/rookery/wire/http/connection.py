@@ -18,7 +18,8 @@ import httptools
 from starlette.types import Scope
 
 from rookery.system import metrics
-from rookery.wire.http.auth import ANYBODY, Principal, Refusal
+from rookery.system.clock import thread_cpu_seconds
+from rookery.wire.http.auth import ANYBODY, OWNER, Principal, Refusal
 from rookery.wire.http.exchange import REQUESTS_TOTAL, Exchange
 from rookery.wire.http.head import RequestHead, make_scope
 from rookery.wire.http.head_cache import RepeatedHead, make_repeated_head
@@ -35,6 +36,12 @@ _MAX_PIPELINED = 32
 # This much of a request's body is not counted towards any share: the number of connections limits the total.
 _UNCOUNTED_BYTES = 65_536
 _LISTEN_METHOD = b"subscriptions/listen"
+# Data of others than the owner is parsed at once if there is no more of it and it is HTTP. Other data is parsed in
+# slices, each when the pacer says: it may consist of thousands of chunks, headers or frames. The size of a slice is
+# adapted to the CPU time that slices take.
+_UNPACED_BYTES = 2048
+_MIN_SLICE_BYTES, _MAX_SLICE_BYTES = 512, 16_384
+_MIN_SLICE_SECONDS, _MAX_SLICE_SECONDS = 0.0005, 0.002
 
 # What the connection waits for. Each phase has a time limit, except `answer`, in which the app works on a response.
 # Data that arrives after a refusal (`refused`, while earlier responses are in progress) or while closing (`closing`) is
@@ -55,7 +62,15 @@ class HttpServerConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._message_started = self._ignores_input = self._asks_upgrade = self._paused = self._lost = False
+        self._message_started = self._ignores_input = self._asks_upgrade = self._lost = False
+        # Whether the app reads too slowly, and whether ignored data waits for its turn. Reading is paused for these
+        # reasons, and while there is data in `_unparsed`.
+        self._app_is_behind = self._awaits_turn = self._paused = False
+        # Data that waits for its turn, and how much of it is parsed in one.
+        self._unparsed = b""
+        self._slice_bytes = _UNPACED_BYTES
+        # Parts of a body in the data that is being parsed.
+        self._body_parts: list[bytes] = []
         # The principal of the last request, and the workspace share that this connection is counted towards.
         self._principal: Principal | None = None
         self.share: str | None = None
@@ -103,6 +118,7 @@ class HttpServerConnection(asyncio.Protocol):
             if not self._queue or exchange is not self._queue[0]:
                 self._release(exchange)
         self._lost = True
+        self._unparsed = b""
         if self._idle_worker is not None:
             self._idle_worker.cancel()
             self._idle_worker = None
@@ -130,16 +146,89 @@ class HttpServerConnection(asyncio.Protocol):
             self._ignored_bytes += len(data)
             if self._ignored_bytes > _LINGER_BYTES:
                 self.terminate("body-after-refusal")
+            elif self.pool.shares.pacer.is_owner_active:
+                self._awaits_turn = True
+                self._update_reading()
+                self.pool.shares.pacer.start(self._name, self._read_on)
             return
-        if self._feed is not None:
-            self._feed(data)
-            return
-        if (
+        if self._unparsed:
+            self._unparsed += data
+            self._update_reading()
+        elif (
             self._phase == "idle"
             and self._repeated_head is not None
             and (body := self._repeated_head.match_body(data)) is not None
         ):
             self._handle_repeated(self._repeated_head, body)
+        elif self.can_parse_at_once(len(data)):
+            self._parse(data)
+        else:
+            self._unparsed = data
+            self._schedule_slice()
+
+    def _read_on(self) -> None:
+        self._awaits_turn = False
+        self._update_reading()
+
+    def can_parse_at_once(self, size: int) -> bool:
+        """Return whether the next data is the owner's, or delays the owner by little."""
+        if self._principal is not None and self._principal.name == OWNER.name:
+            return True
+        if self._feed is not None or self._unparsed:
+            return False
+        return size <= _UNPACED_BYTES or (self._is_plain(size) and not self.pool.shares.pacer.is_owner_active)
+
+    def _is_plain(self, size: int) -> bool:
+        """Return whether the next data is part of a body without chunks."""
+        return self._phase == "body" and self._feed is None and size <= self._body_length - self._body_bytes
+
+    def _schedule_slice(self) -> None:
+        if self._principal is None:
+            # It may be the owner, who waits for nobody.
+            self._loop.call_soon(self._parse_slice)
+        else:
+            self.pool.shares.pacer.start(self._name, self._parse_slice)
+        self._update_reading()
+
+    def _parse_slice(self) -> None:
+        """Parse the next slice of the data that waits, and the rest of it if that costs little."""
+        if not self._unparsed or self._app_is_behind:
+            return
+        data, self._unparsed = self._unparsed, b""
+        position = 0
+        if not self._ignores_input:
+            plain = self._is_plain(len(data))
+            position = len(data) if plain else min(self._slice_bytes, len(data))
+            pacer = self.pool.shares.pacer
+            began, began_cpu = pacer.clock.monotonic(), thread_cpu_seconds()
+            self._parse(data[:position])
+            if not plain:
+                self._adapt_slices(thread_cpu_seconds() - began_cpu)
+            rest = len(data) - position
+            if rest and (self._is_plain(rest) or self.can_parse_at_once(rest)):
+                self._parse(data[position:])
+                position = len(data)
+            pacer.charge(began)
+        # An upgrade request is parsed twice, which may have left data.
+        self._unparsed += data[position:]
+        if self._ignores_input:
+            self._unparsed = b""
+        if self._unparsed:
+            self._schedule_slice()
+        else:
+            self._recognize_head(data)
+            self._update_reading()
+
+    def _adapt_slices(self, seconds: float) -> None:
+        """Choose the size of the next slice by the CPU time that one has taken."""
+        if seconds > _MAX_SLICE_SECONDS:
+            self._slice_bytes = max(self._slice_bytes // 2, _MIN_SLICE_BYTES)
+        elif seconds < _MIN_SLICE_SECONDS:
+            self._slice_bytes = min(self._slice_bytes * 2, _MAX_SLICE_BYTES)
+
+    def _parse(self, data: bytes) -> None:
+        if self._feed is not None:
+            self._feed(data)
             return
         # Bytes since the last byte of a body or the last whole request: those of a head, or of chunk sizes and
         # trailers.
@@ -148,6 +237,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._parsing = True
         try:
             self._parser.feed_data(data)
+            self._pass_on_body()
         except httptools.HttpParserUpgrade as upgrade:
             self._read_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
@@ -155,12 +245,18 @@ class HttpServerConnection(asyncio.Protocol):
                 self.refuse(Refusal(400, "bad-request", "this is not a valid HTTP request"))
         finally:
             self._parsing = False
+            self._body_parts.clear()
             if self._deadline_changed:
                 self._deadline_changed = False
                 self._deadline.set(self._deadline_seconds)
         if self._bare_bytes > self.limits.header_bytes and not self._ignores_input:
             self.refuse(self.limits.refuse_head())
-        elif self._phase == "answer" and self._incoming is not None and len(self._queue) == 1:
+        else:
+            self._recognize_head(data)
+
+    def _recognize_head(self, data: bytes) -> None:
+        """Recognise the head of the request that was parsed, if `data` is the whole request."""
+        if self._phase == "answer" and self._incoming is not None and len(self._queue) == 1:
             self._repeated_head = make_repeated_head(data, self._incoming.scope, self._head_bytes)
 
     def _handle_repeated(self, repeated: RepeatedHead, body: bytes) -> None:
@@ -181,6 +277,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._queue.append(exchange)
         self._set_phase("answer", None)
         if self.share is None:
+            self.pool.shares.pacer.note_owner_request()
             self._start_repeated(repeated, state, body, exchange)
         else:
             self.pool.shares.pacer.start(self.share, partial(self._start_repeated, repeated, state, body, exchange))
@@ -303,6 +400,15 @@ class HttpServerConnection(asyncio.Protocol):
         return make_scope(method, self._parser.get_http_version(), path, raw_path, query, head, self._state(principal))
 
     def on_body(self, body: bytes) -> None:
+        # A body may consist of very many chunks.
+        self._body_parts.append(body)
+
+    def _pass_on_body(self) -> None:
+        """Pass the parts of a body to the exchange."""
+        if not self._body_parts:
+            return
+        body = self._body_parts[0] if len(self._body_parts) == 1 else b"".join(self._body_parts)
+        self._body_parts.clear()
         if self._ignores_input or self._incoming is None:
             return
         self._bare_bytes = 0
@@ -317,6 +423,7 @@ class HttpServerConnection(asyncio.Protocol):
             self._incoming.feed(body)
 
     def on_message_complete(self) -> None:
+        self._pass_on_body()
         if self._ignores_input or self._incoming is None:
             return
         self._message_started = False
@@ -367,6 +474,13 @@ class HttpServerConnection(asyncio.Protocol):
         self._stream_principal = self._name
         self.pool.shares.streams[self._stream_principal] += 1
 
+    async def wait_for_turn(self) -> None:
+        """Wait until a message of an upgraded connection may be handled: for a workspace token, when the pacer says."""
+        if self.share is None:
+            self.pool.shares.pacer.note_owner_request()
+        else:
+            await self.pool.shares.pacer.wait_for_turn(self.share)
+
     def hold(self, exchange: Exchange, size: int) -> Refusal | None:
         """Count the bytes that an exchange holds until it ends. Return a refusal if they exceed the share."""
         holding = self._exchange_bytes.get(exchange)
@@ -407,19 +521,28 @@ class HttpServerConnection(asyncio.Protocol):
         """Resume or pause reading from the client."""
         if self.transport.is_closing():
             return
-        if enabled:
-            self._resume_reading()
-        else:
-            self._paused = True
-            self.transport.pause_reading()
+        was_behind, self._app_is_behind = self._app_is_behind, not enabled
+        self._update_reading()
         if self._phase == "body":
             # The time limit of the body does not run while reading is paused.
             self._set_phase("body", self.limits.body_seconds if enabled else None)
+        if was_behind and enabled and self._unparsed:
+            self._schedule_slice()
 
     def _resume_reading(self) -> None:
-        if self._paused:
+        if self._app_is_behind:
+            self.set_reading(True)
+
+    def _update_reading(self) -> None:
+        """Pause or resume reading as necessary."""
+        paused = self._app_is_behind or self._awaits_turn or bool(self._unparsed)
+        if paused is self._paused or self.transport.is_closing():
+            return
+        self._paused = paused
+        if paused:
+            self.transport.pause_reading()
+        else:
             self.transport.resume_reading()
-        self._paused = False
 
     def take_over(self, feed: Callable[[bytes], None]) -> None:
         """Pass all further data to `feed`: the connection no longer carries HTTP."""
@@ -466,6 +589,7 @@ class HttpServerConnection(asyncio.Protocol):
     def _start_in_turn(self, exchange: Exchange) -> None:
         """Start an exchange: at once, or for a workspace token when the pacer gives it a turn."""
         if self.share is None:
+            self.pool.shares.pacer.note_owner_request()
             self.start(exchange)
         else:
             self.pool.shares.pacer.start(self.share, partial(self.start, exchange))
@@ -482,7 +606,10 @@ class HttpServerConnection(asyncio.Protocol):
         """Run exchanges one after another in the same task: a new task for each would often cost more than the work."""
         while True:
             try:
-                await exchange.run(self.pool.app)
+                if self.share is None:
+                    await exchange.run(self.pool.app)
+                else:
+                    await self.pool.shares.pacer.run(self.share, exchange.run(self.pool.app))
             finally:
                 if self._exchange_bytes:
                     self._release(exchange)
@@ -543,7 +670,7 @@ class HttpServerConnection(asyncio.Protocol):
             self.transport.write_eof()
 
     def _start_closing(self, seconds: float) -> None:
-        """Start closing: give up the place in the pool, and set the last time limit."""
+        """Start closing: give up the slot in the pool, and set the last time limit."""
         self.pool.mark_closing(self)
         self._set_phase("closing", seconds)
 

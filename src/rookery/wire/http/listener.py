@@ -127,6 +127,9 @@ class _IdentifiedConnection(HttpServerConnection):
         self._feed = self._buffer
         self.pool.tasks.start(self._set_authenticator(authenticator), "identify")
 
+    def can_parse_at_once(self, size: int) -> bool:
+        return self._feed == self._buffer or super().can_parse_at_once(size)
+
     def _buffer(self, data: bytes) -> None:
         self._early.append(data)
         self.set_reading(False)

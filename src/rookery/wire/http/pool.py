@@ -1,8 +1,8 @@
 """The connections of one listener, and which of them is closed when there are too many.
 
 Before its first request a connection belongs to nobody: the oldest of these is closed for a new one. After that, the
-connection counts towards the token of its last request. All workspaces together leave places to the owner. When the
-places of the workspaces are taken, the workspace that holds most of them loses a connection that it does not use.
+connection counts towards the token of its last request. All workspaces together leave slots to the owner. When the
+slots of the workspaces are taken, the workspace that holds most of them loses a connection that it does not use.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rookery.wire.http.connection import HttpServerConnection
 
 _TOO_MANY_CONNECTIONS = Refusal(
-    503, "too-many-connections", "too many connections; try again", remedy="close some, or raise limits.connections"
+    429, "too-many-connections", "too many connections; try again", remedy="close some, or raise limits.connections"
 )
 
 
@@ -64,7 +64,7 @@ class ConnectionPool:
         self.unauthenticated: dict[HttpServerConnection, None] = {}
         # Connections of workspace tokens by the name of the principal, in the order of their first use.
         self.workspaces: dict[str, dict[HttpServerConnection, None]] = {}
-        # Connections that are closing, in that order. They take no place, and there are never more of them than places.
+        # Connections that are closing, in that order. They take no slot, and there are never more of them than slots.
         self.closing_connections: dict[HttpServerConnection, None] = {}
 
     def add(self, connection: "HttpServerConnection") -> None:
@@ -119,7 +119,7 @@ class ConnectionPool:
         decrease_count(self.shares.connections, name)
 
     def mark_closing(self, connection: "HttpServerConnection") -> None:
-        """Record that a connection is closing, which frees its place."""
+        """Record that a connection is closing, which frees its slot."""
         self._withdraw(connection)
         self.unauthenticated.pop(connection, None)
         self.closing_connections.pop(connection, None)

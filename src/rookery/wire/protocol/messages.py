@@ -3,6 +3,7 @@
 Only the envelope is decoded. Params, results and errors stay the bytes that were received.
 """
 
+import itertools
 import json
 from typing import Any
 
@@ -25,6 +26,18 @@ Params = dict[str, Raw]
 MAX_BATCH = 100
 MAX_DEPTH = 512
 EMPTY_OBJECT = Raw(b"{}")
+
+# Larger messages that the fast parser refuses are invalid: the lenient one needs twenty times their size in memory.
+_MAX_LENIENT_BYTES = 2**20
+# Values that are decoded as a whole are small. One of many empty lists takes twenty times its size in memory.
+_MAX_VALUE_BYTES = 4 * 2**20
+# So much of a message is checked for its depth at once, with functions of C that read all of it.
+_DEPTH_SLICE_BYTES = 65_536
+# So many brackets are counted at once. Only below a depth that no usual message has do they have to be added up.
+_DEPTH_STEPS = 256
+# Opening brackets become 1 and closing ones -1 as a signed byte. Of all other bytes only quotes are kept.
+_BRACKET_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NEITHER_BRACKET_NOR_QUOTE = bytes(sorted(set(range(256)) - set(b'"[]{}')))
 
 
 class WireError(Exception):
@@ -73,8 +86,17 @@ class _Envelope(msgspec.Struct, gc=False):
     error: Raw = Raw()
 
 
+# A struct of optional members, because the decoder of a list would decode millions of items before it counts them.
+_Batch = msgspec.defstruct(
+    "_Batch",
+    [(f"item_{number}", _Envelope | UnsetType, UNSET) for number in range(MAX_BATCH)],
+    array_like=True,
+    forbid_unknown_fields=True,
+    gc=False,
+)
+
 _decoder = msgspec.json.Decoder(_Envelope)
-_batch_decoder = msgspec.json.Decoder(list[_Envelope])
+_batch_decoder = msgspec.json.Decoder(_Batch)
 _object_decoder = msgspec.json.Decoder(Params)
 _text_decoder = msgspec.json.Decoder(str)
 _any_decoder = msgspec.json.Decoder()
@@ -85,15 +107,11 @@ def decode_messages(data: bytes) -> list[Message]:
     batch = data.lstrip()[:1] == b"["
     check_message(data)
     try:
-        if not batch:
-            return [_make_message(_decoder.decode(data))]
-        envelopes = _batch_decoder.decode(data)
+        envelopes = _decode_batch(data) if batch else [_decoder.decode(data)]
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:
         envelopes = _decode_leniently(data, batch, str(error))
-    if batch and not 0 < len(envelopes) <= MAX_BATCH:
-        raise WireError(INVALID_REQUEST, f"a batch holds between 1 and {MAX_BATCH} messages, not {len(envelopes)}")
     return [_make_message(envelope) for envelope in envelopes]
 
 
@@ -105,12 +123,27 @@ def check_message(data: bytes) -> None:
         _check_depth(data)
 
 
+def _decode_batch(data: bytes) -> list[_Envelope]:
+    try:
+        items: tuple[Any, ...] = msgspec.structs.astuple(_batch_decoder.decode(data))
+    except msgspec.ValidationError as error:
+        if "at most length" not in str(error):
+            raise
+        items = ()
+    envelopes = [item for item in items if item is not UNSET]
+    if not envelopes:
+        raise WireError(INVALID_REQUEST, f"a batch holds between 1 and {MAX_BATCH} messages")
+    return envelopes
+
+
 def _decode_leniently(data: bytes, batch: bool, reason: str) -> list[_Envelope]:
     """Re-encode valid JSON that the fast parser refuses, such as half a surrogate pair, and decode it again."""
     try:
+        if len(data) > _MAX_LENIENT_BYTES:
+            raise ValueError
         value = json.loads(data, parse_constant=_refuse_constant)
         encoded = json.dumps(value).encode()
-        return _batch_decoder.decode(encoded) if batch else [_decoder.decode(encoded)]
+        return _decode_batch(encoded) if batch else [_decoder.decode(encoded)]
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 message: {error}") from None
     except (ValueError, RecursionError):
@@ -131,21 +164,21 @@ def _check_text(data: bytes) -> None:
 
 def _check_depth(data: bytes) -> None:
     """Raise WireError for data nested so deep that the parser of a server may not survive it."""
-    depth, quoted, escaped = 0, False, False
-    for byte in data:
-        if escaped:
-            escaped = False
-        elif quoted:
-            escaped = byte == 0x5C
-            quoted = byte != 0x22
-        elif byte == 0x22:
-            quoted = True
-        elif byte in (0x5B, 0x7B):
-            depth += 1
-            if depth > MAX_DEPTH:
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    depth, quoted = 0, False
+    for start in range(0, len(data), _DEPTH_SLICE_BYTES):
+        steps = data[start : start + _DEPTH_SLICE_BYTES].translate(_BRACKET_STEPS, _NEITHER_BRACKET_NOR_QUOTE)
+        # Two quotes in a row are a string without brackets, or the end of one string and the beginning of the next.
+        parts = steps.replace(b'""', b"").split(b'"')
+        outside = b"".join(parts[quoted::2])
+        quoted ^= len(parts) % 2 == 0
+        for position in range(0, len(outside), _DEPTH_STEPS):
+            some = outside[position : position + _DEPTH_STEPS]
+            opened = some.count(1)
+            if depth + opened > MAX_DEPTH and depth + max(itertools.accumulate(memoryview(some).cast("b"))) > MAX_DEPTH:
                 raise WireError(INVALID_REQUEST, f"nested deeper than {MAX_DEPTH} levels")
-        elif byte in (0x5D, 0x7D):
-            depth -= 1
+            depth += 2 * opened - len(some)
 
 
 def _make_message(envelope: _Envelope) -> Message:
@@ -171,8 +204,10 @@ def decode_object(raw: Raw, name: str = "params") -> Params:
         raise WireError(INVALID_PARAMS, f"{name} must be an object") from None
 
 
-def decode_value(raw: Raw, name: str) -> Any:
-    """Decode a raw value. Raise WireError if it is malformed."""
+def decode_value(raw: Raw, name: str, max_bytes: int | None = _MAX_VALUE_BYTES) -> Any:
+    """Decode a raw value. Raise WireError if it is malformed or too large."""
+    if max_bytes is not None and len(raw) > max_bytes:
+        raise WireError(INVALID_PARAMS, f"{name} is larger than {max_bytes} bytes")
     try:
         return _any_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rookery.system.tasks import TaskSet
+from rookery.wire.http.auth import OWNER
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import (
     CONNECTION_CLOSED,
@@ -134,7 +135,10 @@ class DuplexConnection:
             message = f"{limit.code}: {limit.message}; {limit.remedy}"
             await reply(WireError(CONNECTION_CLOSED, message).encode(request.id))
         else:
-            task = self._calls[request.id] = self._tasks.start(self._serve(request, reply), request.method)
+            work = self._serve(request, reply)
+            if self.owner != OWNER.name:
+                work = self._service.shares.pacer.run(self.owner, work)
+            task = self._calls[request.id] = self._tasks.start(work, request.method)
             task.add_done_callback(lambda _: self._on_call_ended(request.id, size))
 
     def _find_refusal(self, request: Request) -> WireError | None:

@@ -41,6 +41,8 @@ logger = logging.getLogger("rookery.mcp.wire")
 # The most calls that pass before a route is looked up again after a failed look-up. The number doubles each time.
 _MAX_CALLS_BETWEEN_LOOKUPS = 1024
 _MAX_MATCHES = 256
+# Calls with a longer name or `_meta` take the normal path: these are kept as long as the connection.
+_MAX_KEY_BYTES = 4096
 
 
 class FastRoute(FastChannel, Protocol):
@@ -247,6 +249,8 @@ class FastPathMatcher:
                 return False
             level = session.log_level
         params = message.params
+        if len(params.name) + len(params.meta) > _MAX_KEY_BYTES:
+            return False
         key = params.name, bytes(params.meta), level
         match = self._matches.get(key)
         if match is None or not match.route.is_valid():

@@ -38,6 +38,10 @@ from rookery.wire.protocol.messages import (
 from rookery.wire.protocol.provider import ClientProfile, ClientQuestion, Provider
 from rookery.wire.shares import HeldBytes, Shares
 
+# What a client may say about itself. It is kept for as long as the session, decoded, which takes many times its bytes.
+MAX_PROFILE_BYTES = 16_384
+# The longest URI of a subscription.
+_MAX_URI_LENGTH = 4096
 _EVENTS_KEPT = 256
 STREAM_BYTES_KEPT = 4 * 1024 * 1024
 _SMALL_EVENT_BYTES = 4096
@@ -51,6 +55,8 @@ _ENDED_STREAMS_KEPT = 8
 # More digits than the number of any event has.
 _EVENT_NUMBER_DIGITS = 18
 MAX_SUBSCRIPTIONS = 1_000
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def encode_event(data: bytes, id_: str | None = None, kind: bytes = b"message") -> bytes:
@@ -257,6 +263,7 @@ class Session:
 
     __slots__ = (
         "_changes",
+        "_held_bytes",
         "_numbers",
         "_pending_questions",
         "_stop_listening",
@@ -285,6 +292,8 @@ class Session:
         self.subscriptions: set[str] = set()
         self.notification_sink: NotificationSink | None = None
         self.streams = ResumableStreams(HeldBytes(shares.replay_bytes, owner))
+        # The URIs of the subscriptions.
+        self._held_bytes = HeldBytes(shares.kept_bytes, owner)
         self._pending_questions: dict[RequestId, asyncio.Future[Response]] = {}
         self._numbers = itertools.count(1)
         self._changes = provider.changes
@@ -347,12 +356,18 @@ class Session:
         uri = decode_text(params, "uri")
         if subscribed == (uri in self.subscriptions):
             return
+        size = self._held_bytes.size
         if not subscribed:
             self.subscriptions.discard(uri)
             self._changes.unwatch(uri)
+            self._held_bytes.resize(size - len(uri))
+        elif len(uri) > _MAX_URI_LENGTH:
+            raise WireError(INVALID_PARAMS, f"the uri is longer than {_MAX_URI_LENGTH} characters")
         elif len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             message = f"this session has {MAX_SUBSCRIPTIONS} subscriptions already; unsubscribe from a resource first"
             raise WireError(CONNECTION_CLOSED, message)
+        elif (refusal := self._held_bytes.resize(size + len(uri))) is not None:
+            raise WireError(CONNECTION_CLOSED, f"{refusal.code}: {refusal.message}; {refusal.remedy}")
         else:
             self.subscriptions.add(uri)
             self._changes.watch(uri)
@@ -368,6 +383,7 @@ class Session:
         self.ended = True
         self._stop_listening()
         self._changes.unwatch(*self.subscriptions)
+        self._held_bytes.release()
         for task in list(self.calls.values()):
             task.cancel("the session has ended")
         for future in self._pending_questions.values():
@@ -395,6 +411,13 @@ def _get_answer(response: Response) -> Raw:
     except msgspec.DecodeError:
         error = _ClientError()
     raise WireError(error.code, error.message, error.data if bytes(error.data) else None)
+
+
+def check_profile_size(value: Raw | bytes, name: str) -> Raw | bytes:
+    """Return what a client says about itself. Raise WireError if it is too large to be kept."""
+    if len(value) > MAX_PROFILE_BYTES:
+        raise WireError(INVALID_PARAMS, f"{name} is larger than {MAX_PROFILE_BYTES} bytes")
+    return value
 
 
 class SessionRefused(WireError):
@@ -460,8 +483,8 @@ class Sessions:
         requested = decode_text(params, "protocolVersion")
         revision = requested if requested in revisions.HANDSHAKE else revisions.LATEST_HANDSHAKE
         try:
-            capabilities = msgspec.json.decode(params.get("capabilities", b"{}"), type=dict[str, Any])
-            info = msgspec.json.decode(params.get("clientInfo", b"{}"), type=dict[str, Any])
+            capabilities = _object_decoder.decode(check_profile_size(params.get("capabilities", b"{}"), "capabilities"))
+            info = _object_decoder.decode(check_profile_size(params.get("clientInfo", b"{}"), "clientInfo"))
         except msgspec.DecodeError as error:
             raise WireError(INVALID_PARAMS, f"the parameters of initialize are invalid: {error}") from None
         session = Session(

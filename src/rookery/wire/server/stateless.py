@@ -24,7 +24,7 @@ from rookery.wire.protocol.messages import (
 )
 from rookery.wire.protocol.provider import ClientProfile, Provider
 from rookery.wire.server.call import decode_params
-from rookery.wire.server.session import MAX_SUBSCRIPTIONS
+from rookery.wire.server.session import MAX_SUBSCRIPTIONS, check_profile_size
 
 # The HTTP status of a response with this error code; 200 for all others.
 HTTP_STATUSES = dict.fromkeys((-32700, -32600, -32602, -32020, -32021, -32022), 400) | {METHOD_NOT_FOUND: 404}
@@ -73,7 +73,7 @@ def classify_request(
         schema = provider.input_schema(name)
         if schema is not None and (parameters := declarations.get(name, schema)):
             arguments = params.get("arguments")
-            values: Any = decode_value(arguments, "arguments") if arguments is not None else {}
+            values: Any = decode_value(arguments, "arguments", None) if arguments is not None else {}
             mirrored.check_parameters(head, parameters, values)
     if envelope.error is not None:
         raise WireError(INVALID_PARAMS, envelope.error)
@@ -90,6 +90,8 @@ def _decode_envelope(raw_meta: bytes) -> RequestEnvelope:
     level: str | None = None
     wrong: str | None = None
     try:
+        for key in (revisions.META_CAPABILITIES, revisions.META_CLIENT):
+            check_profile_size(meta.get(key, b""), key)
         capabilities = _decode_member(meta, revisions.META_CAPABILITIES, _object)
         info = _decode_member(meta, revisions.META_CLIENT, _object) if revisions.META_CLIENT in meta else {}
         level = _log_level(meta)

@@ -26,6 +26,8 @@ from rookery.wire.server.service import SHUTTING_DOWN, Service
 
 _PING_SECONDS = 20.0
 _INBOX_BYTES = 65_536
+# The approximate memory of a message in addition to its data.
+_MESSAGE_OVERHEAD_BYTES = 128
 
 MESSAGE_BYTES = 67_108_864
 _SUBPROTOCOL = "mcp"
@@ -45,6 +47,7 @@ class UpgradedTransport(Protocol):
     def set_reading(self, enabled: bool) -> None: ...
     def abort(self) -> None: ...
     def hold(self, size: int) -> Refusal | None: ...
+    async def wait_for_turn(self) -> None: ...
 
 
 class WebSocketUpgrade:
@@ -142,7 +145,8 @@ class WebSocketConnection:
         """Wait for the next message and return it, or None once the WebSocket is closed or stopped."""
         while self.is_open and not self._stopped:
             if self._inbox:
-                return self._pop_message()
+                await self._connection.wait_for_turn()
+                return self._pop_message() if self.is_open and not self._stopped else None
             self._wake.clear()
             try:
                 async with asyncio.timeout(self._ping_seconds):
@@ -185,12 +189,12 @@ class WebSocketConnection:
         self._message += frame.data
         if frame.fin:
             self._inbox.append(WebSocketMessage(bytes(self._message), self._is_text))
-            self._inbox_bytes += len(self._message)
+            self._inbox_bytes += len(self._message) + _MESSAGE_OVERHEAD_BYTES
             self._message.clear()
 
     def _pop_message(self) -> WebSocketMessage:
         message = self._inbox.popleft()
-        self._inbox_bytes -= len(message.data)
+        self._inbox_bytes -= len(message.data) + _MESSAGE_OVERHEAD_BYTES
         self._update_held_bytes()
         if not self._inbox:
             self._connection.set_reading(True)
