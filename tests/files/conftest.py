@@ -1,4 +1,4 @@
-"""What the tests about files share: one tree of traps, and both ways to follow a path."""
+"""Fixtures for tests of files: a tree of traps, and both implementations of path resolution."""
 
 import uuid
 from collections.abc import Iterator

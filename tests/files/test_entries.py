@@ -1,4 +1,4 @@
-"""Rows of a listing: a run of files is the same as its entries, in parts and in JSON."""
+"""Rows of a listing: a run of files equals its entries, in parts and in JSON."""
 
 import msgspec
 

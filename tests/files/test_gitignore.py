@@ -1,4 +1,4 @@
-"""What git tracks and ignores, as far as a listing has to know."""
+"""Which files git tracks and ignores, as far as listings need it."""
 
 import asyncio
 import os

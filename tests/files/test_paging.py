@@ -1,4 +1,4 @@
-"""Pages of a listing: what is kept between two of them, for how long, and that nothing depends on it."""
+"""Pages of a listing: what is cached between them, for how long, and that results do not depend on it."""
 
 import asyncio
 import subprocess

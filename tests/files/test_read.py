@@ -1,4 +1,4 @@
-"""Reading: ranges, caps, encodings, and files that are no text."""
+"""Reading files: ranges, limits, encodings, and binary files."""
 
 import asyncio
 import os

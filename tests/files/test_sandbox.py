@@ -1,4 +1,4 @@
-"""P01 to P32 and B34 to B36 of the list of bypasses: both tools, both ways to follow a path, the same verdicts."""
+"""P01 to P32 and B34 to B36 of the list of bypasses: both tools and both path resolutions give the same result."""
 
 import contextlib
 import os

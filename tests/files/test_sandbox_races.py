@@ -1,4 +1,4 @@
-"""Names that change under our hands: B33 and B35; and kernels without openat2: B34."""
+"""Names that change during access (B33 and B35), and kernels without openat2 (B34)."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ def flipper(folder: Path, outside: Path) -> Callable[[], None]:
 @soak
 @pytest.mark.timeout(300)
 @requirement("files.sandbox.links")
-def test_p09_b33_no_byte_and_no_name_comes_from_outside_while_folders_are_swapped_for_links(
+def test_p09_b33_nothing_outside_is_read_while_folders_are_swapped_for_links(
     tree: Tree, root: SandboxRoot, git: Git
 ) -> None:
     for number in range(FLIPPERS):

@@ -1,4 +1,4 @@
-"""Reading, listing and saving in threads: none begins, or nobody waits any more, and nothing is left open."""
+"""Reading, listing and saving in threads: failed starts and cancelled waits leave nothing open."""
 
 import asyncio
 import threading

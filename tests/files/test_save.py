@@ -1,4 +1,4 @@
-"""Files of ours in a workspace: nothing of anybody's is written over, and nothing is written outside."""
+"""Saving files in a workspace: no foreign file is overwritten, and nothing is written outside."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names that are denied: P18 to P21."""
+"""Denied file names: P18 to P21."""
 
 import subprocess
 

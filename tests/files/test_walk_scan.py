@@ -1,4 +1,4 @@
-"""What an open folder holds, read at once and entry by entry."""
+"""The entries of an open folder, read at once and one by one."""
 
 import os
 import socket

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from rookery.files.entries import display_path
 from rookery.files.sandbox import Handle, SandboxRoot
 from rookery.system.errors import RookeryError
 from rookery.system.threads import run_and_close
@@ -162,7 +163,10 @@ def _count_whole_characters(data: bytearray) -> int:
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """The result of a read. `data` is for images and other non-text files; `cut` says what is missing and why."""
+    """The result of a read. `data` and `uri` are for images and other non-text files.
+
+    `cut` says what is missing and why.
+    """
 
     path: str
     size: int
@@ -173,6 +177,7 @@ class FileContent(msgspec.Struct, frozen=True):
     first_line: int = 1
     last_line: int = 0
     cut: str = ""
+    uri: str = ""
 
 
 async def read_content(
@@ -191,7 +196,7 @@ async def read_content(
     if not 1 <= max_bytes <= MAX_READ_BYTES:
         raise RookeryError("invalid-input", f"max_bytes must be from 1 to {MAX_READ_BYTES}")
     with root.open_file(path) as handle:
-        reader = _FileReader(handle, first_line, last_line, max_bytes)
+        reader = _FileReader(root, handle, first_line, last_line, max_bytes)
         try:
             # A file of size 0 may be an endless one of the kernel.
             if 0 < handle.stat_result.st_size <= _MAX_INLINE_BYTES:
@@ -199,14 +204,15 @@ async def read_content(
             # The descriptor must stay open as long as the thread reads from it, also if the caller is cancelled.
             reader.fd = os.dup(handle.fd)
         except OSError as error:
-            raise RookeryError("file-unreadable", f"{handle.path} cannot be read: {error.strerror}") from error
+            raise RookeryError("file-unreadable", f"{reader.path} cannot be read: {error.strerror}") from error
     return await run_and_close(reader.read_in_thread, partial(os.close, reader.fd))
 
 
 class _FileReader:
-    def __init__(self, handle: Handle, first: int, last: int | None, limit: int) -> None:
+    def __init__(self, root: SandboxRoot, handle: Handle, first: int, last: int | None, limit: int) -> None:
         self.fd = handle.fd
-        self._path, self._size = handle.path, handle.stat_result.st_size
+        self.path, self._size = display_path(handle.path), handle.stat_result.st_size
+        self._root, self._names = root.path, handle.names
         self._first, self._last, self._limit = first, last, limit
 
     def read_in_thread(self) -> FileContent:
@@ -214,7 +220,7 @@ class _FileReader:
         try:
             return self.read()
         except OSError as error:
-            raise RookeryError("file-unreadable", f"{self._path} cannot be read: {error.strerror}") from error
+            raise RookeryError("file-unreadable", f"{self.path} cannot be read: {error.strerror}") from error
 
     def read_small(self) -> FileContent | None:
         """Read a whole UTF-8 file, as most are; None if it is anything else, or has just grown."""
@@ -229,7 +235,7 @@ class _FileReader:
         except UnicodeDecodeError:
             return None
         lines = text.count("\n") + (not text.endswith("\n"))
-        return FileContent(self._path, self._size, kind.media_type, kind.encoding, text, b"", 1, lines)
+        return FileContent(self.path, self._size, kind.media_type, kind.encoding, text, b"", 1, lines)
 
     def read(self) -> FileContent:
         head = os.pread(self.fd, HEAD_BYTES, 0)
@@ -243,9 +249,10 @@ class _FileReader:
     def _read_data(self, kind: FileKind) -> FileContent:
         data = os.pread(self.fd, MAX_READ_BYTES + 1, 0)
         if len(data) <= MAX_READ_BYTES:
-            return FileContent(self._path, self._size, kind.media_type, data=data, first_line=0)
+            uri = self._root.joinpath(*self._names).as_uri()
+            return FileContent(self.path, self._size, kind.media_type, data=data, first_line=0, uri=uri)
         cut = f"the file is not text and is larger than {MAX_READ_BYTES} bytes: its content is not included"
-        return FileContent(self._path, self._size, kind.media_type, first_line=0, cut=cut)
+        return FileContent(self.path, self._size, kind.media_type, first_line=0, cut=cut)
 
     def _read_wide(self, kind: FileKind) -> FileContent:
         data = os.pread(self.fd, _MAX_WIDE_BYTES, 0)
@@ -271,11 +278,11 @@ class _FileReader:
             cut = f"only the first {searched_bytes} of {self._size} bytes were read"
         if lines.data:
             return FileContent(
-                self._path, self._size, kind.media_type, encoding, decoded, b"", self._first, lines.last_line, cut
+                self.path, self._size, kind.media_type, encoding, decoded, b"", self._first, lines.last_line, cut
             )
         if self._first > 1 and not cut:
             cut = f"the file ends before line {self._first}"
-        return FileContent(self._path, self._size, kind.media_type, encoding, first_line=self._first, cut=cut)
+        return FileContent(self.path, self._size, kind.media_type, encoding, first_line=self._first, cut=cut)
 
 
 def _read_blocks(fd: int, length: int) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ _HEAD_BYTES = 1024
 def save_file(root: SandboxRoot, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
     """Save a file and return its path. Missing folders are created; an existing file is replaced only if `is_ours`.
 
-    Nothing is written if the path is refused: outside of the root, a place for secrets, in `.git`, in another
+    Nothing is written if the path is refused: outside of the root, a folder for secrets, in `.git`, in another
     workspace.
     """
     names = require_savable(root, path)

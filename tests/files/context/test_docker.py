@@ -1,4 +1,4 @@
-"""What is made of an engine's answers: which containers are a workspace's own, and which lines speak of errors."""
+"""Responses of a docker engine: which containers belong to a workspace, and which log lines are errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The context of real repositories: what is in it, what has changed, and what is left out."""
+"""The context of real repositories: its content, its changes, and what is left out."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What went wrong lately: the last of each thing, until it goes well or is long ago."""
+"""Recent failures: the last one of each task, until it succeeds or is a day old."""
 
 from rookery.files.context.failures import FailureLog, FailureRecord, build_failure_sections
 from tests.support.clock import SetClock
@@ -6,7 +6,7 @@ from tests.support.requirements import requirement
 
 
 @requirement("context.get.aggregate")
-def test_the_last_failure_of_each_thing_is_told_until_it_goes_well_or_a_day_has_passed() -> None:
+def test_the_last_failure_of_each_task_is_kept_until_it_succeeds_or_for_a_day() -> None:
     clock = SetClock()
     failures = FailureLog(clock)
     failures.add("just test", "exit code 1", "first\n")

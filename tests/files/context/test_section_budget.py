@@ -1,4 +1,4 @@
-"""Filling a budget with sections, and telling what became of each."""
+"""Filling a budget with sections, and reporting the result for each."""
 
 import pytest
 from hypothesis import given, strategies as st

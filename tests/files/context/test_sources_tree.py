@@ -1,4 +1,4 @@
-"""How a tree of files is drawn in few lines."""
+"""Drawing a tree of files in few lines."""
 
 from rookery.files.context.sources import draw_tree
 

@@ -1,4 +1,4 @@
-"""What is read from just's own listing of a justfile."""
+"""Reading just's own listing of a justfile."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Running recipes with the real just: what runs, what does not, and that nothing of it is left."""
+"""Running recipes with the real just: what runs, what is refused, and that no process is left."""
 
 import asyncio
 import os

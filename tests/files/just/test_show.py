@@ -1,4 +1,4 @@
-"""A justfile as a person sees it before approving it: all that would run stands there."""
+"""A justfile as shown for approval: it contains everything that would run."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What just reads lies in the workspace: no link, path, module or environment file leads out, whoever swaps what."""
+"""just reads only in the workspace: no link, path, module or environment file leads out, even when swapped."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from rookery.files.just.run import JustRunner, find_just
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id, project_id
 from rookery.system.process.spawn import Spawner
-from tests.support.gateway.gateway import a_gateway, view_of
+from tests.support.gateway.gateway import start_gateway, view_of
 from tests.support.mcp.caller import words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -361,7 +361,7 @@ async def test_no_tool_tells_a_client_of_a_file_outside(case: str, tmp_path: Pat
         (app.parent / name).parent.mkdir(exist_ok=True)
         (app.parent / name).write_text(OUTSIDE["garbage"])
     fill(app, *LEADING_OUT[case])
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         assert (await gateway.workspaces.list(project_id(app)))[0].path == app
         caller = await gateway.caller(view_of(app))
         answers = [

@@ -453,7 +453,7 @@ def _find_failure_cause(code: int | None, output: str, root: Path) -> str:
 
 
 def _explain_dump_error(stderr: bytes, snapshot: Path) -> str:
-    """Return the error that just reported, and its place."""
+    """Return the error that just reported, and its location."""
     lines = remove_invisible(stderr.decode("utf-8", "replace")).replace(f"{snapshot}/", "").splitlines()
     if not lines:
         return ""
