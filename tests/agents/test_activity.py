@@ -1,4 +1,4 @@
-"""What the sessions of a workspace came to is told apart, kept, and dismissed by its user: with real OpenCodes."""
+"""The activity of a workspace's sessions: states, persistence, and dismissal by the user. With real OpenCodes."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""First turns are admitted in order, and five at once on a large repository are all answered."""
+"""First turns are admitted in order, and five at once on a large repository all succeed."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""The first prompt of a workspace is sent exactly once, whatever happens to its agent or to the daemon meanwhile."""
+"""The first prompt of a workspace is sent exactly once, even if its agent or the daemon restarts meanwhile."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from rookery.agents.policy import SupervisionIntervals
 from rookery.agents.status import CONTINUE_PROMPT
 from rookery.workspaces.model import Workspace
 from tests.support.agents.host import AgentHost, start_agent_host
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.daemon.events import Reader
 from tests.support.daemon.process import wait_dead
 from tests.support.daemon.system import LIMIT, FullSystem, Shown, place_of, start_system
@@ -23,7 +23,7 @@ from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 
-SCRIPT = steps(hello=[{"say": "hello yourself"}])
+SCRIPT = make_script(hello=[{"say": "hello yourself"}])
 ANSWER = {"step": [{"say": "hello yourself"}]}
 PROMPTED = {"conversation": [{"when": "hello", "turn": [ANSWER, ANSWER]}]}
 

@@ -1,4 +1,4 @@
-"""An agent belongs to its workspace wherever that is: one that is moved leaves none behind."""
+"""The agent of a workspace that was moved: none is left at the old place."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from tests.support.agents.host import start_agent_host
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
 
@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 
 @requirement("agent.spawn.one")
-async def test_what_runs_for_a_workspace_where_it_was_before_ends_when_it_is_seen_or_closed_elsewhere() -> None:
+async def test_the_agent_of_a_moved_workspace_ends_when_that_is_seen_used_or_closed() -> None:
     checkout = make_repository(Path.home() / "app")
-    async with start_agent_host(steps(hello=[{"say": "hello"}]), checkout, start="use") as host:
+    async with start_agent_host(make_script(hello=[{"say": "hello"}]), checkout, start="use") as host:
         made = await host.create("one")
         for number, then in enumerate(("closed", "used", "seen")):
             before = (await host.agents.ensure_running(made)).process.pid

@@ -1,4 +1,4 @@
-"""What is done when an agent ends, hangs or idles, told as stories with their times."""
+"""The reaction to an agent that ends, hangs or is idle, as sequences of events with times."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def played(*happens: tuple[float, str]) -> list[RestartDecision]:
 
 
 @requirement("agent.restart.policy")
-def test_pauses_grow_while_it_never_comes_up_and_from_the_fifth_on_it_is_called_failed() -> None:
+def test_pauses_grow_while_the_agent_never_starts_and_the_fifth_end_marks_it_failed() -> None:
     story = played(*((now, ENDS) for now in range(12)))
     assert [one.seconds for one in story] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert [one.state for one in story] == ["restarting"] * 4 + ["failed"] * 8

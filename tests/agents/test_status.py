@@ -1,4 +1,4 @@
-"""What sessions do and what an agent's status is, from snapshots and events, in any order that can be."""
+"""The state of sessions and the status of an agent, from snapshots and events in any possible order."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whether a turn was cut off, from the messages that OpenCode has kept of it."""
+"""Whether a turn was interrupted, from the messages that OpenCode stored."""
 
 import pytest
 

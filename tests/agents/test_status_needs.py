@@ -1,4 +1,4 @@
-"""What sessions need their user for, and what becomes of them when their process ends."""
+"""The reasons why sessions need their user, and what happens to them when their process ends."""
 
 from rookery.agents.opencode.records import Permission, Question, QuestionItem
 from rookery.agents.status import SessionState, TurnState, list_needs, mark_interrupted, summarize_status
@@ -24,7 +24,7 @@ def test_each_ask_is_told_by_itself_and_all_that_was_cut_off_together() -> None:
 
 
 @requirement("agent.crash.interrupted")
-def test_what_ran_when_the_process_ended_was_cut_off_and_nobody_waits_for_an_answer_any_more() -> None:
+def test_when_the_process_ends_running_turns_are_interrupted_and_asks_are_closed() -> None:
     states: list[TurnState] = ["idle", "busy", "retry", "asking", "interrupted"]
     before = [SessionState(one, "", one, (PERMISSION,) if one == "asking" else ()) for one in states]
     after = mark_interrupted(before)

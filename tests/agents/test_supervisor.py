@@ -1,4 +1,4 @@
-"""The agent of a workspace whose starts fail, hang or are cut off; tests with the real OpenCode are in tests/daemon."""
+"""Agents whose starts fail, hang or are cancelled. Tests with the real OpenCode are in tests/daemon."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from rookery.agents.policy import SupervisionIntervals
 from rookery.agents.run import StartedAgent
 from rookery.agents.supervisor import AgentSupervisor, DetailCallback
 from rookery.system.errors import RookeryError
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -62,17 +62,17 @@ async def test_all_who_need_it_wait_for_one_start_and_hear_why_it_failed() -> No
     starts.go.set()
     for one in waiting:
         with pytest.raises(RookeryError, match="start 1 failed"):
-            await soon(one)
+            await within_limit(one)
     assert (starts.begun, starts.agent.state) == (1, "restarting")
     assert starts.agent.error == "start 1 failed; mend it"
     # It would be an hour until the next try; who needs it does not wait for that.
     with pytest.raises(RookeryError, match="start 2 failed"):
-        await soon(starts.agent.ensure_running())
+        await within_limit(starts.agent.ensure_running())
     with pytest.raises(RookeryError, match="ZeroDivisionError: a fault of ours"):
-        await soon(starts.agent.ensure_running())
+        await within_limit(starts.agent.ensure_running())
     for _ in range(2):
         with pytest.raises(RookeryError):
-            await soon(starts.agent.ensure_running())
+            await within_limit(starts.agent.ensure_running())
     assert (starts.begun, starts.agent.state) == (5, "failed")
     assert await starts.agent.stop()
     assert (starts.agent.state, starts.agent.error) == ("stopped", None)
@@ -83,9 +83,9 @@ async def test_a_start_that_is_stopped_is_cut_off_and_who_waited_for_it_is_told(
     starts = Starts()
     waiting = asyncio.ensure_future(starts.agent.ensure_running())
     await starts.until("starting")
-    assert await soon(starts.agent.stop())
+    assert await within_limit(starts.agent.stop())
     with pytest.raises(RookeryError, match="the agent of one was stopped"):
-        await soon(waiting)
+        await within_limit(waiting)
     assert (starts.begun, starts.cut_off, starts.states) == (1, 1, ["starting", "stopped"])
 
 
@@ -98,7 +98,7 @@ async def test_who_waits_while_it_is_restarted_waits_for_the_new_start() -> None
     starts.go.set()
     for one in (waiting, again):
         with pytest.raises(RookeryError, match="start 2 failed"):
-            await soon(one)
+            await within_limit(one)
     assert starts.cut_off == 1
     await starts.agent.stop()
 
@@ -113,7 +113,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_half_done() -> None:
     await starts.until("restarting")
     starts.go.set()
     with pytest.raises(RookeryError, match="start 2 failed"):
-        await soon(starts.agent.ensure_running())
+        await within_limit(starts.agent.ensure_running())
     await starts.agent.stop()
 
 
@@ -152,7 +152,7 @@ async def test_it_is_not_said_to_run_while_what_is_left_of_it_is_being_ended(
     monkeypatch.setattr("rookery.agents.supervisor.AgentRun", Brief)
     agent = AgentSupervisor("one", start, lambda: None, intervals=SupervisionIntervals(first_pause=3600.0))
     agent.start()
-    await soon(ending.wait())
+    await within_limit(ending.wait())
     assert (agent.state, agent.error, agent.run) == (state, why, None)
     go.set()
     await agent.stop()

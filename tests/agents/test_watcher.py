@@ -1,4 +1,4 @@
-"""A watcher and the real OpenCode: what its sessions do is right whatever is cut off, killed or aborted."""
+"""A watcher with the real OpenCode: states of sessions are correct after disconnects, kills and aborts."""
 
 import asyncio
 import os
@@ -12,8 +12,15 @@ from rookery.agents.opencode.events import TurnFailed
 from rookery.system.errors import RookeryError
 from rookery.system.process.spawn import Spawner
 from rookery.testing.model import scripted_model
-from tests.support.agents.watcher import LIMIT, a_client, an_agent, over_a_cable, steps, watching
-from tests.support.http.listener import soon
+from tests.support.agents.watcher import (
+    LIMIT,
+    make_script,
+    open_shared_client,
+    start_agent_client,
+    start_watcher,
+    through_proxy,
+)
+from tests.support.http.listener import within_limit
 from tests.support.opencode.home import OpenCodeHome
 from tests.support.opencode.shared import SharedOpenCode
 from tests.support.requirements import requirement
@@ -22,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 RUN = {"call": "bash", "with": {"command": "echo ran", "description": "run"}}
 ASKS = {"permission": {"bash": "ask"}}
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     hold=[{"say": "at last", "hold": "one"}],
     wait=[{"say": "never", "hold": "two"}],
@@ -46,8 +53,8 @@ def told(watched: object) -> object:
 async def test_the_status_follows_the_sessions(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model, ASKS) as client,
-        watching(client) as seen,
+        open_shared_client(shared_opencode, tmp_path, model, ASKS) as client,
+        start_watcher(client) as seen,
     ):
         watcher = seen.watcher
         assert told(watcher.status) == {"type": "none", "counts": {"idle": 0, "busy": 0, "total": 0}}
@@ -89,8 +96,8 @@ async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_t
 ) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model, ASKS) as client,
-        watching(client) as seen,
+        open_shared_client(shared_opencode, tmp_path, model, ASKS) as client,
+        start_watcher(client) as seen,
     ):
         root = (await client.create_session(title="root")).id
         await client.prompt(root, "delegate")
@@ -99,7 +106,7 @@ async def test_what_a_child_asks_keeps_its_root_waiting_and_a_failing_model_is_t
         assert ask.session != root
         assert list(seen.states()) == [root]
         # Whoever comes now reads the same.
-        async with watching(client) as late:
+        async with start_watcher(client) as late:
             assert late.watcher.sessions == seen.watcher.sessions
         await client.answer_permission(ask.id, "once")
         await seen.until_is(root, "idle")
@@ -117,8 +124,8 @@ async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later
 ) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model, ASKS) as client,
-        watching(client) as seen,
+        open_shared_client(shared_opencode, tmp_path, model, ASKS) as client,
+        start_watcher(client) as seen,
     ):
         session = (await client.create_session(title="x")).id
         await client.prompt(session, "run")
@@ -129,7 +136,7 @@ async def test_an_aborted_turn_waits_for_nothing_also_for_whoever_reads_it_later
         await seen.until_is(session, "busy")
         # OpenCode still lists what the aborted turn asked.
         assert [one.session for one in await client.permissions()] == [session]
-        async with watching(client) as late:
+        async with start_watcher(client) as late:
             assert late.states() == seen.states() == {session: "busy"}
         await client.abort(session)
         await seen.until_is(session, "idle")
@@ -141,8 +148,8 @@ async def test_a_folder_that_is_disposed_of_ends_its_turns_and_is_watched_on(
     """More sessions than OpenCode lists without being told how many; and its stream ends with the folder's instance."""
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model) as client,
-        watching(client) as seen,
+        open_shared_client(shared_opencode, tmp_path, model) as client,
+        start_watcher(client) as seen,
     ):
         made = await asyncio.gather(*(client.create_session(title=str(one)) for one in range(120)))
         sessions = [one.id for one in made]
@@ -166,9 +173,9 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
 ) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model, ASKS) as client,
-        over_a_cable(client) as (cable, distant),
-        watching(distant) as seen,
+        open_shared_client(shared_opencode, tmp_path, model, ASKS) as client,
+        through_proxy(client) as (proxy, distant),
+        start_watcher(distant) as seen,
     ):
         ends, asks, goes = [(await client.create_session(title=name)).id for name in ("ends", "asks", "goes")]
         await client.prompt(ends, "hold")
@@ -176,7 +183,7 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
         await seen.until_is(ends, "busy")
         await seen.until_is(asks, "asking")
 
-        await cable.cut()
+        await proxy.cut()
         await seen.until(lambda watcher: watcher.error is not None)
         assert seen.states() == {ends: "busy", asks: "asking", goes: "idle"}
         made = (await client.create_session(title="made")).id
@@ -184,9 +191,9 @@ async def test_f02_a_turn_that_ends_while_the_stream_is_cut_is_not_missed(
         await client.answer_permission(seen.of(asks).asks[0].id, "once")
         await client.delete_session(goes)
         await client.prompt(made, "wait")
-        async with watching(client) as direct:
+        async with start_watcher(client) as direct:
             await direct.until(lambda _: direct.states() == {made: "busy", ends: "idle", asks: "idle"})
-        await cable.mend()
+        await proxy.mend()
         await seen.until(lambda _: seen.states() == {made: "busy", ends: "idle", asks: "idle"})
         assert seen.watcher.error is None
         # And events come again.
@@ -201,9 +208,9 @@ async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(
     """Turns begin and end all the time, while every connection breaks as soon as everything has been read."""
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model) as client,
-        over_a_cable(client) as (cable, distant),
-        watching(distant) as seen,
+        open_shared_client(shared_opencode, tmp_path, model) as client,
+        through_proxy(client) as (proxy, distant),
+        start_watcher(distant) as seen,
     ):
         sessions = [(await client.create_session(title=str(one))).id for one in range(3)]
 
@@ -214,7 +221,7 @@ async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(
         async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as group:
             working = [group.create_task(turns(one)) for one in sessions]
             while not all(one.done() for one in working):
-                cable.jolt()
+                proxy.jolt()
                 await seen.until(lambda watcher: watcher.error is not None)
                 await seen.until(lambda watcher: watcher.error is None)
         await seen.until(lambda _: seen.states() == dict.fromkeys(sessions, "idle"))
@@ -222,15 +229,15 @@ async def test_f02_a_stream_that_breaks_again_and_again_leads_to_the_same_end(
 
 
 @requirement("agent.crash.interrupted")
-async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_can_be_taken_up(tmp_path: Path) -> None:
+async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_resumable(tmp_path: Path) -> None:
     home = OpenCodeHome.make(tmp_path / "home")
     folder = tmp_path / "日本"
     folder.mkdir()
     async with scripted_model(SCRIPT) as model:
         spawner = Spawner("test")
         async with (
-            an_agent(folder, model, config=ASKS, home=home, spawner=spawner) as client,
-            watching(client) as seen,
+            start_agent_client(folder, model, config=ASKS, home=home, spawner=spawner) as client,
+            start_watcher(client) as seen,
         ):
             names = ("whole", "speaks", "asks", "aborted")
             whole, speaks, asks, aborted = [(await client.create_session(title=name)).id for name in names]
@@ -241,7 +248,7 @@ async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_c
             await seen.until_is(aborted, "busy")
             await seen.until_is(asks, "asking")
             for text in ("hold", "run", "wait"):
-                await soon(model.requests.wait_for(lambda record, text=text: record.user == text))
+                await within_limit(model.requests.wait_for(lambda record, text=text: record.user == text))
             await client.abort(aborted)
             await seen.until_is(aborted, "idle")
             (child,) = spawner.children
@@ -249,8 +256,8 @@ async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_c
             await seen.until(lambda watcher: watcher.error is not None)
             ran = seen.watcher.running
             assert ran == {speaks, asks}
-        async with an_agent(folder, model, config=ASKS, home=home) as client:
-            async with watching(client, were_running=ran) as seen:
+        async with start_agent_client(folder, model, config=ASKS, home=home) as client:
+            async with start_watcher(client, were_running=ran) as seen:
                 wanted = {whole: "idle", aborted: "idle", speaks: "interrupted", asks: "interrupted"}
                 assert seen.states() == wanted
                 assert told(seen.watcher.status) == {"type": "idle", "counts": {"idle": 4, "busy": 0, "total": 4}}
@@ -258,12 +265,12 @@ async def test_d15_turns_that_ran_when_opencode_was_killed_are_interrupted_and_c
                     with pytest.raises(RookeryError):
                         await seen.watcher.resume(session)
                 # Whoever has not seen it run reads the same from the messages.
-                async with watching(client) as other:
+                async with start_watcher(client) as other:
                     assert other.states() == wanted
 
                 await seen.watcher.resume(asks)
                 await seen.until_is(asks, "idle")
                 assert (await client.messages(asks))[-1].text == "taken up again"
                 assert seen.states()[speaks] == "interrupted"
-            async with watching(client) as late:
+            async with start_watcher(client) as late:
                 assert late.states() == {**wanted, asks: "idle"}

@@ -1,4 +1,4 @@
-"""A watcher and an OpenCode that answers late, wrongly, not at all, or is asked in the middle of a change."""
+"""A watcher with an OpenCode that responds late, wrongly, not at all, or in the middle of a change."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,8 +12,8 @@ import pytest
 from rookery.agents.opencode.api import AgentClient
 from rookery.agents.opencode.events import AgentEvent
 from rookery.wire.http_client.client import HttpClient
-from tests.support.agents.watcher import Watched, watching
-from tests.support.mcp.client import Asked, Out, Scripted, soon
+from tests.support.agents.watcher import WatcherRecorder, start_watcher
+from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer, within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ class Fake:
         self.messages = dict[str, list[Any]]()
         self.doing = dict[str, Any]()
         self.asks = list[Any]()
-        self.streams = list[Out]()
+        self.streams = list[HttpResponder]()
         self.before = dict[str, Hook]()
         self.wrong = dict[str, int]()
         self.mute = False
@@ -50,7 +50,7 @@ class Fake:
     async def does(self, id_: str, type_: str) -> None:
         await self.say("session.status", sessionID=id_, status={"type": type_})
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         path = urlsplit(asked.path).path
         self.paths.append(path)
         if hook := self.before.pop(path, None):
@@ -91,10 +91,10 @@ class Fake:
 
 
 @asynccontextmanager
-async def watched(fake: Fake, **options: Any) -> AsyncGenerator[tuple[Watched, Scripted]]:
-    async with Scripted(fake) as server, HttpClient() as http:
+async def watched(fake: Fake, **options: Any) -> AsyncGenerator[tuple[WatcherRecorder, ScriptedHttpServer]]:
+    async with ScriptedHttpServer(fake) as server, HttpClient() as http:
         client = AgentClient(http, f"http://127.0.0.1:{server.port}", Path(HERE), "x")
-        async with watching(client, **options) as seen:
+        async with start_watcher(client, **options) as seen:
             yield seen, server
 
 
@@ -111,7 +111,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def again(seen: Watched, fake: Fake) -> None:
+async def again(seen: WatcherRecorder, fake: Fake) -> None:
     """Break the stream, and wait until everything has been read once more."""
     fake.streams[-1].reset()
     await seen.until(lambda watcher: watcher.error is not None)
@@ -231,12 +231,12 @@ async def test_a_watcher_that_is_closed_leaves_nothing_behind() -> None:
         await asyncio.Event().wait()
 
     fake.before["/permission"] = hang
-    async with Scripted(fake) as server, HttpClient() as http:
+    async with ScriptedHttpServer(fake) as server, HttpClient() as http:
         client = AgentClient(http, f"http://127.0.0.1:{server.port}", Path(HERE), "x")
-        seen = Watched(client)
+        seen = WatcherRecorder(client)
         seen.watcher.start()
-        await soon(reading.wait())
-        await soon(seen.watcher.close())
+        await within_limit(reading.wait())
+        await within_limit(seen.watcher.close())
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("agent")]
         assert not seen.history
 
@@ -245,7 +245,7 @@ async def test_a_watcher_that_is_closed_leaves_nothing_behind() -> None:
 
 
 @requirement("agent.crash.interrupted")
-async def test_turns_that_were_cut_off_are_found_and_messages_are_read_again_only_if_changed(pauses: list[int]) -> None:
+async def test_interrupted_turns_are_found_and_only_changed_messages_are_read_again(pauses: list[int]) -> None:
     fake = Fake()
     fake.add("ses_half", USER, HALF)
     fake.add("ses_queued", USER, HALF, USER)
@@ -295,7 +295,7 @@ async def test_a_prompt_that_was_never_answered_is_interrupted_only_if_it_was_se
         assert seen.states() == {"ses_ran": "interrupted", "ses_told": "idle"}
 
 
-async def test_of_many_sessions_all_are_followed_and_the_messages_of_the_last_ones_are_read() -> None:
+async def test_all_sessions_are_followed_but_only_the_latest_have_their_messages_read() -> None:
     fake = Fake()
     for one in reversed(range(500)):
         fake.add(f"ses_{one}", USER, HALF if one == 490 else WHOLE, updated=one)

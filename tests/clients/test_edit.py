@@ -1,4 +1,4 @@
-"""A client's file keeps everything that a person wrote into it."""
+"""Editing a client's file keeps everything that the user wrote."""
 
 import json
 import tomllib
@@ -71,7 +71,7 @@ def test_once_there_nothing_changes_any_more(client: Client, transport: Transpor
 
 @requirement("client.install.edit")
 @pytest.mark.parametrize("client", [one for one in CLIENTS.values() if len(one.transports) > 1], ids=lambda one: one.id)
-def test_another_transport_takes_the_place_of_the_first_and_leaves_what_the_user_added(client: Client) -> None:
+def test_a_second_transport_replaces_the_first_and_keeps_what_the_user_added(client: Client) -> None:
     made = put(client, "", "http")
     mine = "startup_timeout_sec = 7 # slow" if client.id == "codex" else '"mine": {"a": 1}, // my own'
     head = "[mcp_servers.rookery]\n" if client.id == "codex" else '"rookery": {\n'

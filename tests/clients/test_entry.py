@@ -1,4 +1,4 @@
-"""Every client gets the fields, the transport and the placeholder that it understands."""
+"""Every client gets the fields, the transport and the placeholder that it supports."""
 
 import json
 from typing import Any

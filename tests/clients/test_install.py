@@ -1,4 +1,4 @@
-"""A client's file is replaced whole or not at all, and its first state is kept."""
+"""A client's file is replaced atomically, and a backup of its first content is kept."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where each client keeps its servers."""
+"""The location of each client's configuration file."""
 
 from pathlib import Path
 

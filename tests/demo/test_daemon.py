@@ -1,4 +1,4 @@
-"""The daemon of a demo ends, however it was come to that."""
+"""The daemon of a demo always ends."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Where a demo lives: alone, and gone afterwards."""
+"""The folder of a demo: used by one demo, and removed afterwards."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a demo tells: plain lines anywhere, and a line that counts on a terminal."""
+"""The progress of a demo: plain lines, and on a terminal a line that counts seconds."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What the demo says one can do meanwhile can be done."""
+"""The commands that the demo suggests work."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The script of the demo can be played, and its project is what the script expects."""
+"""The script of the demo can be played, and its project matches the script."""
 
 import json
 import subprocess

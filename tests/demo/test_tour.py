@@ -1,4 +1,4 @@
-"""Things that are done together fail together."""
+"""If one of several parallel steps fails, all of them end."""
 
 import asyncio
 

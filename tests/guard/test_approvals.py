@@ -1,4 +1,4 @@
-"""Approvals: by content, kept, and worth nothing once somebody else has touched them."""
+"""Approvals: by content, persistent, and invalid after a change from outside."""
 
 import asyncio
 import logging
@@ -9,16 +9,20 @@ import sqlite3
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from rookery.guard.approvals import Approval, Approvals
+from rookery.guard.approvals import Approvals
 from rookery.guard.seal import Seal
 from rookery.guard.subject import Key, Subject
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from tests.support.requirements import requirement
 from tests.support.store import Child
+
+if TYPE_CHECKING:
+    from rookery.guard.records import Approval
 
 pytestmark = [pytest.mark.anyio, requirement("guard.approve.config")]
 
@@ -50,7 +54,7 @@ async def approve(approvals: Approvals, *contents: str) -> None:
         await approvals.approve(subject(content), subject(content).digest)
 
 
-async def test_what_was_approved_holds_for_this_content_in_this_place_only_and_over_a_restart(path: Path) -> None:
+async def test_an_approval_holds_for_one_content_in_one_place_and_survives_a_restart(path: Path) -> None:
     async with opened(path) as (approvals, _):
         assert await approvals.state(subject()) == "new"
         await approve(approvals, "one")
@@ -125,7 +129,7 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize("tamper", [edit, remove_seal, link_seal, open_seal, garble_seal, truncate])
-async def test_c08_approvals_that_were_touched_from_outside_count_for_nothing_and_that_is_told(
+async def test_c08_approvals_changed_from_outside_are_ignored_and_reported(
     path: Path, tamper: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(path) as (approvals, _):

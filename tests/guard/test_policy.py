@@ -1,4 +1,4 @@
-"""Rules about tools: who wins, and what the one who is refused is told."""
+"""Rules for tools: which one wins, and the error for a denied call."""
 
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ def test_without_a_rule_a_tool_is_allowed() -> None:
     assert policy({"other__*": "deny"}).evaluate("github", "read", "github__read") == ALLOWED
 
 
-def test_the_last_rule_that_matches_wins_also_if_an_earlier_one_is_stricter_or_longer() -> None:
+def test_the_last_matching_rule_wins_even_over_a_stricter_or_longer_one() -> None:
     rules = policy({"github__delete_repo": "deny", "github__*": "ask", "*_read": "allow"})
     assert rules.evaluate("github", "delete_repo", "github__delete_repo").action == "ask"
     assert rules.evaluate("github", "read", "github__read").action == "allow"

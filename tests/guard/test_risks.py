@@ -1,4 +1,4 @@
-"""What is pointed out about a definition before somebody approves it."""
+"""The risks of a definition that are pointed out before approval."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Definitions of MCP servers as something to approve."""
+"""Definitions of MCP servers as subjects of approval."""
 
 from pathlib import Path
 from typing import Any

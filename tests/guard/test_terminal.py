@@ -1,4 +1,4 @@
-"""Who is taken for a person. The processes here are real; what they ask for is in the tests of the routes."""
+"""Which processes count as a person. The processes are real; the requests are in the tests of the routes."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.process import table
 from rookery.system.process.table import MARKER, ProcessInfo, list_ancestry, read_process
 from rookery.wire.http.auth import OWNER, OWNER_LOCAL, PeerProcess
-from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.user import TerminalUser, at_a_terminal
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("guard.approve.config")]
@@ -64,7 +64,7 @@ async def refusal(pid: int, *, at_terminal: bool = True, started: float | None =
     return ""
 
 
-def asking(person: Person) -> int:
+def asking(person: TerminalUser) -> int:
     """The pid of the process that waits there."""
     return int(person.reads("\n").split()[1])
 

@@ -1,4 +1,4 @@
-"""What a plugin may say of itself, and what is refused at once."""
+"""The declarations of a plugin, and those that are refused at once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.requirements import requirement
 
 
 @requirement("plugin.hook.registry")
-def test_a_hook_that_does_not_exist_is_an_error_at_once_with_the_nearest_and_all_that_do() -> None:
+def test_an_unknown_hook_fails_at_once_and_the_error_lists_the_nearest_and_all() -> None:
     plugin = Plugin("notify")
     with pytest.raises(RookeryError) as caught:
         plugin.on("session.idel")

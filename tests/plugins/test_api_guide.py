@@ -1,4 +1,4 @@
-"""The example of the guide does what the guide says."""
+"""The example of the guide works as the guide describes."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from rookery.plugins.api import HOOKS
 from rookery.plugins.load import from_text, load_plugin
 from rookery.plugins.registry import PluginKey, PluginOrigin
-from tests.support.plugins.registry import a_call, a_registry, idle
+from tests.support.plugins.registry import idle, make_call_event, start_registry
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "plugins.md").read_text(
 async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     origin = PluginOrigin(".rookery/plugins/turns.py", "app-1")
-    async with a_registry(tmp_path, settings={"turns": {"every": 2}}) as registry:
+    async with start_registry(tmp_path, settings={"turns": {"every": 2}}) as registry:
         key = await registry.add(await load_plugin(from_text("turns", example, origin)), origin)
         running = registry.visible_to(None)[key]
         for session in ("ses_1", "ses_2", "ses_1"):
@@ -36,9 +36,9 @@ async def test_the_example_counts_turns_notes_some_and_gives_searches_a_limit(tm
             ("search", {"limit": 5}, {"limit": 5}),
             ("read", {}, {}),
         ):
-            call = a_call(tool=tool, arguments=given, project="app-1")
+            call = make_call_event(tool=tool, arguments=given, project="app-1")
             assert (await registry.apply_call_hooks(call)).arguments == wanted
-        assert await running.trigger(running.plugin.actions["reset"], {}, None) == {"forgotten": 3}
+        assert await running.trigger(running.plugin.actions["reset"], {}, None) == {"removed": 3}
         shown = await registry.describe(PluginKey("app-1", "turns"), None)
         assert shown is not None and (shown.failures, shown.state) == (0, ("turns", "all"))
 

@@ -1,4 +1,4 @@
-"""How plugins come in: from the text that was approved, or from a package, and without harm if that fails."""
+"""Loading plugins from approved text or from a package; failures do no harm."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What plugins are told of an agent's sessions: each thing once, when it has happened."""
+"""Events for plugins about an agent's sessions: each once, when it has happened."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ from rookery.agents.opencode.events import (
 )
 from rookery.agents.opencode.records import Session, SessionStatus, TurnError
 from rookery.plugins.api import AskEvent, SessionEvent, ToastEvent
-from tests.support.plugins.agent_events import BUSY, CHILD, HIDDEN, IDLE, ONE, PERMISSION, Agent, names
+from tests.support.plugins.agent_events import BUSY, CHILD, HIDDEN, IDLE, ONE, PERMISSION, ObservedAgent, names
 
 
 def test_a_session_is_told_from_its_making_to_its_end_with_its_place() -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     assert agent.renews() == []
     told = agent.says(
         SessionUpdated(ONE),
@@ -40,7 +40,7 @@ def test_a_session_is_told_from_its_making_to_its_end_with_its_place() -> None:
 
 
 def test_one_that_is_put_away_is_closed_and_one_for_tools_is_nobodys_business() -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     agent.renews(ONE)
     away = msgspec.structs.replace(ONE, time=msgspec.structs.replace(ONE.time, archived=5.0))
     assert names(agent.says(SessionUpdated(away))) == [("session.closed", "ses_1")]
@@ -48,7 +48,7 @@ def test_one_that_is_put_away_is_closed_and_one_for_tools_is_nobodys_business() 
 
 
 def test_what_was_there_before_is_told_as_found_and_what_was_missed_as_it_is_now() -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     first = agent.renews(ONE, CHILD, busy=("ses_1", "ses_2"), asks=(PERMISSION,))
     assert [(one.hook, getattr(one, "found", None)) for one in first] == [("session.busy", True), ("ask.opened", True)]
     two = Session("ses_4", "/work/fix", "Two")
@@ -66,8 +66,8 @@ def test_what_was_there_before_is_told_as_found_and_what_was_missed_as_it_is_now
     assert [(one.hook, one.at, getattr(one, "found", False)) for one in late] == [("session.idle", 2000.0, True)]
 
 
-def test_an_ask_of_a_child_is_its_parents_and_is_over_when_it_is_answered_or_the_turn_ends() -> None:
-    agent = Agent()
+def test_an_ask_of_a_child_belongs_to_its_parent_and_ends_with_its_answer_or_turn() -> None:
+    agent = ObservedAgent()
     agent.renews(ONE, CHILD, busy=("ses_1", "ses_2"))
     (asked,) = agent.says(AskOpened(PERMISSION))
     assert isinstance(asked, AskEvent)
@@ -83,7 +83,7 @@ def test_an_ask_of_a_child_is_its_parents_and_is_over_when_it_is_answered_or_the
 
 @pytest.mark.parametrize(("name", "aborted"), [("MessageAbortedError", True), ("APIError", False)])
 def test_a_turn_that_failed_is_told_with_whether_somebody_ended_it(name: str, aborted: bool) -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     agent.renews(ONE)
     (told,) = agent.says(TurnFailed("ses_1", TurnError(name, {"message": "no more"})))
     assert isinstance(told, SessionEvent) and (told.hook, told.error, told.aborted) == (
@@ -96,6 +96,6 @@ def test_a_turn_that_failed_is_told_with_whether_somebody_ended_it(name: str, ab
 
 
 def test_a_toast_belongs_to_its_workspace() -> None:
-    (told,) = Agent().says(ToastShown("done", None, "success", 2000))
+    (told,) = ObservedAgent().says(ToastShown("done", None, "success", 2000))
     assert isinstance(told, ToastEvent)
     assert (told.workspace, told.toast.message, told.toast.expires_at) == ("fix", "done", 3000.0)

@@ -1,4 +1,4 @@
-"""What plugins are told of messages and tools: once, when a message is whole, and when a tool starts and ends."""
+"""Events for plugins about messages and tools: once, when a message is complete and a tool starts and ends."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import msgspec
 from rookery.agents.opencode.events import MessageUpdated, PartUpdated, SessionUpdated
 from rookery.agents.opencode.records import MessageInfo, MessageTimes
 from rookery.plugins.api import MessageEvent, ToolEvent
-from tests.support.plugins.agent_events import HIDDEN, ONE, Agent, names, part
+from tests.support.plugins.agent_events import HIDDEN, ONE, ObservedAgent, names, part
 
 
 def test_a_message_is_told_once_when_it_is_whole() -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     agent.renews(ONE)
     user = MessageInfo("msg_1", "user", "ses_1")
     (asked,) = agent.says(MessageUpdated("ses_1", user), part(type="text", text="hello"), MessageUpdated("ses_1", user))
@@ -26,7 +26,7 @@ def test_a_message_is_told_once_when_it_is_whole() -> None:
 
 
 def test_a_tool_is_told_when_it_starts_and_when_it_ends_and_not_while_it_runs() -> None:
-    agent = Agent()
+    agent = ObservedAgent()
     agent.renews(ONE)
 
     def tool(status: str, **more: Any) -> PartUpdated:
@@ -45,8 +45,8 @@ def test_a_tool_is_told_when_it_starts_and_when_it_ends_and_not_while_it_runs() 
     assert agent.says(PartUpdated("ses_1", msgspec.Raw(b'{"id": 1}'))) == []
 
 
-def test_a_tool_that_was_run_by_its_name_is_its_sessions_and_what_is_said_around_it_is_not_told() -> None:
-    agent = Agent()
+def test_a_tool_run_by_name_belongs_to_its_session_and_its_messages_are_hidden() -> None:
+    agent = ObservedAgent()
     agent.renews(ONE)
     said = MessageInfo("msg_1", "assistant", "ses_3", MessageTimes(1.0, 2.0))
     tool = part("ses_3", type="tool", tool="read", callID="call_1", state={"status": "completed", "output": "a"})
@@ -58,6 +58,6 @@ def test_a_tool_that_was_run_by_its_name_is_its_sessions_and_what_is_said_around
 
 
 def test_what_nobody_wants_to_know_of_messages_is_not_even_read() -> None:
-    agent = Agent(wanted=set())
+    agent = ObservedAgent(wanted=set())
     agent.renews(ONE)
     assert agent.says(PartUpdated("ses_1", msgspec.Raw(b"no JSON at all"))) == []

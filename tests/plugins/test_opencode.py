@@ -1,4 +1,4 @@
-"""OpenCode's own plugins, as its config and its log tell of them."""
+"""OpenCode's own plugins, from its config and its log."""
 
 from rookery.plugins.opencode import (
     describe_running,
@@ -47,7 +47,7 @@ def test_one_that_failed_by_opencodes_own_word_is_told_with_that() -> None:
     assert (told.name, told.status, told.error) == ("broken", "failed", 'no "luck"')
 
 
-def test_what_failed_before_the_folder_was_loaded_anew_does_not_count_and_other_folders_do_not_matter() -> None:
+def test_load_errors_before_a_reload_of_the_folder_or_of_other_folders_are_ignored() -> None:
     again = LOG[1]
     assert read_load_errors([*LOG, again], "/work/app") == {}
     elsewhere = again.replace("/work/app", "/work/other")

@@ -1,4 +1,4 @@
-"""Plugins side by side: who hears what, what each has of its own, and what can be asked of it."""
+"""Several plugins: their events, their own state, and their actions."""
 
 import threading
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from rookery.plugins.records import PluginShown, PluginState
 from rookery.plugins.registry import PluginKey, PluginOrigin, PluginRegistry
 from rookery.plugins.service import Plugins
 from rookery.sessions.service import Sessions
-from tests.support.plugins.registry import BUILT_IN, Heard, a_registry, idle
+from tests.support.plugins.registry import BUILT_IN, HookRecorder, idle, start_registry
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -91,14 +91,14 @@ def service(registry: PluginRegistry, *kept: PluginState) -> Plugins:
 
 @requirement("plugin.hook.registry")
 async def test_a_plugin_of_a_project_hears_of_that_project_and_one_of_everybodys_of_all(tmp_path: Path) -> None:
-    theirs, everybodys, heard = Plugin("theirs"), Plugin("everybodys"), Heard()
+    theirs, everybodys, heard = Plugin("theirs"), Plugin("everybodys"), HookRecorder()
     for plugin in (theirs, everybodys):
 
         @plugin.on("session.idle")
         async def _(event: SessionEvent, house: House) -> None:
             heard.take((house.plugin, event.project))
 
-    async with a_registry(tmp_path, everybodys) as registry:
+    async with start_registry(tmp_path, everybodys) as registry:
         await registry.add(theirs, PluginOrigin("a file", "app-1"))
         assert registry.wants("session.idle") and not registry.wants("toast.shown", "tool.execute.before")
         registry.publish(idle(project="app-1"))
@@ -116,7 +116,7 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
         def _(house: House) -> None:
             houses[house.plugin] = house
 
-    async with a_registry(tmp_path, settings={"notify": {"loud": True}}) as registry:
+    async with start_registry(tmp_path, settings={"notify": {"loud": True}}) as registry:
         await registry.add(plugins[0], BUILT_IN)
         await registry.add(plugins[1], PluginOrigin("a file", "app-1"))
         assert houses["notify"].state_folder == tmp_path / "plugins" / "notify"
@@ -134,7 +134,7 @@ async def test_each_has_a_folder_settings_and_lines_for_its_user_of_its_own(tmp_
 
 
 async def test_a_name_is_had_once_by_everybodys_and_once_by_each_project(tmp_path: Path) -> None:
-    async with a_registry(tmp_path, a_plugin()) as registry:
+    async with start_registry(tmp_path, a_plugin()) as registry:
         for origin in (BUILT_IN, PluginOrigin("a file", "app-1")):
             with pytest.raises(RookeryError, match="another plugin has the name notify"):
                 await registry.add(a_plugin(), origin)
@@ -160,7 +160,7 @@ async def test_the_state_of_one_or_of_all_whole_or_one_key_of_it(tmp_path: Path)
 
     kept = PluginState(plugin="omo", workspace=str(APP), state={"iteration": 3})
     broken = PluginState(plugin="nexus", workspace=str(APP), error="no JSON")
-    async with a_registry(tmp_path, a_plugin(), silent, wrong) as registry:
+    async with start_registry(tmp_path, a_plugin(), silent, wrong) as registry:
         asked = service(registry, kept, broken)
         assert await asked.state("notify", None, APP) == {"said": [], "scope": str(APP), "loud": False}
         assert await asked.state("notify", "said", None) == []
@@ -194,7 +194,7 @@ async def test_the_state_of_one_or_of_all_whole_or_one_key_of_it(tmp_path: Path)
 
 async def test_a_state_that_several_workspaces_have_is_that_of_the_one_that_is_named(tmp_path: Path) -> None:
     kept = [PluginState(plugin="omo", workspace=path, state={"at": path}) for path in ("/a", "/b")]
-    async with a_registry(tmp_path) as registry:
+    async with start_registry(tmp_path) as registry:
         asked = service(registry, *kept)
         with pytest.raises(RookeryError, match="several workspaces") as caught:
             await asked.state("omo", None, None)
@@ -206,7 +206,7 @@ async def test_a_state_that_several_workspaces_have_is_that_of_the_one_that_is_n
 
 @requirement("plugin.action.trigger")
 async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(tmp_path: Path) -> None:
-    async with a_registry(tmp_path, a_plugin(), Plugin("idle")) as registry:
+    async with start_registry(tmp_path, a_plugin(), Plugin("idle")) as registry:
         asked = service(registry)
         assert await asked.trigger("notify", "say", {"text": "hello", "times": 2}, None) == {"said": 2}
         assert await asked.trigger("notify", "whisper", {"a": 1}, None) == ["None", {"a": 1}]
@@ -231,8 +231,8 @@ async def test_an_action_is_run_with_arguments_that_fit_and_answers_its_result(t
 
 
 @requirement("plugin.action.trigger")
-async def test_whoever_sees_one_workspace_has_the_actions_that_heed_that_on_its_own_sessions(tmp_path: Path) -> None:
-    async with a_registry(tmp_path, a_plugin()) as registry:
+async def test_a_workspace_scope_can_run_scoped_actions_on_its_own_sessions_only(tmp_path: Path) -> None:
+    async with start_registry(tmp_path, a_plugin()) as registry:
         asked = service(registry)
         assert await asked.trigger("notify", "whisper", {"sessionId": "ses_mine"}, APP) == [
             str(APP),

@@ -1,4 +1,4 @@
-"""Hooks of plugins: told in order, dropped where they are too many, and switched off where they keep failing."""
+"""Hooks of plugins: called in order, dropped if too many wait, and switched off after repeated failures."""
 
 import asyncio
 import threading
@@ -12,13 +12,13 @@ from rookery.plugins import CallEvent, House, Plugin, SessionEvent
 from rookery.plugins.records import PluginLimits
 from rookery.plugins.registry import PluginRegistry
 from rookery.system.errors import RookeryError
-from tests.support.plugins.registry import Heard, a_call, a_registry, idle, shown
+from tests.support.plugins.registry import HookRecorder, idle, make_call_event, shown, start_registry
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
 
-async def told(registry: PluginRegistry, event: SessionEvent, heard: Heard) -> None:
+async def told(registry: PluginRegistry, event: SessionEvent, heard: HookRecorder) -> None:
     """Tell an event, and wait until some hook has heard it."""
     count = len(heard)
     registry.publish(event)
@@ -27,7 +27,7 @@ async def told(registry: PluginRegistry, event: SessionEvent, heard: Heard) -> N
 
 @requirement("plugin.hook.registry")
 async def test_hooks_are_told_one_after_the_other_be_they_async_or_run_in_a_thread(tmp_path: Path) -> None:
-    plugin, heard, threads = Plugin("both"), Heard(), set[str]()
+    plugin, heard, threads = Plugin("both"), HookRecorder(), set[str]()
     loop = asyncio.get_running_loop()
 
     @plugin.on("session.idle")
@@ -40,7 +40,7 @@ async def test_hooks_are_told_one_after_the_other_be_they_async_or_run_in_a_thre
         threads.add(threading.current_thread().name)
         loop.call_soon_threadsafe(heard.take, ("plain", event.session_id))
 
-    async with a_registry(tmp_path, plugin) as registry:
+    async with start_registry(tmp_path, plugin) as registry:
         for session in ("ses_1", "ses_2"):
             registry.publish(idle(session))
         await heard.has(4)
@@ -52,7 +52,7 @@ async def test_hooks_are_told_one_after_the_other_be_they_async_or_run_in_a_thre
 
 @requirement("plugin.hook.registry")
 async def test_a_hook_that_fails_again_and_again_is_switched_off_and_says_so(tmp_path: Path) -> None:
-    plugin, heard = Plugin("flaky"), Heard()
+    plugin, heard = Plugin("flaky"), HookRecorder()
     fails = [True, True, False, True, True, True]
 
     @plugin.on("session.idle")
@@ -62,8 +62,8 @@ async def test_a_hook_that_fails_again_and_again_is_switched_off_and_says_so(tmp
         if failing:
             raise ValueError("not today")
 
-    async with a_registry(tmp_path, plugin) as registry:
-        changed = Heard()
+    async with start_registry(tmp_path, plugin) as registry:
+        changed = HookRecorder()
         registry.on_change = lambda: changed.take(registry.wants("session.idle"))
         for _failing in fails:
             await told(registry, idle(), heard)
@@ -78,14 +78,14 @@ async def test_a_hook_that_fails_again_and_again_is_switched_off_and_says_so(tmp
 
 
 async def test_events_that_are_too_many_are_dropped_and_counted(tmp_path: Path) -> None:
-    plugin, heard, go_on = Plugin("slow"), Heard(), asyncio.Event()
+    plugin, heard, go_on = Plugin("slow"), HookRecorder(), asyncio.Event()
 
     @plugin.on("session.idle")
     async def _(event: SessionEvent, house: House) -> None:
         heard.take(event.session_id)
         await go_on.wait()
 
-    async with a_registry(tmp_path, plugin, limits=PluginLimits(queue=2)) as registry:
+    async with start_registry(tmp_path, plugin, limits=PluginLimits(queue=2)) as registry:
         await told(registry, idle("ses_0"), heard)
         for number in range(1, 6):
             registry.publish(idle(f"ses_{number}"))
@@ -114,10 +114,10 @@ async def test_around_a_tool_each_hook_sees_what_the_one_before_has_made_of_it(t
         assert event.result is not None
         return {**event.result, "seen": event.arguments["path"]}
 
-    async with a_registry(tmp_path, one, two) as registry:
-        before = await registry.apply_call_hooks(a_call())
+    async with start_registry(tmp_path, one, two) as registry:
+        before = await registry.apply_call_hooks(make_call_event())
         assert before.arguments == {"path": "a", "by": ["one", "two"]}
-        after = await registry.apply_call_hooks(a_call("tool.execute.after", result={"content": []}))
+        after = await registry.apply_call_hooks(make_call_event("tool.execute.after", result={"content": []}))
         assert after.result == {"content": [], "seen": "a"}
 
 
@@ -131,21 +131,21 @@ async def test_what_a_hook_gives_that_is_no_object_is_its_failure_and_the_call_g
     async def _(event: CallEvent, house: House) -> Any:
         return answer
 
-    async with a_registry(tmp_path, plugin) as registry:
-        assert (await registry.apply_call_hooks(a_call())).arguments == {"path": "a"}
+    async with start_registry(tmp_path, plugin) as registry:
+        assert (await registry.apply_call_hooks(make_call_event())).arguments == {"path": "a"}
         found = await shown(registry, "wrong")
         assert found.hooks[0].failures == 1 and "the result of tool.execute.before" in (found.error or "")
 
 
 @requirement("plugin.hook.registry")
 async def test_a_hook_hears_only_what_comes_while_it_is_wanted(tmp_path: Path) -> None:
-    plugin, heard, open_ = Plugin("choosy"), Heard(), [False]
+    plugin, heard, open_ = Plugin("choosy"), HookRecorder(), [False]
 
     @plugin.on("session.idle", when=lambda: open_[0])
     async def _(event: SessionEvent, house: House) -> None:
         heard.take(event.session_id)
 
-    async with a_registry(tmp_path, plugin) as registry:
+    async with start_registry(tmp_path, plugin) as registry:
         assert not registry.wants("session.idle")
         registry.publish(idle("ses_1"))
         open_[0] = True
@@ -162,7 +162,7 @@ async def test_a_hook_whose_condition_fails_is_switched_off_and_says_so(tmp_path
     async def _(event: SessionEvent, house: House) -> None:
         raise AssertionError("nobody knows whether it is wanted")
 
-    async with a_registry(tmp_path, plugin) as registry:
+    async with start_registry(tmp_path, plugin) as registry:
         registry.publish(idle())
         (hook,) = (await shown(registry, "undecided")).hooks
     assert hook.calls == 0

@@ -1,4 +1,4 @@
-"""Whatever a plugin does, it is nobody else's trouble."""
+"""A plugin cannot affect anything else, whatever it does."""
 
 import asyncio
 import sys
@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from rookery.plugins import CallEvent, House, Plugin, RookeryError, SessionEvent
-from tests.support.plugins.registry import BUILT_IN, IMPATIENT, Heard, a_call, a_registry, idle, shown
+from tests.support.plugins.registry import (
+    BUILT_IN,
+    IMPATIENT,
+    HookRecorder,
+    idle,
+    make_call_event,
+    shown,
+    start_registry,
+)
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +81,7 @@ async def _hangs_on(*told: Any) -> None:
 async def test_a_hook_that_fails_however_it_does_is_shown_and_breaks_nothing_else(
     tmp_path: Path, fails: Callable[..., Any], said: str
 ) -> None:
-    wrong, right, heard = Plugin("wrong"), Plugin("right"), Heard()
+    wrong, right, heard = Plugin("wrong"), Plugin("right"), HookRecorder()
 
     wrong.on("session.idle")(fails)
 
@@ -85,7 +93,7 @@ async def test_a_hook_that_fails_however_it_does_is_shown_and_breaks_nothing_els
     async def told(event: SessionEvent, house: House) -> None:
         heard.take("another plugin")
 
-    async with a_registry(tmp_path, wrong, right, limits=IMPATIENT) as registry:
+    async with start_registry(tmp_path, wrong, right, limits=IMPATIENT) as registry:
         registry.publish(idle())
         await heard.has(2)
         found = await shown(registry, "wrong")
@@ -97,8 +105,8 @@ async def test_a_hook_that_fails_however_it_does_is_shown_and_breaks_nothing_els
 
 
 async def test_a_plain_function_that_never_returns_holds_up_neither_the_loop_nor_others(tmp_path: Path) -> None:
-    stuck, other, heard, release = Plugin("stuck"), Plugin("other"), Heard(), threading.Event()
-    off = Heard()
+    stuck, other, heard, release = Plugin("stuck"), Plugin("other"), HookRecorder(), threading.Event()
+    off = HookRecorder()
 
     @stuck.on("session.idle")
     def _(event: SessionEvent, house: House) -> None:
@@ -108,7 +116,7 @@ async def test_a_plain_function_that_never_returns_holds_up_neither_the_loop_nor
     async def _(event: SessionEvent, house: House) -> None:
         heard.take(event.session_id)
 
-    async with a_registry(tmp_path, stuck, other, limits=IMPATIENT) as registry:
+    async with start_registry(tmp_path, stuck, other, limits=IMPATIENT) as registry:
         registry.on_change = lambda: off.take("off")
         for number in range(1, 6):
             registry.publish(idle())
@@ -118,7 +126,7 @@ async def test_a_plain_function_that_never_returns_holds_up_neither_the_loop_nor
         release.set()
 
 
-async def test_a_tool_does_not_wait_for_a_hook_that_hangs_and_goes_on_with_what_it_was_given(tmp_path: Path) -> None:
+async def test_a_tool_does_not_wait_for_a_hanging_hook_and_keeps_its_arguments(tmp_path: Path) -> None:
     stuck, right = Plugin("stuck"), Plugin("right")
     stuck.on("tool.execute.before")(_hangs)
 
@@ -126,17 +134,17 @@ async def test_a_tool_does_not_wait_for_a_hook_that_hangs_and_goes_on_with_what_
     async def _(event: CallEvent, house: House) -> Mapping[str, Any]:
         return {**event.arguments, "by": "right"}
 
-    async with a_registry(tmp_path, stuck, right, limits=IMPATIENT) as registry:
-        assert (await registry.apply_call_hooks(a_call())).arguments == {"path": "a", "by": "right"}
+    async with start_registry(tmp_path, stuck, right, limits=IMPATIENT) as registry:
+        assert (await registry.apply_call_hooks(make_call_event())).arguments == {"path": "a", "by": "right"}
         assert "it took longer than" in ((await shown(registry, "stuck")).error or "")
         for _again in range(IMPATIENT.failures - 1):
-            await registry.apply_call_hooks(a_call())
+            await registry.apply_call_hooks(make_call_event())
         # From now on nobody waits for it at all.
         assert not [one for one in (await shown(registry, "stuck")).hooks if one.off is None]
 
 
 async def test_whoever_stops_waiting_for_an_action_ends_it(tmp_path: Path) -> None:
-    plugin, heard = Plugin("slow"), Heard()
+    plugin, heard = Plugin("slow"), HookRecorder()
 
     @plugin.action("work")
     async def _(args: Mapping[str, Any], house: House) -> None:
@@ -146,7 +154,7 @@ async def test_whoever_stops_waiting_for_an_action_ends_it(tmp_path: Path) -> No
         finally:
             heard.take("ended")
 
-    async with a_registry(tmp_path, plugin) as registry:
+    async with start_registry(tmp_path, plugin) as registry:
         (running,) = registry.visible_to(None).values()
         asking = asyncio.ensure_future(running.trigger(plugin.actions["work"], {}, None))
         await heard.has(1)
@@ -156,7 +164,7 @@ async def test_whoever_stops_waiting_for_an_action_ends_it(tmp_path: Path) -> No
 
 
 async def test_a_task_that_would_end_the_daemon_has_only_crashed(tmp_path: Path) -> None:
-    plugin, ended = Plugin("tasks"), Heard()
+    plugin, ended = Plugin("tasks"), HookRecorder()
 
     async def forever() -> None:
         try:
@@ -171,7 +179,7 @@ async def test_a_task_that_would_end_the_daemon_has_only_crashed(tmp_path: Path)
         await asyncio.wait([task])
         await asyncio.sleep(0)
 
-    async with a_registry(tmp_path, plugin) as registry:
+    async with start_registry(tmp_path, plugin) as registry:
         found = await shown(registry, "tasks")
         assert found.error is not None and "exits" in found.error and "SystemExit: for good" in found.error
         assert not ended
@@ -182,7 +190,7 @@ async def test_a_plugin_that_cannot_start_does_not_run_and_one_that_cannot_stop_
     wrong, stubborn = Plugin("wrong"), Plugin("stubborn")
     wrong.start(_divides)
     stubborn.stop(_divides)
-    async with a_registry(tmp_path, stubborn) as registry:
+    async with start_registry(tmp_path, stubborn) as registry:
         with pytest.raises(RookeryError, match="plugin wrong failed: ZeroDivisionError"):
             await registry.add(wrong, BUILT_IN)
         assert [key.name for key in registry.visible_to(None)] == ["stubborn"]

@@ -1,4 +1,4 @@
-"""Which agent and model is meant, told before OpenCode would take any name and fail later."""
+"""Which agent and model a name selects; unknown names are refused before OpenCode accepts them."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What OpenCode writes down of a tool is told as it was, not as OpenCode puts it."""
+"""Conversion of OpenCode's record of a tool run."""
 
 import json
 from typing import Any

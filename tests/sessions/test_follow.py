@@ -1,4 +1,4 @@
-"""A wait looks first, then after every change that concerns it, and tells how it goes; time runs out for certain."""
+"""A wait checks the state first and after every relevant change, reports progress, and always times out."""
 
 import asyncio
 from types import SimpleNamespace

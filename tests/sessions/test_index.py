@@ -1,4 +1,4 @@
-"""Which sessions can be found: not those that only run tools, and the others also while their agent starts again."""
+"""Which sessions can be found: all but those that only run tools, also while their agent restarts."""
 
 import asyncio
 import os
@@ -11,16 +11,18 @@ from rookery.agents.run import AgentRun
 from rookery.agents.workspace_agent import WorkspaceAgent
 from rookery.sessions.conversion import HIDDEN_TITLE
 from tests.support.agents.host import LIMIT
-from tests.support.agents.sessions import driving, refusal
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import refusal, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 
 @requirement("session.get.one", "session.send.wait", "session.wait.timeout")
-async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a_restart_closes_nothing() -> None:
-    async with driving(steps(hello=[{"say": "hello yourself"}]), pace=SupervisionIntervals(first_pause=0.1)) as stage:
+async def test_children_are_hidden_sent_prompts_are_not_idle_and_restarts_close_nothing() -> None:
+    async with start_session_driver(
+        make_script(hello=[{"say": "hello yourself"}]), pace=SupervisionIntervals(first_pause=0.1)
+    ) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
@@ -59,7 +61,7 @@ async def test_hidden_children_are_not_found_and_what_was_sent_is_not_idle_and_a
 
 @requirement("session.get.one")
 async def test_a_session_is_waited_for_while_it_is_not_known_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with driving(steps(hello=[{"say": "hello yourself"}])) as stage:
+    async with start_session_driver(make_script(hello=[{"say": "hello yourself"}])) as stage:
         sessions, agents = stage.sessions, stage.host.agents
         # However slow the machine is.
         monkeypatch.setattr("rookery.sessions.index._START_SECONDS", LIMIT)

@@ -1,4 +1,4 @@
-"""Changes of sessions are told to all who listen, whatever one of them makes of it."""
+"""All listeners are notified of changes of sessions, even if one of them fails."""
 
 import asyncio
 from typing import Any

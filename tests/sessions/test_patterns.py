@@ -1,4 +1,4 @@
-"""A caller's pattern finds what it should, and none of them keeps the others waiting."""
+"""Patterns from clients match correctly, and none delays the others."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_a_pattern_that_backtracks_elsewhere_takes_no_time_here() -> None:
 
 
 @requirement("session.wait.pattern")
-async def test_a_search_that_would_take_long_is_refused_and_one_that_takes_a_while_holds_nobody_up() -> None:
+async def test_too_long_searches_are_refused_and_slow_ones_do_not_block_others() -> None:
     patterns = PatternCompiler()
     heavy = patterns.compile("(a{1,100}){1,10}b")
     with pytest.raises(RookeryError) as caught:

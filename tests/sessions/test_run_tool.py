@@ -24,13 +24,13 @@ from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
 from tests.support.agents.host import LIMIT, AgentHost, start_agent_host
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     work=[
         {"call": "bash", "with": {"command": "echo one", "description": "work"}},

@@ -1,4 +1,4 @@
-"""Hidden children are used again, for as long as they are fit for it."""
+"""Hidden child sessions are reused within their limits."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What is made of OpenCode's words about a tool that was asked for by name."""
+"""Interpretation of OpenCode's result of a tool that was run by name."""
 
 from typing import Any
 

@@ -1,17 +1,17 @@
-"""Sessions of the real OpenCode: made, listed, found and closed, by those who may."""
+"""Sessions of the real OpenCode: created, listed, found and closed, by access rights."""
 
 import asyncio
 
 import pytest
 
 from rookery.sessions.aliases import AgentAlias
-from tests.support.agents.sessions import driving, refusal
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import refusal, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     hold=[{"say": "at last", "hold": "never"}],
     refuse=[{"error": 400, "message": "no such thing"}],
@@ -21,7 +21,7 @@ ALIASES = {"careful": AgentAlias(agent="plan", model="scripted/scripted"), "lost
 
 @requirement("session.create.input", "session.info.shape", "session.list.all", "session.get.one", "session.close.one")
 async def test_sessions_are_made_listed_found_and_closed() -> None:
-    async with driving(SCRIPT, aliases=ALIASES) as stage:
+    async with start_session_driver(SCRIPT, aliases=ALIASES) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         made = await sessions.create(str(one.path))
@@ -98,7 +98,7 @@ async def test_sessions_are_made_listed_found_and_closed() -> None:
 
 @requirement("session.scope.token")
 async def test_whoever_may_see_one_workspace_sees_and_reaches_no_other() -> None:
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         sessions = stage.sessions
         one, two = await stage.host.create("one"), await stage.host.create("two")
         first, second = await stage.session(one), await stage.session(two)

@@ -1,4 +1,4 @@
-"""Many sessions of many real OpenCodes, driven at once: every answer in its own session, and no wait missed."""
+"""Many sessions of many real OpenCodes at once: each response in its own session, and no wait missed."""
 
 import asyncio
 
@@ -6,21 +6,21 @@ import pytest
 
 from rookery.workspaces.model import Workspace
 from tests.support.agents.host import LIMIT
-from tests.support.agents.sessions import Driving, driving
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import SessionDriver, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 WORKSPACES, TURNS = repetitions(2, 5), repetitions(2, 4)
-SCRIPT = steps(
+SCRIPT = make_script(
     say=[{"say": "heard {{user}}"}],
     where=[{"call": "bash", "with": {"command": "pwd", "description": "where"}}, {"say": "it is {{result}}"}],
 )
 
 
-async def drive(stage: Driving, workspace: Workspace, name: str) -> None:
+async def drive(stage: SessionDriver, workspace: Workspace, name: str) -> None:
     sessions = stage.sessions
     session = await stage.session(workspace)
     for number in range(TURNS):
@@ -40,7 +40,7 @@ async def drive(stage: Driving, workspace: Workspace, name: str) -> None:
 @soak
 @requirement("session.parallel.apart")
 async def test_f06_sessions_of_many_workspaces_driven_at_once_are_not_mixed_up() -> None:
-    async with driving(SCRIPT, start="use") as stage:
+    async with start_session_driver(SCRIPT, start="use") as stage:
         made = [await stage.host.create(f"ws-{number}") for number in range(WORKSPACES)]
         # One after the other: so many starts at once take long on a small machine.
         for workspace in made:

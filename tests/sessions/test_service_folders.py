@@ -1,4 +1,4 @@
-"""Sessions begun in folders of workspaces, and in folders that are none, through every interface."""
+"""Sessions in folders inside and outside of workspaces, through every interface."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from mcp import Client
 
 import rookery
 from rookery.system.errors import RookeryError
-from tests.support.agents.sessions import driving, refusal
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import refusal, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.daemon.sdk_client import open_sdk_client
 from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.daemon.system import FullSystem
@@ -103,7 +103,7 @@ async def test_a_session_begins_in_any_folder_of_a_workspace_and_nowhere_else() 
 
 
 async def test_a_workspace_token_learns_nothing_of_other_folders() -> None:
-    async with driving(steps(hello=[{"say": "hello yourself"}])) as stage:
+    async with start_session_driver(make_script(hello=[{"say": "hello yourself"}])) as stage:
         one, two = await stage.host.create("one"), await stage.host.create("two")
         (one.path / "sub").mkdir()
         (one.path / "out").symlink_to(two.path)

@@ -1,4 +1,4 @@
-"""The history of all sessions: one agent that does not work hides nothing of the others."""
+"""The tool history of all sessions: a failed agent does not hide the runs of others."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ class Room:
 
 
 @requirement("session.history.get")
-async def test_an_agent_that_does_not_work_hides_no_runs_of_the_others_unless_there_are_no_others() -> None:
+async def test_a_failed_agent_does_not_hide_tool_runs_of_others_unless_it_is_the_only_one() -> None:
     rooms = [Room("ses_1", 3, works=True), Room("ses_2", 2, works=False), Room("ses_3", 1, works=True)]
 
     async def known(rooms: list[Room]) -> None:

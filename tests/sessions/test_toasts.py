@@ -1,4 +1,4 @@
-"""Toasts are written down, with when they are on show and whose they are where that is known."""
+"""Toasts are recorded with their time, and with their session if it is known."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A session's messages are as OpenCode has them, whatever is heard of them and when."""
+"""The transcript of a session equals OpenCode's messages for any order of events."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Messages are read once and then kept current; what is missed or dropped is read again, and nothing is left behind."""
+"""Transcripts are read once and updated by events; what is missed or dropped is read again."""
 
 import asyncio
 import random

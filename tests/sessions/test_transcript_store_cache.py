@@ -1,4 +1,4 @@
-"""The books of all sessions take so many bytes and no more, unless somebody holds them."""
+"""The memory for all transcripts is bounded, except for transcripts in use."""
 
 import msgspec
 

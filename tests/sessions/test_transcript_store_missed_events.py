@@ -1,4 +1,4 @@
-"""What is missed while nothing is heard of an agent is read again: no final message is lost, and no turn hangs."""
+"""Missed events are recovered by reading again: no final message is lost, and no turn hangs."""
 
 import asyncio
 import os
@@ -7,13 +7,13 @@ import signal
 import pytest
 
 from rookery.agents.policy import SupervisionIntervals
-from tests.support.agents.sessions import driving
-from tests.support.agents.watcher import steps, watching
+from tests.support.agents.sessions import start_session_driver
+from tests.support.agents.watcher import make_script, start_watcher
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     one=[{"say": "the end of one", "hold": "one"}],
     two=[{"say": "never", "hold": "two"}],
@@ -22,7 +22,7 @@ SCRIPT = steps(
 
 @requirement("session.send.timeout")
 async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> None:
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
@@ -34,7 +34,7 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
         assert life is not None
         # What is said from here on until somebody listens again is heard by nobody.
         await life.watcher.close()
-        async with watching(life.client) as somebody_else:
+        async with start_watcher(life.client) as somebody_else:
             stage.host.model.release("one")
             await somebody_else.until_is(session, "idle")
         life.watcher.start()
@@ -48,7 +48,7 @@ async def test_f02_a_stream_that_breaks_mid_turn_loses_no_final_message() -> Non
 
 @requirement("session.send.timeout", "session.wait.timeout")
 async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_used_again() -> None:
-    async with driving(SCRIPT, pace=SupervisionIntervals(first_pause=0.1)) as stage:
+    async with start_session_driver(SCRIPT, pace=SupervisionIntervals(first_pause=0.1)) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
@@ -65,7 +65,7 @@ async def test_d15_an_agent_that_dies_mid_turn_ends_the_call_and_its_session_is_
         await stage.until_is(one, session, "interrupted")
         shown = await sessions.get(session)
         assert (shown.status, shown.opencode) == ("error", "interrupted")
-        stage.host.model.play(steps(hello=[{"say": "hello yourself, again"}]))
+        stage.host.model.play(make_script(hello=[{"say": "hello yourself, again"}]))
         again = await sessions.send(session, "hello", timeout=90)
         assert (again.status, again.content) == ("finished", "hello yourself, again")
         # A wait lasts over the end of the process that it began with.

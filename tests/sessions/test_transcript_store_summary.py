@@ -1,4 +1,4 @@
-"""Messages are counted once each, and the last turn's failure is known until there is another."""
+"""Messages are counted once each, and the failure of the last turn is known until the next turn."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_a_failure_is_known_until_a_person_says_more() -> None:
     assert (tally.error, tally.failed) == (None, True)
 
 
-def test_the_time_of_the_last_prompt_is_unknown_only_of_a_session_that_changed_in_a_gap() -> None:
+def test_the_last_prompt_time_is_unknown_only_if_a_session_changed_during_a_gap() -> None:
     def sessions(**updated: float) -> list[Session]:
         return [Session(id_, time=SessionTimes(updated=moment)) for id_, moment in updated.items()]
 

@@ -1,4 +1,4 @@
-"""Turns of the real OpenCode: what was said, run, asked and broken comes back to whoever sent the message."""
+"""Turns of the real OpenCode: messages, tool runs, asks and errors are returned to the sender."""
 
 import asyncio
 import json
@@ -10,14 +10,14 @@ import pytest
 
 from rookery.sessions.records import Turn
 from rookery.workspaces.model import Workspace
-from tests.support.agents.sessions import Driving, driving, refusal
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import SessionDriver, refusal, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 RUN = {"call": "bash", "with": {"command": "echo ran", "description": "run"}}
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     first=[{"say": "the first", "hold": "first"}],
     second=[{"say": "the second"}],
@@ -38,7 +38,7 @@ SCRIPT = steps(
 
 @requirement("session.send.wait", "session.send.input", "session.history.get")
 async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
@@ -75,7 +75,7 @@ async def test_a_message_is_answered_with_what_was_said_and_run() -> None:
         assert (await sessions.get(session)).message_count == len((await sessions.messages(session, None)).messages)
 
 
-async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
+async def _later(stage: SessionDriver, workspace: Workspace, session: str) -> Turn:
     await stage.until_is(workspace, session, "busy")
     sending = asyncio.ensure_future(stage.sessions.send(session, "second", timeout=60))
     await stage.sessions.wait_for_message(session, "^second$", 60, role="user")
@@ -87,7 +87,7 @@ async def _later(stage: Driving, workspace: Workspace, session: str) -> Turn:
 
 @requirement("session.send.timeout", "session.wait.timeout")
 async def test_f05_a_model_that_is_dead_slow_torn_or_sends_garbage_ends_no_session() -> None:
-    async with driving(SCRIPT) as stage, garbage() as urls:
+    async with start_session_driver(SCRIPT) as stage, garbage() as urls:
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         written = json.loads(config.read_text())
         for name, url in urls.items():
@@ -173,7 +173,7 @@ async def garbage() -> AsyncGenerator[dict[str, str]]:
 
 @requirement("session.asks.visible")
 async def test_f03_what_a_turn_asks_is_seen_and_waits_for_the_owner() -> None:
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)

@@ -1,4 +1,4 @@
-"""When a turn is over, judged by what is known of its session."""
+"""When a turn is over, from the state of its session."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Waits on the real OpenCode: what is there counts, what comes is noticed, and time runs out with what was seen."""
+"""Waits with the real OpenCode: existing matches count, new ones are noticed, and timeouts return the last state."""
 
 import asyncio
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 
 from rookery.agents.opencode.api import ApiConnection
 from rookery.sessions.records import WaitResult
-from tests.support.agents.sessions import driving, refusal
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import refusal, start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     write=[{"call": "write", "with": {"filePath": "made.txt", "content": "the answer is 42\n"}}, {"say": "written"}],
     hold=[{"say": "at last", "hold": "one"}],
@@ -49,7 +49,7 @@ async def test_messages_toasts_tools_and_files_are_waited_for_and_read_back() ->
     plugin = Path.home() / ".config" / "opencode" / "plugin" / "boulder.js"
     plugin.parent.mkdir(parents=True)
     plugin.write_text(PLUGIN)
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
@@ -153,7 +153,7 @@ async def test_waits_for_idle_a_file_a_toast_and_the_screen_read_no_messages(mon
         asked.append(f"{method} {path}")
         return await send(self, method, path, *more)
 
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         one = await stage.host.create("one")
         # Begun in OpenCode itself, so that nothing of it was read or counted before.
         life = await stage.host.agents.ensure_running(one)

@@ -1,4 +1,4 @@
-"""Waits and turns that are cut off at whatever moment leave nobody listening, held or awake."""
+"""Waits and turns that are cancelled at any moment leave no listener, lock or task."""
 
 import asyncio
 import random

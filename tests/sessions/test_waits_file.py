@@ -1,4 +1,4 @@
-"""A file of a session's folder is looked at beneath that folder, and its coming is noticed."""
+"""A wait for a file looks only beneath the session's folder, and notices new files."""
 
 import asyncio
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""How long what a server listed is kept."""
+"""How long the lists of a server are kept."""
 
 import asyncio
 
 import pytest
 
 from rookery.wire.protocol import revisions
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.gateway import start_gateway
 from tests.support.mcp.caller import Caller
 from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, tool
 from tests.support.requirements import requirement
@@ -27,7 +27,7 @@ async def listed(caller: Caller, one: ScriptedServer, count: int, ttl: int, *nam
 
 @requirement("hub.catalog.cached")
 async def test_a_list_that_may_not_be_kept_is_asked_for_each_time() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", silent())}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", silent())}) as gateway:
         caller = await gateway.caller("/mcp?toolsets=none")
         first = asyncio.ensure_future(caller.tools())
         one = await gateway.scripted.comes("one")
@@ -42,7 +42,7 @@ async def test_a_list_that_may_not_be_kept_is_asked_for_each_time() -> None:
 @requirement("hub.catalog.cached")
 async def test_a_list_whose_changes_are_told_is_kept_whatever_its_time_to_live() -> None:
     play = ServerScript(era=revisions.LATEST, held={"tools/list"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller("/mcp?toolsets=none")
         first = asyncio.ensure_future(caller.tools())
         one = await gateway.scripted.comes("one")

@@ -1,10 +1,10 @@
-"""Servers that are started once to be judged."""
+"""Servers that are started once for a check."""
 
 from typing import Any
 
 import pytest
 
-from tests.support.gateway.gateway import Gateway, a_gateway, checkout, write
+from tests.support.gateway.gateway import Gateway, checkout, start_gateway, write
 from tests.support.mcp.caller import MODERN
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, tool
 
@@ -34,7 +34,7 @@ def said(found: Any, level: str) -> set[tuple[str | None, str]]:
 
 
 async def test_every_server_is_started_once_judged_and_ended_beside_those_that_run() -> None:
-    async with a_gateway(shelf) as gateway:
+    async with start_gateway(shelf) as gateway:
         caller = await gateway.caller()
         await caller.call("good__read_file")
         running = await gateway.scripted.comes("good")
@@ -71,7 +71,7 @@ async def test_c25_a_toxic_flow_of_one_view_is_reported_and_a_filter_takes_it_aw
         web = ServerScript([tool("fetch_website", description="Fetch a website.")])
         return {"good": shelf(scripted)["good"], "web": scripted.server("web", web)}
 
-    async with a_gateway(servers) as gateway:
+    async with start_gateway(servers) as gateway:
         found = await check(gateway)
         assert found["ok"] is True and said(found, "warning") == {(None, "toxic-flow")}
         assert "web__fetch_website" in str(found["findings"])
@@ -82,7 +82,7 @@ async def test_c25_a_toxic_flow_of_one_view_is_reported_and_a_filter_takes_it_aw
 
 async def test_a_server_of_a_repository_that_waits_for_approval_is_said_so_and_not_started() -> None:
     app = checkout()
-    async with a_gateway({}, app) as gateway:
+    async with start_gateway({}, app) as gateway:
         write({"theirs": gateway.scripted.server("theirs")}, app / ".rookery" / "mcp.json")
         found = await check(gateway, query=f"?workspace={app}")
         assert [(one["name"], one["status"]) for one in found["servers"]] == [("theirs", "needs_approval")]

@@ -1,4 +1,4 @@
-"""What is wrong with the tools that servers list, seen by looking and never by fetching."""
+"""Problems of the tools that servers list, found without any request."""
 
 import json
 from typing import Any
@@ -72,7 +72,7 @@ def test_what_a_model_cannot_know_and_clients_cannot_take_is_said() -> None:
     assert rules(CatalogEntry("x", Raw(b"[1]"))) == [("error", "unreadable")]
 
 
-def test_tools_of_different_servers_that_would_have_one_name_are_told_with_what_they_are_shown_as() -> None:
+def test_tools_with_clashing_names_are_reported_with_their_public_names() -> None:
     (found,) = find_name_clashes([OwnedName("a", "b_c"), OwnedName("a_b", "c"), OwnedName("x", "y")])
     assert (found.level, found.rule, found.server) == ("warning", "name-clash", None)
     assert "a/b_c as a_b_c" in found.text and "a_b/c as a_b_c_" in found.text

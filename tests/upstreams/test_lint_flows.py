@@ -1,4 +1,4 @@
-"""Tools that together could carry what is private out, told as a guess."""
+"""Tools that together could leak private data, reported as a guess."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def test_a_tool_plays_the_parts_that_its_words_and_annotations_say(tool: Catalog
     assert classify_tool(tool) == parts
 
 
-def test_c25_a_source_something_private_and_a_sink_together_are_a_finding_and_less_is_none() -> None:
+def test_c25_only_a_source_private_data_and_a_sink_together_are_a_toxic_flow() -> None:
     tools = {"web__fetch": FETCH, "disk__read": READ, "mail__send": SEND}
     found = find_toxic_flow(tools.items())
     assert found is not None and (found.level, found.rule) == ("warning", "toxic-flow")

@@ -1,4 +1,4 @@
-"""Servers run when they are needed, once for everybody who may share them, and no longer than that."""
+"""Servers start on demand, run once for all who may share them, and stop when idle."""
 
 import os
 import signal
@@ -8,9 +8,9 @@ import pytest
 
 from rookery.upstreams.pool import ServerPool
 from tests.support.daemon.process import alive
-from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, worktree, write
+from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, worktree, write
 from tests.support.mcp.caller import MODERN, told
-from tests.support.mcp.client import Asked, Out, Scripted
+from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer
 from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, tool
 from tests.support.requirements import requirement
 from tests.upstreams.test_server_faults_remote import Remote
@@ -25,7 +25,7 @@ async def pid_of(gateway: Gateway, path: str, name: str = "one") -> int:
 
 @requirement("hub.pool.lazy", "hub.pool.reuse")
 async def test_nothing_runs_before_its_first_use_and_simultaneous_first_uses_start_it_once() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         callers = await all_of(gateway.caller() for _ in range(5))
         callers += await all_of(gateway.old_caller() for _ in range(5))
         assert (await gateway.rest("GET", "/api/mcp"))[1]["one"]["status"] == "pending"
@@ -40,8 +40,8 @@ async def test_nothing_runs_before_its_first_use_and_simultaneous_first_uses_sta
 
 
 @requirement("hub.pool.lazy", "hub.filter.disconnected")
-async def test_an_idle_server_is_stopped_its_tools_stay_listed_and_the_next_call_starts_it_again() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", idle=0.2)}) as gateway:
+async def test_an_idle_server_stops_stays_listed_and_starts_again_on_the_next_call() -> None:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", idle=0.2)}) as gateway:
         caller = await gateway.caller()
         first = told(await caller.call("one__echo"))["pid"]
         await gateway.scripted.of("one")[0].has_ended()
@@ -54,8 +54,8 @@ async def test_an_idle_server_is_stopped_its_tools_stay_listed_and_the_next_call
 
 
 @requirement("hub.pool.lazy")
-async def test_an_idle_server_is_not_stopped_under_a_call_that_takes_longer_than_its_idle_time() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", idle=0.1)}) as gateway:
+async def test_a_server_is_not_stopped_during_a_call_longer_than_its_idle_time() -> None:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", idle=0.1)}) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -73,7 +73,7 @@ async def test_an_idle_server_is_not_stopped_under_a_call_that_takes_longer_than
 
 @requirement("hub.pool.lazy")
 async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_something_else() -> None:
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(), idle=0.1)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(), idle=0.1)}) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
@@ -86,9 +86,9 @@ async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_somethi
 
 
 @requirement("hub.pool.scope", "hub.status.directory")
-async def test_one_definition_in_two_directories_is_two_processes_each_in_its_own_and_with_its_own_status() -> None:
+async def test_one_definition_in_two_directories_runs_two_processes_with_own_status() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
         pids = {await pid_of(gateway, view_of(folder)) for folder in (left, right)} | {await pid_of(gateway, "/mcp")}
         assert len(pids) == 3
         assert {one.cwd for one in gateway.scripted.all} == {left.resolve(), right.resolve(), left.parents[1].resolve()}
@@ -102,7 +102,7 @@ async def test_one_definition_in_two_directories_is_two_processes_each_in_its_ow
 @requirement("hub.pool.scope")
 async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="app"), left, right) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="app"), left, right) as gateway:
         pids = {await pid_of(gateway, path) for path in ("/mcp", view_of(left), view_of(right))}
         assert len(pids) == 1
         assert {one["workspace"] for one in (await gateway.rest("GET", "/api/status"))[1]["servers"]} == {None}
@@ -112,7 +112,7 @@ async def test_a_server_with_the_scope_app_is_one_process_for_all_directories() 
 async def test_a_server_with_the_scope_project_is_one_process_for_its_workspaces() -> None:
     left, right = checkout("left"), checkout("right")
     worktree(left, "beside")
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="project"), left, right) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="project"), left, right) as gateway:
         views = (view_of(left), view_of(left, workspace="beside"), view_of(right))
         main, beside, other = [await pid_of(gateway, path) for path in views]
         assert main == beside != other
@@ -122,7 +122,7 @@ async def test_a_server_with_the_scope_project_is_one_process_for_its_workspaces
 @requirement("hub.pool.scope")
 async def test_two_definitions_of_one_name_never_share_a_process() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(None, left, right) as gateway:
+    async with start_gateway(None, left, right) as gateway:
         for folder, word in ((left, "a"), (right, "b")):
             # Both app-wide: only what they say keeps them apart.
             body = {"name": "one", "config": gateway.scripted.server("one", None, word, scope="app")}
@@ -138,14 +138,14 @@ async def test_two_credentials_never_share_a_connection_nor_a_list_that_is_priva
     folders = [checkout(name) for name in ("left", "right", "third")]
     remote = Remote(MODERN)
 
-    async def lists(asked: Asked, out: Out) -> None:
+    async def lists(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.what != "tools/list":
             await remote(asked, out)
             return
         own = {"tools": [tool(asked.headers["authorization"])], "ttlMs": 60_000, "cacheScope": "private"}
         await out.json(asked.result(own))
 
-    async with Scripted(lists) as server, a_gateway(None, *folders) as gateway:
+    async with ScriptedHttpServer(lists) as server, start_gateway(None, *folders) as gateway:
         for folder, key in zip(folders, ("a", "b", "a"), strict=True):
             # One name, app-wide: only the credentials keep them apart.
             local = gateway.scripted.server("same", environment={"KEY": key}, scope="app")
@@ -163,8 +163,8 @@ async def test_two_credentials_never_share_a_connection_nor_a_list_that_is_priva
 
 
 @requirement("hub.pool.scope")
-async def test_a_server_of_the_scope_session_is_one_process_for_each_session_and_ends_with_it() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
+async def test_a_session_scoped_server_runs_once_for_each_session_and_ends_with_it() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         callers = [await gateway.old_caller() for _ in range(2)]
         pids = [told(await caller.call("one__echo"))["pid"] for caller in callers]
         assert len(set(pids)) == 2
@@ -176,7 +176,7 @@ async def test_a_server_of_the_scope_session_is_one_process_for_each_session_and
 
 @requirement("hub.pool.scope")
 async def test_a_server_added_for_a_session_is_seen_by_it_alone_and_ends_with_it() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("everybody")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("everybody")) as gateway:
         mine, other = await gateway.old_caller(), await gateway.old_caller()
         await other.listen()
         body = {"name": "one", "config": gateway.scripted.server("one"), "session": mine.session}
@@ -201,7 +201,7 @@ async def test_a_server_added_for_a_session_is_seen_by_it_alone_and_ends_with_it
 
 @requirement("hub.pool.scope")
 async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         pool = pool_of(gateway)
         for _ in range(5):
             caller = await gateway.old_caller()
@@ -215,8 +215,8 @@ async def test_sessions_that_come_and_go_leave_nothing_in_the_pool() -> None:
 
 
 @requirement("hub.pool.scope")
-async def test_a_client_without_a_session_does_not_get_what_belongs_to_sessions_and_is_told_why() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
+async def test_session_scoped_servers_are_refused_to_clients_without_a_session() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         modern, old = await gateway.caller(), await gateway.old_caller()
         assert "one__echo" in await old.tools()
         assert await modern.tools() == ["hub_list_servers"]
@@ -230,7 +230,7 @@ async def test_a_client_without_a_session_does_not_get_what_belongs_to_sessions_
 
 @requirement("hub.pool.lazy")
 async def test_looking_makes_no_server_and_what_names_an_unknown_session_is_refused() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", scope="session")) as gateway:
         old = await gateway.old_caller()
         assert old.session is not None
         await gateway.rest("GET", f"/api/mcp?session={old.session}")
@@ -256,8 +256,8 @@ def pool_of(gateway: Gateway) -> ServerPool:
 
 
 @requirement("hub.config.invalid", "hub.pool.reuse")
-async def test_a_changed_file_ends_what_it_no_longer_defines_renews_what_it_changed_and_leaves_the_rest() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("gone", "other", "same")) as gateway:
+async def test_a_changed_file_stops_removed_servers_and_restarts_only_changed_ones() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("gone", "other", "same")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
@@ -276,7 +276,7 @@ async def test_a_changed_file_ends_what_it_no_longer_defines_renews_what_it_chan
 
 @requirement("hub.pool.dispose")
 async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytest.LogCaptureFixture) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", "two", "three")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two", "three")) as gateway:
         await (await gateway.caller()).tools()
         servers: list[ScriptedServer] = list(gateway.scripted.all)
         server = await gateway.server("two")
@@ -294,7 +294,7 @@ async def test_the_end_closes_everything_even_if_closing_one_fails(caplog: pytes
 
 @requirement("hub.pool.dispose")
 async def test_the_end_comes_soon_while_servers_start_hang_and_are_deaf() -> None:
-    async with a_gateway(patient=False) as gateway:
+    async with start_gateway(patient=False) as gateway:
         scripted = gateway.scripted
         mute = scripted.server("mute", ServerScript(held={"initialize", "server/discover"}))
         write({"mute": mute, "one": scripted.server("one")})

@@ -1,4 +1,4 @@
-"""One server of the pool, in the moments between its states."""
+"""One server of the pool, between its states."""
 
 import asyncio
 import json
@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from tests.support.clock import let_pass
-from tests.support.gateway.gateway import a_gateway, write
+from tests.support.gateway.gateway import start_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
-from tests.support.mcp.client import soon
+from tests.support.mcp.client import within_limit
 from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_list_that_waits_for_a_server_which_is_taken_away_is_answered() -> None:
     play = ServerScript(held={"initialize"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
         await (await gateway.scripted.comes("one")).hears("initialize")
@@ -33,7 +33,7 @@ async def test_a_list_that_waits_for_a_server_which_is_taken_away_is_answered() 
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_to_a_server_that_is_taken_away_fails_typed(era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running, other = caller.begin("one__hold"), caller.begin("two__hold")
         one, two = await gateway.scripted.comes("one"), await gateway.scripted.comes("two")
@@ -49,7 +49,7 @@ async def test_a_call_to_a_server_that_is_taken_away_fails_typed(era: str) -> No
 
 async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed() -> None:
     play = ServerScript(held={"initialize"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__echo")
         one = await gateway.scripted.comes("one")
@@ -61,8 +61,8 @@ async def test_a_call_that_waits_for_a_server_which_is_disconnected_fails_typed(
         assert await gateway.status("one") == "stopped"
 
 
-async def test_calls_that_wait_for_their_turn_do_not_start_a_server_that_is_disconnected_meanwhile() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", calls=1, queue=3)) as gateway:
+async def test_queued_calls_do_not_restart_a_server_that_was_disconnected() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one", calls=1, queue=3)) as gateway:
         caller = await gateway.caller()
         first = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -89,7 +89,7 @@ async def test_c17_what_a_server_was_given_is_in_no_error_no_event_and_no_log(ca
     program = "import os, sys; sys.stderr.write('bad token ' + os.environ['KEY']); sys.stderr.flush(); sys.exit(3)"
     bad = {"command": [sys.executable, "-c", program], "environment": {"KEY": SECRET}}
     play = ServerScript(resources=[{"uri": "a:b", "name": "b"}], held={"resources/list"})
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {"bad": bad, "one": scripted.server("one", play, environment={"KEY": SECRET})}
     ) as gateway:
         caller = await gateway.caller()
@@ -113,7 +113,7 @@ async def test_c17_what_a_server_was_given_is_in_no_error_no_event_and_no_log(ca
 
 @requirement("hub.call.abort")
 async def test_a_session_that_ends_cancels_its_calls_at_the_server() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller, other = await gateway.old_caller(), await gateway.old_caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -132,7 +132,7 @@ async def test_a_session_that_ends_cancels_its_calls_at_the_server() -> None:
 async def test_lists_that_hang_do_not_add_up_and_do_not_hide_the_tools() -> None:
     hanging = {"prompts/list", "resources/list", "resources/templates/list"}
     play = ServerScript(prompts=[{"name": "p"}], resources=[{"uri": "x://y", "name": "y"}], held=hanging)
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
         one = await gateway.scripted.comes("one")
@@ -152,15 +152,15 @@ async def test_a_server_that_declares_logs_and_never_answers_about_them_is_not_w
 ) -> None:
     monkeypatch.setattr("rookery.upstreams.connect._LOG_SECONDS", 3_600.0)
     play = ServerScript(held={"logging/setLevel"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
-        assert told(await soon(caller.call("one__echo")))["server"] == "one"
+        assert told(await within_limit(caller.call("one__echo")))["server"] == "one"
 
 
 async def test_a_server_that_offers_nothing_that_it_declared_is_of_use_all_the_same() -> None:
     play = ServerScript(more={"prompts": {}, "resources": {}, "tasks": {}, "x-future": {}})
     play.replies = {"prompts/list": lambda params: {"prompts": 7}, "resources/list": lambda params: None}
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert "one__echo" in await caller.tools()
         assert await caller.listed_of_servers("resources") == []
@@ -176,7 +176,7 @@ async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> N
         return {"tools": list(offered), **life}
 
     play = ServerScript(replies={"tools/list": listed}, more={"tools": {}})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         for _ in range(3):
             assert "one__first" in await caller.tools()
@@ -194,7 +194,7 @@ async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> N
 @requirement("hub.call.abort")
 async def test_d18_calls_cancelled_at_whatever_moment_leave_nothing_behind() -> None:
     chance = random.Random(18)
-    async with a_gateway(lambda scripted: scripted.servers("one", calls=4, queue=500, idle=0)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", calls=4, queue=500, idle=0)) as gateway:
         callers = [await gateway.caller() for _ in range(4)] + [await gateway.old_caller() for _ in range(4)]
 
         async def one_call() -> None:
@@ -216,7 +216,7 @@ async def test_d18_calls_cancelled_at_whatever_moment_leave_nothing_behind() -> 
 @requirement("hub.pool.lazy", "hub.pool.dispose")
 async def test_d18_starts_and_stops_at_whatever_moment_leave_no_process() -> None:
     chance = random.Random(7)
-    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller()
 
         async def disturb() -> None:
@@ -241,7 +241,7 @@ async def test_d18_starts_and_stops_at_whatever_moment_leave_no_process() -> Non
 
 @requirement("hub.status.failed")
 async def test_a_server_that_dies_again_and_again_is_left_alone() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
         for count in range(1, 4):

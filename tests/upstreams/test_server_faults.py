@@ -1,4 +1,4 @@
-"""Servers that die, hang, lie or flood: each fails alone, says why, and holds nobody up."""
+"""Servers that die, hang, send wrong data or flood: each fails alone, with a reason, and delays no other."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.connect import Connector
 from tests.support.clock import let_pass
 from tests.support.daemon.process import alive, wait_dead
-from tests.support.gateway.gateway import Gateway, a_gateway, write
+from tests.support.gateway.gateway import Gateway, start_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
-from tests.support.mcp.client import PROGRAMS, soon
+from tests.support.mcp.client import PROGRAMS, within_limit
 from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
 
@@ -41,7 +41,7 @@ async def error_of(gateway: Gateway, name: str) -> str:
 
 
 @requirement("hub.pool.parallel", "hub.status.failed", "hub.filter.disconnected")
-async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_and_delay_nobody(
+async def test_servers_that_hang_exit_or_print_garbage_do_not_hide_or_delay_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     channels = Connector.channels
@@ -60,7 +60,7 @@ async def test_one_that_hangs_one_that_exits_and_one_that_prints_garbage_hide_an
         "missing": {"command": "/no/such/program"},
         "strange": {"command": "true"},
     }
-    async with a_gateway(lambda scripted: scripted.servers(*"abcdef") | broken, patient=False) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers(*"abcdef") | broken, patient=False) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         changes = 0
@@ -86,7 +86,7 @@ async def test_a_definition_says_how_a_server_frames_its_messages() -> None:
         "right": odd(*framed, framing="content-length"),
         "wrong": odd("--banner", "Content-Length: 2\r\n\r\n{}"),
     }
-    async with a_gateway(servers) as gateway:
+    async with start_gateway(servers) as gateway:
         caller = await gateway.caller()
         assert [name for name in await caller.tools() if "__" in name] == ["right__a", "right__b", "right__c"]
         # Both ways: a call that it knows nothing of is refused by itself.
@@ -98,7 +98,7 @@ async def test_a_definition_says_how_a_server_frames_its_messages() -> None:
 @requirement("hub.pool.parallel", "hub.catalog.changed")
 async def test_a_server_that_is_much_slower_than_the_others_is_announced_when_it_is_there() -> None:
     slow = ServerScript(held={"initialize"})
-    async with a_gateway(patient=False) as gateway:
+    async with start_gateway(patient=False) as gateway:
         write({"fast": gateway.scripted.server("fast"), "slow": gateway.scripted.server("slow", slow)})
         caller = await gateway.old_caller()
         await caller.listen()
@@ -114,7 +114,7 @@ async def test_a_server_that_is_much_slower_than_the_others_is_announced_when_it
 async def test_d03_a_server_that_exits_at_once_is_not_started_over_and_over() -> None:
     notes = Path.home() / "starts"
     script = f"echo x >> {notes}; echo why >&2; exit 1"
-    async with a_gateway({"bad": {"command": ["sh", "-c", script]}}) as gateway:
+    async with start_gateway({"bad": {"command": ["sh", "-c", script]}}) as gateway:
         callers = [await gateway.caller() for _ in range(10)]
         for _ in range(10):
             await all_of(caller.tools() for caller in callers)
@@ -131,7 +131,7 @@ async def test_d03_a_server_that_exits_at_once_is_not_started_over_and_over() ->
 
 @requirement("hub.pool.broken")
 async def test_a_server_that_was_mended_is_there_as_soon_as_it_is_connected() -> None:
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         flag = Path.home() / "mended"
         real = " ".join(gateway.scripted.server("one")["command"])
         write({"one": {"command": ["sh", "-c", f"test -e {flag} && exec {real}"]}})
@@ -146,9 +146,11 @@ async def test_a_server_that_was_mended_is_there_as_soon_as_it_is_connected() ->
 
 
 @requirement("hub.status.failed")
-async def test_d02_a_server_that_never_answers_the_handshake_fails_with_its_time_and_is_ended() -> None:
+async def test_d02_a_server_that_never_answers_the_handshake_times_out_and_is_stopped() -> None:
     play = ServerScript(held={"initialize", "server/discover"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeouts={"startup": 0.3})}) as gateway:
+    async with start_gateway(
+        lambda scripted: {"one": scripted.server("one", play, timeouts={"startup": 0.3})}
+    ) as gateway:
         error = await error_of(gateway, "one")
         assert "start-up timeout of 0.3 s" in error
         await all_of(one.has_ended() for one in gateway.scripted.all)
@@ -161,7 +163,7 @@ async def test_d02_a_server_that_never_answers_the_handshake_fails_with_its_time
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_list_that_fails_closes_the_connection_and_says_why(era: str) -> None:
     play = ServerScript(held={"tools/list"}, era=era)
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         listing = asyncio.create_task(caller.tools())
         one = await gateway.scripted.comes("one")
@@ -175,7 +177,7 @@ async def test_a_list_that_fails_closes_the_connection_and_says_why(era: str) ->
 @requirement("hub.config.timeout", "hub.status.list-failed")
 async def test_a_list_that_takes_too_long_times_out() -> None:
     play = ServerScript(held={"tools/list"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=200)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=200)}) as gateway:
         error = await error_of(gateway, "one")
         assert error.startswith("Failed to get tools") and "timeout of 0.2 s" in error
         assert await gateway.status("one") == "failed"
@@ -200,14 +202,14 @@ async def test_c14_a_list_that_never_ends_is_an_error(how: str, why: str) -> Non
         return {"tools": [tool(f"t{number}")], "nextCursor": str(following)}
 
     play = ServerScript(replies={"tools/list": page})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=60_000)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=60_000)}) as gateway:
         error = await error_of(gateway, "one")
         assert why in error and len(error) < 1_000
 
 
 async def test_c14_pages_that_come_too_slowly_time_out_all_together() -> None:
     play = ServerScript(held={"tools/list"})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play, timeout=5_000)}) as gateway:
         listing = asyncio.create_task(error_of(gateway, "one"))
         one = await gateway.scripted.comes("one")
         pages = 0
@@ -221,14 +223,14 @@ async def test_c14_pages_that_come_too_slowly_time_out_all_together() -> None:
 
 async def test_c14_more_tools_than_anybody_could_use_are_an_error() -> None:
     many = [tool(f"t{number}") for number in range(10_001)]
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(tools=many))}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(tools=many))}) as gateway:
         error = await error_of(gateway, "one")
         assert error == "Failed to get tools: it lists 10001 tools; the limit is 10000"
 
 
 async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(caplog: pytest.LogCaptureFixture) -> None:
     twice = ServerScript(tools=[tool("a", description="first"), tool("b"), tool("a", description="second")])
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", twice)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", twice)}) as gateway:
         listed = await (await gateway.caller()).listed("tools")
         assert [one.get("description") for one in listed if one["name"] == "one__a"] == ["first"]
         assert "tools contains 'a' twice" in caplog.text
@@ -240,7 +242,7 @@ async def test_c14_a_tool_that_is_listed_twice_is_there_once_as_it_was_first(cap
 )
 async def test_a_list_of_nonsense_offers_nothing_and_breaks_nothing(listed: str) -> None:
     play = ServerScript(held={"tools/list"})
-    async with a_gateway(
+    async with start_gateway(
         lambda scripted: {"one": scripted.server("one", play), "two": scripted.server("two")}
     ) as gateway:
         caller = await gateway.caller()
@@ -258,14 +260,14 @@ async def test_a_list_of_nonsense_offers_nothing_and_breaks_nothing(listed: str)
 @requirement("hub.call.hang")
 @pytest.mark.parametrize("era", ERAS)
 async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_on(era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller("/mcp", era)
         running, other = caller.begin("one__hold"), caller.begin("two__hold")
         one, two = await gateway.scripted.comes("one"), await gateway.scripted.comes("two")
         await one.called("hold")
         waiting = await two.called("hold")
         os.kill(one.pid, signal.SIGKILL)
-        found = await soon(running)  # and not when the time of the call is over
+        found = await within_limit(running)  # and not when the time of the call is over
         assert failure(found) == "upstream-failed"
         assert 'MCP server "one"' in words(found) and "killed by SIGKILL" in words(found)
         two.answer(waiting, text("still here"))
@@ -275,8 +277,8 @@ async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_o
 
 
 @requirement("hub.call.hang", "hub.filter.disconnected", "hub.catalog.changed")
-async def test_d01_a_server_killed_while_idle_is_noticed_hidden_and_started_anew_on_the_next_use() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+async def test_d01_a_server_killed_while_idle_is_hidden_and_can_be_started_again() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
@@ -292,9 +294,9 @@ async def test_d01_a_server_killed_while_idle_is_noticed_hidden_and_started_anew
 
 
 @requirement("hub.call.hang")
-async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_it_when_it_goes_on() -> None:
+async def test_d02_a_call_to_a_suspended_server_times_out_and_is_cancelled_on_resume() -> None:
     limit = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -312,9 +314,9 @@ async def test_d02_a_server_that_is_stopped_under_a_call_times_out_and_hears_of_
 
 
 @requirement("hub.call.hang", "hub.status.failed")
-async def test_d02_a_server_that_is_stuck_is_found_out_after_a_time_out_ended_and_started_anew() -> None:
+async def test_d02_a_stuck_server_is_detected_after_a_timeout_and_can_be_restarted() -> None:
     limit = {"timeouts": {"execution": 5, "catalog": 3}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -331,7 +333,7 @@ async def test_d02_a_server_that_is_stuck_is_found_out_after_a_time_out_ended_an
 @requirement("hub.call.hang")
 async def test_d02_a_server_that_only_takes_long_is_left_alone() -> None:
     limit = {"timeouts": {"execution": 5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limit)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -346,7 +348,7 @@ async def test_d02_a_server_that_only_takes_long_is_left_alone() -> None:
 @requirement("hub.call.hang")
 async def test_d21_a_server_that_does_not_read_holds_up_nobody_else() -> None:
     limit = {"timeouts": {"execution": 0.5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limit) | scripted.servers("two")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
         one = await gateway.scripted.comes("one")
@@ -361,7 +363,7 @@ async def test_d21_a_server_that_does_not_read_holds_up_nobody_else() -> None:
 
 @pytest.mark.parametrize("how", ["plain", "holds"])
 async def test_d05_processes_that_a_server_made_end_with_it(how: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         await (await gateway.caller()).tools()
         one = await gateway.scripted.comes("one")
         one.order(make=how)
@@ -374,7 +376,7 @@ async def test_d05_processes_that_a_server_made_end_with_it(how: str) -> None:
 
 @requirement("hub.call.hang")
 async def test_d06_the_death_of_a_server_is_noticed_while_another_process_holds_its_output() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -391,7 +393,7 @@ async def test_d06_the_death_of_a_server_is_noticed_while_another_process_holds_
 
 @requirement("hub.child.stderr")
 async def test_c22_what_is_written_to_stderr_is_drained_kept_in_part_shown_and_no_failure() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         await caller.tools()
         one = await gateway.scripted.comes("one")
@@ -404,8 +406,8 @@ async def test_c22_what_is_written_to_stderr_is_drained_kept_in_part_shown_and_n
         assert len(json.dumps(found)) < 1_000_000
 
 
-async def test_c19_an_answer_without_end_is_cut_off_with_a_typed_error_and_the_next_call_works() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
+async def test_c19_an_endless_result_fails_with_a_typed_error_and_the_next_call_works() -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one", "two")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -424,7 +426,7 @@ async def test_c19_an_answer_without_end_is_cut_off_with_a_typed_error_and_the_n
 async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
     odd_text = "\x1b[31mred\x1b[0m \u202e\u2066 \U000e0041\U000e0042 \x00\x07"
     play = ServerScript(tools=[tool("odd", description=odd_text)], results={"odd": text(odd_text)})
-    async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
         caller = await gateway.caller()
         assert (await caller.listed("tools"))[-1]["description"] == odd_text
         assert words(await caller.call("one__odd")) == odd_text
@@ -432,7 +434,7 @@ async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
 
 @requirement("wire.client.survives")
 async def test_c20_answers_that_nobody_waits_for_are_nobodys_and_counted() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")
@@ -449,7 +451,7 @@ async def test_c20_answers_that_nobody_waits_for_are_nobodys_and_counted() -> No
 
 
 async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_the_roots() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()
@@ -467,7 +469,7 @@ async def test_c20_a_question_outside_of_any_call_is_answered_by_nobody_but_for_
 
 @requirement("wire.client.survives")
 async def test_c21_noise_between_messages_is_skipped_and_named() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")

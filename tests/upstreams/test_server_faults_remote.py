@@ -1,4 +1,4 @@
-"""Remote servers that fail, and what is sent to those that do not: nothing of a client's own credentials."""
+"""Remote servers that fail, and that no credentials of a client are sent to a server."""
 
 import asyncio
 import json
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import rookery
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.gateway import start_gateway
 from tests.support.http.certificates import Authority
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
-from tests.support.mcp.client import Asked, OldServer, Out, Scripted
+from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer, SseHandler
 from tests.support.mcp.scripted_server import Message, ServerScript, text, tool
 from tests.support.requirements import requirement
 
@@ -29,7 +29,7 @@ class Remote:
         self.on_call: Any = None
         self.left = asyncio.Event()
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         if asked.method != "POST":
             await out.answer(405)
             return
@@ -61,7 +61,7 @@ class Remote:
             await out.json(asked.error(-32601, f"what is {method}?"))
 
 
-def calls(server: Scripted) -> list[Message]:
+def calls(server: ScriptedHttpServer) -> list[Message]:
     return [asked.message for asked in server.of("tools/call")]
 
 
@@ -77,9 +77,9 @@ async def test_c17_s2_only_the_configured_headers_are_sent_and_nothing_of_the_ca
         "Origin": "http://127.0.0.1:1",
         "Traceparent": "the-callers-own",
     }
-    async with Scripted(Remote(era)) as server:
+    async with ScriptedHttpServer(Remote(era)) as server:
         headers = {"Authorization": "Bearer configured", "X-Extra": "yes"}
-        async with a_gateway({"far": {"url": server.url, "headers": headers}}) as gateway:
+        async with start_gateway({"far": {"url": server.url, "headers": headers}}) as gateway:
             for mine in ERAS:
                 caller = await gateway.caller("/mcp", mine, headers=secret)
                 assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
@@ -105,7 +105,7 @@ async def test_c17_s2_only_the_configured_headers_are_sent_and_nothing_of_the_ca
 
 @requirement("wire.client.era", "wire.client.fallback")
 async def test_a_server_of_the_older_transport_is_shown_and_remembered_as_such() -> None:
-    async with Scripted(OldServer()) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(SseHandler()) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         _, found = await gateway.rest("POST", "/api/mcp/far/connect")
         assert (found["status"], found["era"]) == ("connected", "HTTP+SSE")
         assert server.whats()[:2] == ["server/discover", "initialize"]
@@ -119,11 +119,11 @@ async def test_a_server_of_the_older_transport_is_shown_and_remembered_as_such()
 async def test_s2_what_a_server_sets_as_cookie_comes_back_to_nobody() -> None:
     remote = Remote()
 
-    async def setting(asked: Asked, out: Out) -> None:
+    async def setting(asked: HttpRequest, out: HttpResponder) -> None:
         await out.json(asked.result(text("x")), headers={"Set-Cookie": "tracking=1; Path=/"})
 
     remote.on_call = setting
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         for _ in range(2):
             assert "result" in await caller.call("far__echo")
@@ -135,7 +135,7 @@ async def test_s2_what_a_server_sets_as_cookie_comes_back_to_nobody() -> None:
 @pytest.mark.parametrize("mine", ERAS)
 async def test_an_aborted_call_is_cancelled_over_http_as_the_servers_era_has_it(era: str, mine: str) -> None:
     remote = Remote(era)
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller("/mcp", mine)
         running = caller.begin("far__hold", id_="x")
         request = await server.wait_for("tools/call")
@@ -168,7 +168,7 @@ async def test_an_aborted_call_is_cancelled_over_http_as_the_servers_era_has_it(
 async def test_d20_a_call_that_fails_on_its_way_fails_typed_and_is_not_made_twice(fault: str, why: str) -> None:
     remote = Remote()
 
-    async def failing(asked: Asked, out: Out) -> None:
+    async def failing(asked: HttpRequest, out: HttpResponder) -> None:
         if fault.isdigit():
             await out.answer(int(fault), b"<html>sorry</html>", "text/html", {"Retry-After": "1"})
         elif fault == "reset":
@@ -182,7 +182,7 @@ async def test_d20_a_call_that_fails_on_its_way_fails_typed_and_is_not_made_twic
             await out.answer(200, b"<html>hello</html>")
 
     remote.on_call = failing
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         found = await caller.call("far__echo", {"transfer": "all my money"})
         assert failure(found) == "upstream-failed" and why in words(found)
@@ -193,9 +193,9 @@ async def test_d20_a_call_that_fails_on_its_way_fails_typed_and_is_not_made_twic
 
 
 @requirement("hub.call.hang")
-async def test_d20_a_server_that_restarts_under_a_call_fails_it_and_the_next_gets_a_new_session() -> None:
+async def test_d20_a_server_restart_fails_the_running_call_and_the_next_opens_a_session() -> None:
     remote = Remote()
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         running = caller.begin("far__hold", {"once": True})
         await server.wait_for("tools/call")
@@ -212,9 +212,9 @@ async def test_d20_a_server_that_restarts_under_a_call_fails_it_and_the_next_get
 
 @requirement("hub.status.failed", "wire.client.fallback")
 async def test_d20_a_server_that_is_not_there_is_failed_with_what_every_transport_said() -> None:
-    async with Scripted(Remote()) as server:
+    async with ScriptedHttpServer(Remote()) as server:
         url = server.url
-    async with a_gateway({"far": {"url": url}, "nowhere": {"url": "http://no.such.host.invalid/mcp"}}) as gateway:
+    async with start_gateway({"far": {"url": url}, "nowhere": {"url": "http://no.such.host.invalid/mcp"}}) as gateway:
         assert await (await gateway.caller()).tools() == ["hub_list_servers"]
         records = {one.name: one for one in await gateway.hub.records(None)}
         assert records["far"].status == records["nowhere"].status == "failed"
@@ -229,8 +229,8 @@ async def test_d20_a_certificate_that_does_not_hold_keeps_a_server_out_until_it_
     authority = Authority(tmp_path)
     if what == "expired":
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-    server = Scripted(Remote(), tls=authority.server(expired=what == "expired"))
-    async with server, a_gateway({"far": {"url": server.url}}) as gateway:
+    server = ScriptedHttpServer(Remote(), tls=authority.server(expired=what == "expired"))
+    async with server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         assert await caller.tools() == ["hub_list_servers"]
         error = await gateway.becomes("far", "failed", "backoff")
@@ -250,7 +250,7 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
     remote = Remote()
     unknown = True
 
-    async def deny(asked: Asked, out: Out) -> None:
+    async def deny(asked: HttpRequest, out: HttpResponder) -> None:
         if not unknown:
             await remote(asked, out)
         else:
@@ -258,7 +258,7 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
             wants = {"WWW-Authenticate": 'Bearer error="insufficient_scope"'} if status == 403 else {}
             await out.answer(status if asked.method == over else 405, b"who are you?", headers=wants)
 
-    async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(deny) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         assert await caller.tools() == ["hub_list_servers"]
         assert f"HTTP {status}" in str(await gateway.becomes("far", "needs_auth"))
@@ -276,10 +276,10 @@ async def test_a_server_that_asks_who_is_there_needs_auth_and_says_what_to_do(ov
 @requirement("hub.status.failed", "wire.client.fallback")
 @pytest.mark.parametrize(("status", "said"), [(404, ("Streamable HTTP", "HTTP+SSE")), (403, ("HTTP 403",))])
 async def test_a_server_that_lets_nobody_in_is_failed_with_what_it_said(status: int, said: Sequence[str]) -> None:
-    async def deny(asked: Asked, out: Out) -> None:
+    async def deny(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(status, b"no")
 
-    async with Scripted(deny) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(deny) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         await (await gateway.caller()).tools()
         error = await gateway.becomes("far", "failed", "backoff")
         assert error is not None and all(one in error for one in said)
@@ -288,14 +288,14 @@ async def test_a_server_that_lets_nobody_in_is_failed_with_what_it_said(status: 
 async def test_d20_an_answer_without_end_is_cut_off() -> None:
     remote = Remote()
 
-    async def flooding(asked: Asked, out: Out) -> None:
+    async def flooding(asked: HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.chunk(b"data: ")
         for _ in range(200):
             await out.chunk(b"x" * 1_000_000)
 
     remote.on_call = flooding
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller = await gateway.caller()
         found = await caller.call("far__echo")
         assert failure(found) == "upstream-failed" and "longer than" in words(found)
@@ -304,20 +304,20 @@ async def test_d20_an_answer_without_end_is_cut_off() -> None:
 
 
 async def test_a_redirect_leads_nowhere_and_takes_no_credential_along() -> None:
-    stolen: list[Asked] = []
+    stolen: list[HttpRequest] = []
 
-    async def thief(asked: Asked, out: Out) -> None:
+    async def thief(asked: HttpRequest, out: HttpResponder) -> None:
         stolen.append(asked)
         await out.answer(200, b"{}")
 
-    async with Scripted(thief) as elsewhere:
+    async with ScriptedHttpServer(thief) as elsewhere:
 
-        async def redirecting(asked: Asked, out: Out) -> None:
+        async def redirecting(asked: HttpRequest, out: HttpResponder) -> None:
             await out.answer(307, b"", headers={"Location": elsewhere.url})
 
-        async with Scripted(redirecting) as server:
+        async with ScriptedHttpServer(redirecting) as server:
             config = {"url": server.url, "headers": {"Authorization": "Bearer configured"}}
-            async with a_gateway({"far": config}) as gateway:
+            async with start_gateway({"far": config}) as gateway:
                 await (await gateway.caller()).tools()
                 assert await gateway.becomes("far", "failed", "backoff")
     assert stolen == []
@@ -325,10 +325,10 @@ async def test_a_redirect_leads_nowhere_and_takes_no_credential_along() -> None:
 
 @requirement("hub.catalog.cached")
 async def test_c15_s11_a_reference_in_a_schema_is_fetched_by_nobody() -> None:
-    async def never(asked: Asked, out: Out) -> None:
+    async def never(asked: HttpRequest, out: HttpResponder) -> None:
         await out.answer(200, b'{"type":"object"}')
 
-    async with Scripted(never) as listener:
+    async with ScriptedHttpServer(never) as listener:
         away = listener.url
         schemas: list[Message] = [
             {"$ref": away},
@@ -338,7 +338,7 @@ async def test_c15_s11_a_reference_in_a_schema_is_fetched_by_nobody() -> None:
         ]
         tools = [tool(f"t{number}", outputSchema=one) | {"inputSchema": one} for number, one in enumerate(schemas)]
         play = ServerScript(tools=tools)
-        async with a_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+        async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
             for era in ERAS:
                 caller = await gateway.caller("/mcp", era)
                 listed = {one["name"]: one for one in await caller.listed("tools")}

@@ -1,4 +1,4 @@
-"""How many calls a server works on at a time, who waits for a turn, and what those hear for whom there is no room."""
+"""The concurrency limiter of a server: calls in progress, the queue, and the error when it is full."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.upstreams.server import ConcurrencyLimiter
 from tests.support.clock import let_pass
-from tests.support.gateway.gateway import a_gateway
+from tests.support.gateway.gateway import start_gateway
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.mcp.scripted_server import Message, all_of, text
 from tests.support.requirements import requirement
@@ -56,7 +56,7 @@ async def test_so_many_enter_so_many_wait_in_order_and_the_next_is_refused() -> 
     assert turnstile.running == 0
 
 
-async def test_with_exclusive_all_that_are_inside_are_of_one_caller_and_nobody_is_overtaken() -> None:
+async def test_with_exclusive_only_one_caller_is_inside_and_the_queue_keeps_its_order() -> None:
     turnstile = ConcurrencyLimiter("one", 10, 10, exclusive=True)
     await turnstile.enter("a")
     await turnstile.enter("a")
@@ -135,7 +135,7 @@ async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_through_the_gateway_the_limit_holds_and_the_refusal_says_so(era: str) -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", calls=2, queue=1)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", calls=2, queue=1)) as gateway:
         caller = await gateway.caller("/mcp", era)
         first = [caller.begin("one__hold") for _ in range(2)]
         one = await gateway.scripted.comes("one")
@@ -152,7 +152,7 @@ async def test_through_the_gateway_the_limit_holds_and_the_refusal_says_so(era: 
 
 
 async def test_an_exclusive_server_works_for_one_client_at_a_time() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one", exclusive=True, queue=1)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", exclusive=True, queue=1)) as gateway:
         first, second = await gateway.old_caller(), await gateway.old_caller()
         mine = [first.begin("one__hold") for _ in range(2)]
         one = await gateway.scripted.comes("one")
@@ -172,7 +172,7 @@ async def test_an_exclusive_server_works_for_one_client_at_a_time() -> None:
 
 async def test_calls_that_time_out_fail_or_are_left_give_their_place_back() -> None:
     limits = {"calls": 1, "queue": 0, "timeouts": {"execution": 5}}
-    async with a_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         caller = await gateway.caller()
         running = caller.begin("one__hold")
         one = await gateway.scripted.comes("one")

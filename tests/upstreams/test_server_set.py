@@ -1,4 +1,4 @@
-"""What the files of a directory define: what runs of it, with which environment, and only with the user's approval."""
+"""The servers that the files of a directory define: which run, with which environment, and after approval."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
-from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of, write
+from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, write
 from tests.support.mcp.caller import told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, all_of
 from tests.support.npm import mcp_servers as npm_servers
@@ -51,7 +51,7 @@ async def test_c18_a_child_sees_the_allow_list_and_what_it_was_given_and_nothing
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("MINE", "value")
     given = {"GIVEN": "{env:MINE}", "PATH": os.environ["PATH"]}
-    async with a_gateway(lambda scripted: scripted.servers("one", environment=given)) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", environment=given)) as gateway:
         await (await gateway.caller()).tools()
         (one,) = gateway.scripted.of("one")
         allowed = {"HOME", "LOGNAME", "USER", "SHELL", "PATH", "TMPDIR", "TERM", "LANG", "TZ", "LC_ALL", "LC_CTYPE"}
@@ -66,7 +66,7 @@ async def test_c18_a_child_sees_the_allow_list_and_what_it_was_given_and_nothing
 async def test_c18_a_child_that_inherits_sees_all_but_what_is_the_daemons_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "chosen")
     monkeypatch.setenv("ROOKERY_TOKEN", "the daemon's")
-    async with a_gateway(lambda scripted: scripted.servers("one", inherit=True, environment={"X": "1"})) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", inherit=True, environment={"X": "1"})) as gateway:
         await (await gateway.caller()).tools()
         (one,) = gateway.scripted.of("one")
         assert one.env["OPENAI_API_KEY"] == "chosen" and one.env["X"] == "1"
@@ -75,7 +75,7 @@ async def test_c18_a_child_that_inherits_sees_all_but_what_is_the_daemons_own(mo
 
 @requirement("hub.child.bun")
 async def test_a_server_whose_command_is_opencode_is_told_to_be_bun() -> None:
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         folder = Path.home() / "bin"
         folder.mkdir()
         command = gateway.scripted.server("one")["command"]
@@ -123,7 +123,7 @@ async def test_the_example_configuration_of_opencode_works_as_written(
     (folder / "node_modules").symlink_to(npm_servers.installed("filesystem").parents[1])
     monkeypatch.setenv("PATH", f"{opencode.installed().opencode.parent}:{npm_servers.on_the_path()}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         local, remote = [slot.definition for slot in (await gateway.hub.server_set(folder.resolve())).slots()]
         assert (local.kind, local.timeouts.catalog, local.enabled) == ("local", 5, True)
         assert (remote.kind, remote.url, remote.timeouts.catalog) == ("remote", "https://example.com/mcp", 10)
@@ -145,7 +145,7 @@ async def test_the_example_configuration_of_opencode_works_as_written(
 async def test_a_server_runs_in_its_workspace_or_where_its_definition_says() -> None:
     folder = checkout()
     (folder / "sub").mkdir()
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         scripted = gateway.scripted
         write(scripted.servers("one") | scripted.servers("two", cwd="sub") | scripted.servers("app", scope="app"))
         await (await gateway.caller(view_of(folder))).tools()
@@ -179,7 +179,7 @@ def bring(folder: Path, name: str, entry: Message) -> None:
 @pytest.mark.parametrize("name", FILES)
 async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(name: str) -> None:
     folder = checkout()
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         bring(folder, name, gateway.scripted.server("repo"))
         for era_path in (view_of(folder), view_of(folder, "repo"), "/mcp"):
             caller = await gateway.caller(era_path)
@@ -200,7 +200,7 @@ async def test_c24_a_cloned_repository_starts_nothing_whatever_it_brings_along(n
 @requirement("guard.approve.config")
 async def test_c24_a_repository_cannot_switch_on_or_rename_its_way_around_approval() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("mine"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("mine"), folder) as gateway:
         # A name of the user's own server, defined anew by the repository.
         write({"mine": gateway.scripted.server("evil")}, folder / ".rookery" / "mcp.json")
         caller = await gateway.caller(view_of(folder))
@@ -231,7 +231,7 @@ CHANGES: dict[str, Message] = {
 async def test_c10_another_definition_under_an_approved_name_waits_again(change: str) -> None:
     folder = checkout()
     script = folder / "run.sh"
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         real = " ".join(gateway.scripted.server("repo")["command"])
         script.write_text(f"exec {real}\n")
         one: Message = {"command": ["sh", "run.sh", "-a", "-b"], "environment": {"KEY": "1", "OTHER": "{env:HOME}"}}
@@ -269,7 +269,7 @@ async def test_c10_another_definition_under_an_approved_name_waits_again(change:
 async def test_c10_a_script_that_is_swapped_while_its_server_rests_is_not_started() -> None:
     folder = checkout()
     script = folder / "run.py"
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         words = gateway.scripted.server("repo", idle=0.2)["command"][2:]
         script.write_text(f"import sys, runpy; sys.argv[1:] = {words[1:]!r}; runpy.run_path({words[0]!r})\n")
         write({"repo": {"command": [sys.executable, "-S", "run.py"], "idle": 0.2}}, folder / ".rookery" / "mcp.json")
@@ -289,7 +289,7 @@ async def test_c10_a_script_that_is_swapped_while_its_server_rests_is_not_starte
 @requirement("guard.approve.config")
 async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(None, left, right) as gateway:
+    async with start_gateway(None, left, right) as gateway:
         for folder in (left, right):
             write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
@@ -301,13 +301,13 @@ async def test_c10_what_was_approved_in_one_checkout_is_not_approved_in_another(
 
 @requirement("guard.approve.config")
 @pytest.mark.parametrize("scope", ["app", "workspace"])
-async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_whatever_scope_it_asks_for(
+async def test_c10_a_repositorys_server_runs_where_its_files_were_checked_in_any_scope(
     scope: str,
 ) -> None:
     folder = checkout()
     inner = folder / "src" / "c"
     inner.mkdir(parents=True)
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         (inner / "run.sh").write_text(f"#!/bin/sh\nexec {' '.join(gateway.scripted.server('repo')['command'])}\n")
         (inner / "run.sh").chmod(0o755)
         entry = {"command": ["./run.sh"], "scope": scope, "cwd": "src/c"}
@@ -328,9 +328,9 @@ async def test_c10_a_repositorys_server_runs_where_its_files_were_looked_at_what
 
 
 @requirement("guard.approve.config")
-async def test_c10_what_is_revoked_in_one_checkout_goes_on_in_another_that_shares_its_definition() -> None:
+async def test_c10_revoking_a_server_in_one_checkout_leaves_the_same_one_in_another() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(None, left, right) as gateway:
+    async with start_gateway(None, left, right) as gateway:
         for folder in (left, right):
             write({"repo": gateway.scripted.server("repo", scope="app")}, folder / ".rookery" / "mcp.json")
         callers = [await gateway.caller(view_of(folder)) for folder in (left, right)]
@@ -359,7 +359,7 @@ async def test_no_file_is_looked_at_for_what_nobody_has_approved(
         return real(argv, *more)
 
     monkeypatch.setattr(definitions, "list_named_files", seen)
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         command = gateway.scripted.server("repo")["command"]
         write({"repo": {"command": command}}, folder / ".rookery" / "mcp.json")
         session = await gateway.old_caller(view_of(folder))
@@ -381,7 +381,7 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
         await go_on.wait()
         return False
 
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
         pool = ServerPool(Connector(spawner, never, slow, SignInManager(folder, spawner)), lambda server: None)
@@ -404,13 +404,13 @@ def never() -> Any:
 
 
 @requirement("hub.pool.reuse")
-async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_however_often_clients_come() -> None:
+async def test_d16_the_number_of_server_processes_does_not_grow_with_reconnections() -> None:
     folders = [checkout(f"w{number}") for number in range(10)]
 
     def servers(scripted: ScriptedServers) -> Message:
         return scripted.servers("one", "two") | scripted.servers("app", scope="app")
 
-    async with a_gateway(servers, *folders) as gateway:
+    async with start_gateway(servers, *folders) as gateway:
         for _ in range(5):
             callers = await all_of(gateway.old_caller(view_of(folder)) for folder in folders)
             await all_of(caller.tools() for caller in callers)
@@ -422,7 +422,7 @@ async def test_d16_ten_workspaces_with_three_servers_run_thirty_processes_howeve
 @requirement("hub.status.values")
 async def test_every_status_that_a_server_can_have_is_shown_as_it_is() -> None:
     folder = checkout()
-    async with a_gateway(None, folder, patient=False) as gateway:
+    async with start_gateway(None, folder, patient=False) as gateway:
         scripted = gateway.scripted
         write({"waits": scripted.server("waits")}, folder / ".rookery" / "mcp.json")
         write(

@@ -1,4 +1,4 @@
-"""Writers of one repository take turns, and locks that git finds are waited for."""
+"""Writers of one repository run one after the other, and wait for locks of git."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,14 +8,14 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces.locks import RepositoryLocks, run_git_write
-from tests.support.workspaces.service import Served, branches, git, make_repository, serving, snapshot
+from tests.support.workspaces.service import WorkspaceParts, branches, git, make_repository, snapshot, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def served(state: Path) -> AsyncIterator[Served]:
-    async with serving(state) as running:
+async def served(state: Path) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state) as running:
         yield running
 
 
@@ -37,7 +37,7 @@ async def test_one_writer_at_a_time_in_one_repository_and_others_beside_it() -> 
 
 
 @pytest.mark.parametrize("name", ["config.lock", "index.lock", "packed-refs.lock"])
-async def test_e07_a_lock_that_goes_away_is_waited_for(served: Served, tmp_path: Path, name: str) -> None:
+async def test_e07_a_lock_that_goes_away_is_waited_for(served: WorkspaceParts, tmp_path: Path, name: str) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "branch", "old")
     git(app, "pack-refs", "--all")
@@ -52,7 +52,7 @@ async def test_e07_a_lock_that_goes_away_is_waited_for(served: Served, tmp_path:
     assert (await run_git_write(served.git, app, *command)).returncode == 0
 
 
-async def test_e07_a_lock_that_stays_is_named_and_left(served: Served, tmp_path: Path) -> None:
+async def test_e07_a_lock_that_stays_is_named_and_left(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     lock = app / ".git" / "refs" / "heads" / "x.lock"
     lock.touch()
@@ -65,7 +65,7 @@ async def test_e07_a_lock_that_stays_is_named_and_left(served: Served, tmp_path:
 
 
 async def test_e07_a_creation_that_meets_a_lock_leaves_nothing_and_works_later(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: WorkspaceParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rookery.workspaces.locks.LOCK_WAIT_SECONDS", 0.2)
     app = make_repository(tmp_path / "app")

@@ -1,4 +1,4 @@
-"""Workspaces are what git says they are; what disagrees is told, and nothing is pruned."""
+"""Workspaces follow from git's worktrees; contradictions are reported, and nothing is pruned."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -9,24 +9,24 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.workspaces.worktrees import parse_worktrees
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import Served, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def served(state: Path) -> AsyncIterator[Served]:
-    async with serving(state) as running:
+async def served(state: Path) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state) as running:
         yield running
 
 
-async def states(served: Served, project: str) -> dict[str, str]:
+async def states(served: WorkspaceParts, project: str) -> dict[str, str]:
     return {one.name: one.state for one in await served.workspaces.list(project)}
 
 
 @requirement("ws.derive.git")
-async def test_worktrees_of_others_are_called_by_branch_or_folder_and_the_main_checkout_is_one(
-    served: Served, tmp_path: Path
+async def test_other_worktrees_are_named_by_branch_or_folder_and_the_main_is_listed(
+    served: WorkspaceParts, tmp_path: Path
 ) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "worktree", "add", "-q", "-b", "topic/a", str(tmp_path / "one"))
@@ -41,7 +41,9 @@ async def test_worktrees_of_others_are_called_by_branch_or_folder_and_the_main_c
 
 
 @requirement("ws.derive.git")
-async def test_e16_names_stay_unique_and_ours_stay_whatever_is_checked_out(served: Served, tmp_path: Path) -> None:
+async def test_e16_names_stay_unique_and_ours_stay_whatever_is_checked_out(
+    served: WorkspaceParts, tmp_path: Path
+) -> None:
     app = make_repository(tmp_path / "app")
     project = await served.project(app)
     ours = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
@@ -56,7 +58,7 @@ async def test_e16_names_stay_unique_and_ours_stay_whatever_is_checked_out(serve
 @requirement("ws.derive.git")
 async def test_e05_a_worktree_that_was_deleted_by_hand_is_missing_and_not_pruned(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         shutil.rmtree(made.path)
@@ -66,7 +68,7 @@ async def test_e05_a_worktree_that_was_deleted_by_hand_is_missing_and_not_pruned
         with pytest.raises(RookeryError) as caught:
             await served.workspaces.metadata(gone)
         assert caught.value.code == "workspace-not-found"
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         assert await states(served, project) == {"@main": "ready", "x": "missing"}
     assert str(made.path) in git(app, "worktree", "list")
 
@@ -74,7 +76,7 @@ async def test_e05_a_worktree_that_was_deleted_by_hand_is_missing_and_not_pruned
 @requirement("ws.derive.git")
 async def test_e05_a_worktree_that_was_moved_is_found_again_with_its_work(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         await served.workspaces.set_metadata(made, "note", "mine")
@@ -82,7 +84,7 @@ async def test_e05_a_worktree_that_was_moved_is_found_again_with_its_work(state:
     moved = made.path.with_name("elsewhere")
     made.path.rename(moved)
     assert "prunable" in git(app, "worktree", "list", "--porcelain")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         again = await served.workspaces.get(project, "x")
         assert (again.path, again.state) == (moved, "ready")
         assert (await served.workspaces.metadata(again))["note"] == "mine"
@@ -95,16 +97,16 @@ async def test_e05_of_two_copies_neither_is_taken_for_the_moved_one(state: Path,
     git(app, "worktree", "add", "-q", str(tmp_path / "x"))
     shutil.copytree(tmp_path / "x", tmp_path / "copy")
     (tmp_path / "x").rename(tmp_path / "moved")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         assert await states(served, project) == {"@main": "ready", "x": "missing"}
 
 
 @requirement("ws.derive.git")
 async def test_e06_a_repository_that_was_moved_gets_its_worktrees_back(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         old = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(old, "x"))
         app.rename(tmp_path / "new")
@@ -122,12 +124,12 @@ async def test_e06_a_worktree_that_names_another_repository_is_refused_and_not_s
     state: Path, tmp_path: Path
 ) -> None:
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     named = f"gitdir: {other / '.git'}\n"
     (made.path / ".git").write_text(named)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         found = await served.workspaces.get(project, "x")
         assert found.state == "missing"
         assert str(other) in (found.error or "")
@@ -141,14 +143,16 @@ async def test_e06_a_worktree_that_names_another_repository_is_refused_and_not_s
     assert (made.path / ".git").read_text() == named
 
 
-async def test_e18_a_nested_worktree_is_listed(served: Served, tmp_path: Path) -> None:
+async def test_e18_a_nested_worktree_is_listed(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "worktree", "add", "-q", str(app / "inner" / "tree"))
     found = {one.name: one.path for one in await served.workspaces.list(await served.project(app))}
     assert found == {"@main": app, "tree": app / "inner" / "tree"}
 
 
-async def test_e16_a_project_that_became_another_repositorys_worktree_is_told(served: Served, tmp_path: Path) -> None:
+async def test_e16_a_project_that_became_another_repositorys_worktree_is_told(
+    served: WorkspaceParts, tmp_path: Path
+) -> None:
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
     project = await served.project(app)
     shutil.rmtree(app)

@@ -1,4 +1,4 @@
-"""One workspace is found by what lies in its own git folder, however many others there are."""
+"""One workspace is found by its own git folder, independent of the number of others."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.workspaces.create.journal import CreationPlan, write_creation
-from tests.support.workspaces.service import Served, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 NAMES = [f"task-{number}" for number in range(5)]
@@ -39,12 +39,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 
 @pytest.fixture
-async def served(state: Path, log: Log) -> AsyncIterator[Served]:
-    async with serving(state) as running:
+async def served(state: Path, log: Log) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state) as running:
         yield running
 
 
-async def workspaces(served: Served, folder: Path) -> tuple[str, Path]:
+async def workspaces(served: WorkspaceParts, folder: Path) -> tuple[str, Path]:
     app = make_repository(folder / "app")
     project = await served.project(app)
     for name in NAMES:
@@ -53,7 +53,9 @@ async def workspaces(served: Served, folder: Path) -> tuple[str, Path]:
     return project, app
 
 
-async def test_metadata_of_one_needs_no_git_and_no_look_at_the_others(served: Served, log: Log, tmp_path: Path) -> None:
+async def test_metadata_of_one_needs_no_git_and_no_look_at_the_others(
+    served: WorkspaceParts, log: Log, tmp_path: Path
+) -> None:
     project, app = await workspaces(served, tmp_path)
     one = await served.workspaces.get(project, NAMES[0])
     for name in NAMES[1:]:
@@ -69,7 +71,7 @@ async def test_metadata_of_one_needs_no_git_and_no_look_at_the_others(served: Se
     assert log.taken() == []
 
 
-async def test_what_is_read_of_one_is_what_a_list_says(served: Served, log: Log, tmp_path: Path) -> None:
+async def test_what_is_read_of_one_is_what_a_list_says(served: WorkspaceParts, log: Log, tmp_path: Path) -> None:
     project, app = await workspaces(served, tmp_path)
     listed = {one.name: one for one in await served.workspaces.list(project)}
     git(listed[NAMES[0]].path, "checkout", "-q", "-b", "another/branch")
@@ -93,7 +95,7 @@ async def test_what_is_read_of_one_is_what_a_list_says(served: Served, log: Log,
 
 
 async def test_one_that_is_gone_or_being_made_or_not_ours_is_asked_of_git(
-    served: Served, state: Path, log: Log, tmp_path: Path
+    served: WorkspaceParts, state: Path, log: Log, tmp_path: Path
 ) -> None:
     project, app = await workspaces(served, tmp_path)
     one = await served.workspaces.get(project, NAMES[0])

@@ -1,7 +1,9 @@
-"""What is kept of a workspace."""
+"""The metadata of a workspace."""
 
 import asyncio
 import json
+import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,19 +11,19 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import Served, git, make_clone, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_clone, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def served(state: Path) -> AsyncIterator[Served]:
-    async with serving(state) as running:
+async def served(state: Path) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state) as running:
         yield running
 
 
 @requirement("ws.metadata.get", "ws.metadata.set", "ws.metadata.delete")
-async def test_keys_are_set_read_and_removed(served: Served, tmp_path: Path) -> None:
+async def test_keys_are_set_read_and_removed(served: WorkspaceParts, tmp_path: Path) -> None:
     project = await served.project(make_repository(tmp_path / "app"))
     made = await served.workspaces.create(project, "x", base="main")
     ws = served.workspaces
@@ -39,7 +41,7 @@ async def test_keys_are_set_read_and_removed(served: Served, tmp_path: Path) -> 
 
 
 @requirement("ws.metadata.get")
-async def test_base_is_always_there(served: Served, tmp_path: Path) -> None:
+async def test_base_is_always_there(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_clone(tmp_path / "app")
     git(app, "worktree", "add", "-q", str(tmp_path / "theirs"))
     project = await served.project(app)
@@ -53,7 +55,7 @@ async def test_base_is_always_there(served: Served, tmp_path: Path) -> None:
 
 @requirement("ws.metadata.key")
 @pytest.mark.parametrize("key", ["", "1a", "-a", "a_b", "a.b", "a b", "ä", "a\n", "a/b", "__proto__"])
-async def test_other_keys_are_refused_and_nothing_is_stored(served: Served, tmp_path: Path, key: str) -> None:
+async def test_other_keys_are_refused_and_nothing_is_stored(served: WorkspaceParts, tmp_path: Path, key: str) -> None:
     project = await served.project(make_repository(tmp_path / "app"))
     main = await served.workspaces.get(project, "@main")
     with pytest.raises(RookeryError) as caught:
@@ -62,7 +64,7 @@ async def test_other_keys_are_refused_and_nothing_is_stored(served: Served, tmp_
     assert await served.workspaces.metadata(main) == {"base": "main"}
 
 
-async def test_too_much_is_refused(served: Served, tmp_path: Path) -> None:
+async def test_too_much_is_refused(served: WorkspaceParts, tmp_path: Path) -> None:
     main = await served.workspaces.get(await served.project(make_repository(tmp_path / "app")), "@main")
     with pytest.raises(RookeryError) as caught:
         await served.workspaces.set_metadata(main, "a", "x" * 70_000)
@@ -71,7 +73,7 @@ async def test_too_much_is_refused(served: Served, tmp_path: Path) -> None:
 
 @requirement("ws.metadata.store")
 async def test_it_survives_restart_branch_rename_detached_head_and_the_trash(state: Path, tmp_path: Path) -> None:
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(make_repository(tmp_path / "app"))
         made = await served.workspaces.create(project, "x")
         await served.workspaces.wait_until_prepared(made)
@@ -82,7 +84,7 @@ async def test_it_survives_restart_branch_rename_detached_head_and_the_trash(sta
     assert json.loads((own / "rookery" / "metadata.json").read_text())["metadata"] == wanted
     git(made.path, "branch", "-m", "renamed")
     git(made.path, "checkout", "-q", "--detach")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         workspaces = served.workspaces
         again = await workspaces.get(project, "x")
         assert await workspaces.metadata(again) == wanted
@@ -98,13 +100,44 @@ async def test_it_survives_restart_branch_rename_detached_head_and_the_trash(sta
 
 
 @requirement("ws.metadata.store")
-async def test_changes_at_once_are_all_kept(served: Served, tmp_path: Path) -> None:
+async def test_changes_at_once_are_all_kept(served: WorkspaceParts, tmp_path: Path) -> None:
     main = await served.workspaces.get(await served.project(make_repository(tmp_path / "app")), "@main")
     await asyncio.gather(*(served.workspaces.set_metadata(main, f"k{number}", "v") for number in range(30)))
     assert len(await served.workspaces.metadata(main)) == 31
 
 
-async def test_a_spoilt_file_counts_as_empty_and_is_written_anew(served: Served, tmp_path: Path) -> None:
+@requirement("house.limits.shares")
+async def test_a_slow_disk_delays_no_other_work(
+    served: WorkspaceParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = await served.workspaces.get(await served.project(make_repository(tmp_path / "app")), "@main")
+    synced, begun = threading.Event(), threading.Event()
+
+    def sync(handle: int) -> None:
+        begun.set()
+        assert synced.wait(30)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    setting = asyncio.ensure_future(served.workspaces.set_metadata(main, "a", "b"))
+    # The event loop goes on.
+    assert await asyncio.to_thread(begun.wait, 30)
+    assert not setting.done()
+    synced.set()
+    await setting
+    assert (await served.workspaces.metadata(main))["a"] == "b"
+
+
+@requirement("house.limits.shares")
+async def test_kept_events_share_the_values_that_have_not_changed(served: WorkspaceParts, tmp_path: Path) -> None:
+    main = await served.workspaces.get(await served.project(make_repository(tmp_path / "app")), "@main")
+    await served.workspaces.set_metadata(main, "large", "x" * 60_000)
+    for number in range(3):
+        await served.workspaces.set_metadata(main, "small", str(number))
+    changed = [data["metadata"] for event, data in served.told() if event == "workspace.changed"]
+    assert len(changed) == 4 and len({id(values["large"]) for values in changed}) == 1
+
+
+async def test_a_spoilt_file_counts_as_empty_and_is_written_anew(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     project = await served.project(app)
     main = await served.workspaces.get(project, "@main")

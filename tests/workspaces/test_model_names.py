@@ -1,4 +1,4 @@
-"""Names of workspaces, and the places they lead to."""
+"""Names of workspaces, and their paths."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Workspaces as they are shown: their status is asked for once, for one or for all."""
+"""The overview of workspaces: their status is requested once, for one or for all."""
 
 import asyncio
 from pathlib import Path
@@ -11,12 +11,12 @@ from rookery.system.process.spawn import CompletedCommand
 from rookery.workspaces.operations import WorkspaceOperations
 from tests.support.requirements import requirement
 from tests.support.workspaces.no_agents import NoAgents
-from tests.support.workspaces.service import Served, commit, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, commit, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
-def tools_of(served: Served) -> WorkspaceOperations:
+def tools_of(served: WorkspaceParts) -> WorkspaceOperations:
     return WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
 
 
@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return words
 
 
-async def made(served: Served, app: Path, count: int) -> None:
+async def made(served: WorkspaceParts, app: Path, count: int) -> None:
     project = await served.project(app)
     each = await asyncio.gather(*(served.workspaces.create(project, f"w{number}") for number in range(count)))
     await asyncio.gather(*map(served.workspaces.wait_until_prepared, each))
@@ -42,7 +42,7 @@ async def made(served: Served, app: Path, count: int) -> None:
 
 async def test_a_list_asks_git_once_for_each_project(state: Path, asked: list[str]) -> None:
     app, other = make_repository(Path.home() / "app"), make_repository(Path.home() / "other")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         await made(served, app, 4)
         await served.project(other)
         asked.clear()
@@ -53,7 +53,7 @@ async def test_a_list_asks_git_once_for_each_project(state: Path, asked: list[st
 @requirement("ws.status.more")
 async def test_asking_for_one_neither_looks_at_the_others_nor_forgets_them(state: Path, asked: list[str]) -> None:
     app = make_repository(Path.home() / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         await made(served, app, 4)
         for one in await served.workspaces.list("app"):
             if not one.main:
@@ -77,7 +77,7 @@ async def test_asking_for_one_neither_looks_at_the_others_nor_forgets_them(state
 
 async def test_a_workspace_is_as_its_own_answer_says(state: Path) -> None:
     app = make_repository(Path.home() / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         await made(served, app, 1)
         tools = tools_of(served)
         one = await tools.workspaces.get("app", "w0")

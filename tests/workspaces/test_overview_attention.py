@@ -1,4 +1,4 @@
-"""Who needs the user, and what for."""
+"""Which workspaces need the user, and why."""
 
 from pathlib import Path
 from typing import Any

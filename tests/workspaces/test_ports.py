@@ -1,4 +1,4 @@
-"""Ten ports for each workspace, and what is kept of workspaces that come and go."""
+"""Ten ports for each workspace, and reuse of those of deleted workspaces."""
 
 from pathlib import Path
 
@@ -7,16 +7,16 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.system.log import REDACTOR
 from rookery.workspaces import ports
-from tests.support.workspaces.service import make_repository, serving
+from tests.support.workspaces.service import make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_ranges_of_workspaces_that_are_gone_are_given_to_others_when_there_are_no_more(
+async def test_port_ranges_of_deleted_workspaces_are_reused_when_no_others_are_left(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owns = [tmp_path / f"own-{number}" for number in range(3)]
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         for own in owns:
             own.mkdir()
         first = await served.workspaces.ports.get(owns[0])
@@ -31,7 +31,7 @@ async def test_ranges_of_workspaces_that_are_gone_are_given_to_others_when_there
 
 async def test_of_workspaces_that_are_gone_no_secret_is_kept_either(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.create(project, "task")
         token = await served.workspaces.token(made)

@@ -1,4 +1,4 @@
-"""What happens between made and ready, and who waits for it."""
+"""The preparation of a workspace, and waiting for it."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.workspaces.ports import PORTS_PER_WORKSPACE
 from rookery.workspaces.prepare import ApprovalRequest, setup_log_path
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import Served, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ def with_setup(path: Path, command: str, **files: str) -> Path:
     return make_repository(path, {".rookery/config.toml": f"[workspace]\nsetup = '''{command}'''\n", **files})
 
 
-async def log_of(served: Served, project: str, name: str) -> str:
+async def log_of(served: WorkspaceParts, project: str, name: str) -> str:
     return setup_log_path((await served.workspaces.find(project, name)).git_folder).read_text()
 
 
@@ -36,7 +36,7 @@ async def test_the_ignored_files_that_are_listed_come_along(state: Path, tmp_pat
         (app / name).parent.mkdir(parents=True, exist_ok=True)
         (app / name).write_text(text)
     (app / ".env").chmod(0o600)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "ready"
@@ -66,7 +66,7 @@ async def test_no_link_leads_a_copy_out_and_nothing_is_overwritten(state: Path, 
     (app / "near.k").symlink_to("good.k")
     (app / "good.k").write_text("good")
     (app / "out").symlink_to(outside)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         (told,) = [data["notCopied"] for event, data in served.told() if event == "workspace.ready"]
@@ -83,7 +83,7 @@ async def test_who_waits_gets_the_workspace_when_setup_has_ended(state: Path, tm
         ".keepfiles": ".env\n", ".gitignore": ".env\n*.k\n"
     })  # fmt: skip
     (app / ".env").write_text("KEY=1\n")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.create(project, "x")
         assert made.state == "preparing"
@@ -107,13 +107,13 @@ async def test_who_waits_gets_the_workspace_when_setup_has_ended(state: Path, tm
 @requirement("ws.create.barrier")
 async def test_a_setup_that_fails_is_told_and_its_log_kept_and_it_can_be_run_again(state: Path, tmp_path: Path) -> None:
     app = with_setup(tmp_path / "app", "echo some words; echo more >&2; test -e mended.k", **{".gitignore": "*.k\n"})
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
         assert "ended with 1" in (made.error or "")
         assert await log_of(served, project, "x") == "some words\nmore\n"
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         again = await served.workspaces.get(project, "x")
         assert (again.state, again.error) == ("failed", made.error)
         (made.path / "mended.k").touch()
@@ -124,7 +124,7 @@ async def test_a_setup_that_fails_is_told_and_its_log_kept_and_it_can_be_run_aga
 @requirement("ws.create.barrier")
 async def test_e11_a_setup_that_hangs_is_ended_with_all_it_started(state: Path, tmp_path: Path) -> None:
     app = with_setup(tmp_path / "app", "setsid sleep 1000 & sleep 1000")
-    async with serving(state, setup_seconds=0.5) as served:
+    async with start_workspaces(state, setup_seconds=0.5) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
@@ -138,7 +138,7 @@ async def test_a_setup_that_is_not_approved_does_not_run_until_it_is(state: Path
     async def approve(asked: ApprovalRequest) -> bool:
         return asked.content in given
 
-    async with serving(state, approve=approve) as served:
+    async with start_workspaces(state, approve=approve) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         assert made.state == "failed"
@@ -158,7 +158,7 @@ async def test_a_broken_config_is_told(state: Path, tmp_path: Path, text: str) -
     (app / ".rookery" / "config.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     git(app, "add", ".")
     git(app, "commit", "-q", "-m", "broken")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
     assert made.state == "failed"
@@ -172,7 +172,7 @@ async def test_a_config_that_is_a_link_is_not_read(state: Path, tmp_path: Path) 
     (app / ".rookery" / "config.toml").symlink_to(tmp_path / "evil.toml")
     git(app, "add", ".")
     git(app, "commit", "-q", "-m", "link")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         made = await served.workspaces.wait_until_prepared(
             await served.workspaces.create(await served.project(app), "x")
         )
@@ -182,7 +182,7 @@ async def test_a_config_that_is_a_link_is_not_read(state: Path, tmp_path: Path) 
 
 async def test_a_preparation_that_was_cut_off_begins_again_at_the_next_start(state: Path, tmp_path: Path) -> None:
     app = with_setup(tmp_path / "app", "test -e go.k || sleep 1000", **{".gitignore": "*.k\n"})
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.create(project, "x")
         reader = served.events.subscribe(0)
@@ -192,7 +192,7 @@ async def test_a_preparation_that_was_cut_off_begins_again_at_the_next_start(sta
         with pytest.raises(RookeryError):
             await served.workspaces.prepare(made)
     (made.path / "go.k").touch()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         assert (await served.workspaces.wait_until_prepared(made)).state == "ready"
 
 
@@ -201,7 +201,7 @@ async def test_ports_are_free_apart_from_each_other_and_stay(state: Path, tmp_pa
     app = make_repository(tmp_path / "app")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 20_003))
-        async with serving(state) as served:
+        async with start_workspaces(state) as served:
             project = await served.project(app)
             ports: dict[str, range] = {}
             for name in ("@main", "a", "b"):
@@ -213,7 +213,7 @@ async def test_ports_are_free_apart_from_each_other_and_stay(state: Path, tmp_pa
     every = [port for found in ports.values() for port in found]
     assert len(set(every)) == 3 * PORTS_PER_WORKSPACE
     assert 20_003 not in every
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         # Also while the workspace's own programs use them.
         with socket.socket() as own:
             own.bind(("127.0.0.1", ports["b"][0]))

@@ -11,7 +11,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
 from tests.support.daemon.process import Daemon, kill, rookery, up
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import make_repository, serving, snapshot
+from tests.support.workspaces.service import make_repository, snapshot, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ def test_a_repository_is_registered_once_from_wherever_in_it(daemon: Daemon, tmp
     (tmp_path / "alias").symlink_to("app")
     assert rookery("project", "add", str(app)).stdout == f"added {project_id(app)}\n"
     for path in (app, app / "deep" / "er", tmp_path / "alias"):
-        assert rookery("project", "add", str(path)).stdout == f"known already: {project_id(app)}\n"
+        assert rookery("project", "add", str(path)).stdout == f"already registered: {project_id(app)}\n"
     known = [{"id": project_id(app), "name": "app", "path": str(app)}]
     assert listed() == known
     repository(Path.home())
@@ -96,7 +96,7 @@ def test_a_store_of_a_newer_rookery_is_refused(state: Path) -> None:
 
 async def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_touched(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "x"))
         before = snapshot(app)
@@ -115,13 +115,13 @@ async def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_touched(
 async def test_p26_a_folder_that_holds_the_home_folder_is_refused(state: Path, tmp_path: Path, name: str) -> None:
     folder = Path.home() if name == "home" else Path.home().parent
     repository(folder)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         with pytest.raises(RookeryError, match="contains the home folder"):
             await served.project(folder)
 
 
 async def test_two_projects_of_one_name_are_told_apart_by_id(state: Path, tmp_path: Path) -> None:
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         ids = [await served.project(make_repository(tmp_path / folder / "app")) for folder in ("a", "b")]
         with pytest.raises(RookeryError, match="several") as caught:
             await served.projects.get("app")
@@ -133,7 +133,7 @@ async def test_a_workspace_in_which_another_project_lies_is_not_deleted_even_by_
     state: Path, tmp_path: Path
 ) -> None:
     app = make_repository(tmp_path / "app", {".gitignore": "vendor/\n"})
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         outer = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(outer, "task"))
         inner = make_repository(made.path / "vendor" / "lib")

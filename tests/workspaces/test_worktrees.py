@@ -1,4 +1,4 @@
-"""What git says of worktrees, also while it is making one."""
+"""Git's list of worktrees, also while git creates one."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -92,7 +92,7 @@ def render_snippet(client: Client, name: str, entry: Entry) -> str:
 def add_entry(client: Client, text: str, name: str, entry: Entry) -> str:
     """Return the text with the entry added.
 
-    Raise RookeryError, with the line, if the text cannot be parsed or has a value of another type in that place.
+    Raise RookeryError, with the line, if the text cannot be parsed or has a value of another type at that key.
     """
     try:
         return (
@@ -154,13 +154,13 @@ def _add_entry_json(text: str, client: Client, name: str, entry: Entry) -> str:
 
 
 def _ensure_member(text: str, path: tuple[str, ...]) -> str:
-    """Return the text with an empty object in this place, if there is nothing yet."""
+    """Return the text with an empty object at this key, if there is none yet."""
     outer = _find_object(text, path[:-1])
     return text if outer.get(path[-1]) is not None else insert_member(text, _find_object(text, ()), outer, path[-1], {})
 
 
 def _find_object(text: str, path: tuple[str, ...]) -> Object:
-    """Return the object in this place. Raise JsoncError if a value there is no object."""
+    """Return the object at this key. Raise JsoncError if the value there is not an object."""
     node, message = parse_jsonc(text), "expected an object"
     for name in path:
         member = node.get(name) if isinstance(node, Object) else None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from rookery.cli.failure import Failure
-from rookery.cli.launch import start_daemon
+from rookery.daemon_client.failure import Failure
+from rookery.daemon_client.start import start_daemon
 from rookery.system.errors import RookeryError
 from rookery.system.fs.lock import FileLock, is_held
 from rookery.system.fs.paths import lock_file

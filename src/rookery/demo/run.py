@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rookery.agents.opencode.install import Installer
 from rookery.cli import output
-from rookery.cli.failure import FAILED, Failure, report_failure
+from rookery.daemon_client.failure import FAILED, Failure, report_failure
 from rookery.demo import scenario
 from rookery.demo.daemon import DemoDaemon
 from rookery.demo.folder import DemoFolder, lock_leftovers, make_folder
@@ -146,7 +146,7 @@ class Demo:
                 output.write(line)
 
     async def _clean_up(self, *, failed: bool) -> Path | None:
-        """Stop all that was started and remove all that was made. Return where the logs are, if they are kept."""
+        """Stop all processes of the demo and remove its files. Return where the logs are, if they are kept."""
         if self._folder is None:
             return None
         async with self._progress.step(

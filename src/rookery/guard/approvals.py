@@ -8,10 +8,9 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import msgspec
-
+from rookery.guard.records import Approval, By, State
 from rookery.guard.seal import Seal, compute_mark
 from rookery.guard.subject import Key, Subject
 from rookery.system.clock import SYSTEM_CLOCK, Clock
@@ -22,29 +21,8 @@ logger = logging.getLogger("rookery.guard")
 
 T = TypeVar("T")
 
-State = Literal["approved", "new", "changed"]
-# How an approval was given: by a person at a terminal, or by adding a project for the first time.
-By = Literal["terminal", "adding"]
-
 _REGISTERED_BEFORE = "the project was registered before"
 _STORE_LOST = "the store of approvals was lost or changed from outside at some time"
-
-
-class Approval(msgspec.Struct, frozen=True):
-    """One approval. `by` is empty for approvals of earlier versions; `source` is the place where a digest was named."""
-
-    kind: str
-    place: str
-    name: str
-    digest: str
-    content: str
-    at: float
-    by: str = ""
-    source: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.kind, self.place, self.name)
 
 
 class _Db(Protocol):
@@ -54,7 +32,7 @@ class _Db(Protocol):
 class Approvals:
     """The approvals in the store, protected by a seal beside it and cached in memory.
 
-    `digests` are approved in advance, each with the place where the owner named it. They are not stored: each is valid
+    `digests` are approved in advance, each with the file or variable that names it. They are not stored: each is valid
     as long as it is named.
     """
 

@@ -41,9 +41,9 @@ def _check_caller(peer: PeerProcess | None, at_terminal: bool) -> str | None:
 
 
 def find_objection(ancestry: list[ProcessInfo], at_terminal: bool) -> str | None:
-    """Return what speaks against the first of these processes, each of which was started by the next.
+    """Return why a process may not approve; None if it may. `ancestry` is the process, its parent, and so on.
 
-    Some of its ancestors cannot be read, such as the ssh server; the remaining ones are checked.
+    Some ancestors cannot be read, such as the ssh server; the remaining ones are checked.
     """
     caller = ancestry[0]
     if caller.marked is None:

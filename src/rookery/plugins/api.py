@@ -159,7 +159,7 @@ class Plugin:
         self.name, self.version, self.description = name, version, description
         self.hooks: list[Hook] = []
         self.actions: dict[str, Action] = {}
-        # `telling(house)` returns the state, a mapping; `starting(house)` and `stopping(house)` return nothing.
+        # The state function returns the state, a mapping; the other two return nothing.
         self.state_function: PluginFunction | None = None
         self.start_function: PluginFunction | None = None
         self.stop_function: PluginFunction | None = None

@@ -188,7 +188,7 @@ class SessionObserver:
             case SessionStatusChanged(id_, doing):
                 yield from self._on_status(id_, doing.type != "idle", lookup)
             case AskOpened(ask):
-                yield from self._on_asked(ask, lookup)
+                yield from self._on_ask(ask, lookup)
             case AskAnswered(_, id_):
                 yield from self._close_asks(lambda ask_event: ask_event.ask.id == id_)
             case TurnFailed(id_, error) if self._remember(id_, lookup):
@@ -223,7 +223,7 @@ class SessionObserver:
             yield from self._close_asks(lambda ask_event, closed_asks=closed_asks: ask_event.ask.id in closed_asks)
             for ask in state.asks:
                 if ask.id not in self._asks:
-                    yield from self._on_asked(ask, lookup, found=first)
+                    yield from self._on_ask(ask, lookup, found=first)
 
     def _on_session(self, session: Session, lookup: SessionLookup) -> Iterator[Event]:
         if lookup.session(session.id) is None:
@@ -264,7 +264,7 @@ class SessionObserver:
 
     # Asks
 
-    def _on_asked(self, ask: Ask, lookup: SessionLookup, found: bool = False) -> Iterator[Event]:
+    def _on_ask(self, ask: Ask, lookup: SessionLookup, found: bool = False) -> Iterator[Event]:
         root = self._root(ask.session, lookup)
         if root is not None:
             converted = convert_ask(ask, root, self._event_fields["project"], self._event_fields["workspace"])

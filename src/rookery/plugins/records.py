@@ -65,6 +65,12 @@ class PluginState(ResponseModel, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class PluginActionResult(ResponseModel, frozen=True, kw_only=True):
+    """What an action of a plugin returned."""
+
+    result: Any = None
+
+
 def as_table(state: object) -> dict[str, Any]:
     """Return a state as a table; other values, which a file may hold, become an empty table."""
     return cast("dict[str, Any]", state) if isinstance(state, dict) else {}

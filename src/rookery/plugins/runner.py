@@ -32,7 +32,7 @@ _FATAL = (SystemExit, KeyboardInterrupt)
 
 
 class PluginFault(msgspec.Struct, frozen=True):
-    """The last failure: its message, its place, and its time in milliseconds since the epoch."""
+    """The last failure: its message, its location, and its time in milliseconds since the epoch."""
 
     message: str
     where: str

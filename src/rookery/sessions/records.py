@@ -14,6 +14,8 @@ from rookery.sessions.terminal.cells import PLAIN_STYLE, Screen, Style
 from rookery.system.errors import RookeryError
 
 SessionStatus = Literal["active", "idle", "error"]
+# What a wait waits for.
+WaitKind = Literal["message", "toast", "idle", "tool", "file", "screen"]
 # Receives a description of the current activity while a caller waits.
 Progress = Callable[[str], Awaitable[None]]
 
@@ -156,6 +158,12 @@ class Turn(ResponseModel, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class ShownToast(ResponseModel, frozen=True, kw_only=True):
+    """The result of showing a toast."""
+
+    shown: bool = True
+
+
 class TurnUpdate(ResponseModel, frozen=True, kw_only=True):
     """News of a running turn: the message was `taken`, more `text`, a `tool` that started or ended, or an `ask`.
 
@@ -192,6 +200,13 @@ class WaitResult(ResponseModel, frozen=True, kw_only=True):
     seen: str | None = None
     note: str | None = None
     closed: bool = False
+
+
+class WaitResults(ResponseModel, frozen=True, kw_only=True):
+    """The results of a wait in several sessions, in their order. `found` is whether enough of them match."""
+
+    found: bool
+    results: list[WaitResult]
 
 
 class CloseResult(ResponseModel, frozen=True, kw_only=True):

@@ -48,11 +48,11 @@ async def fetch_catalog(
     supported: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
     # Concurrently, so that a slow list does not delay the others.
     results = await asyncio.gather(*(_list(warn, client, kind) for kind in supported))
-    for kind, (entries, life) in zip(supported, results, strict=True):
+    for kind, (entries, lifetime) in zip(supported, results, strict=True):
         lists[kind] = entries
-        able: Any = client.capabilities[CAPABILITY[kind]]
-        if life is not None and not (isinstance(able, dict) and able.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
-            lifetimes[kind] = life
+        capability: Any = client.capabilities[CAPABILITY[kind]]
+        if lifetime is not None and not (isinstance(capability, dict) and capability.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
+            lifetimes[kind] = lifetime
     return Catalog(
         **lists,
         capabilities=client.capabilities,

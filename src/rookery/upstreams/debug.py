@@ -204,9 +204,9 @@ async def debug_server(
 async def _probe_sign_in(record: StepRecorder, signins: SignInManager) -> None:
     """Record the steps that a sign-in would take."""
 
-    def on_message(told: SignInStep | BrowserPrompt | RedirectReply) -> None:
-        if isinstance(told, SignInStep):
-            record.note(f"sign-in: {told.what}", told.told, ok=told.ok)
+    def on_message(message: SignInStep | BrowserPrompt | RedirectReply) -> None:
+        if isinstance(message, SignInStep):
+            record.note(f"sign-in: {message.what}", message.result, ok=message.ok)
 
     try:
         probe = await record.step("sign-in: look", signins.probe(record.definition, on_message))

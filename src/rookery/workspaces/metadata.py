@@ -78,7 +78,7 @@ def write_metadata(own: Path, stored: StoredMetadata) -> None:
 def set_value(own: Path, key: str, value: str | None) -> StoredMetadata:
     """Set a key, or remove it if `value` is None.
 
-    There is no await in this function, so concurrent changes are not lost.
+    All calls are made in one thread, so concurrent changes are not lost.
     """
     if not _KEY.match(key):
         remedy = "begin with a letter, and use only letters, digits and hyphens"

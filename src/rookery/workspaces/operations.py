@@ -5,7 +5,6 @@ Each of these interfaces adds only its own input and output formats.
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,24 @@ from rookery.workspaces.service import Workspaces
 from rookery.workspaces.status.diff import WorkspaceDiff, compute_diff
 
 
+class TrashRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of the trash, as clients see it. `path` is where the workspace was, `at` when it was deleted.
+
+    If the entry has no readable record, `error` says why, `path` is where its files are in the trash, and the project
+    is not known. The size is in bytes; it is null if it was not measured.
+    """
+
+    id: str
+    project: str | None
+    name: str
+    path: str
+    branch: str | None
+    kept_branch: bool
+    at: float
+    size: int | None
+    error: str | None
+
+
 class TrashView:
     """The trash of all projects.
 
@@ -32,7 +49,7 @@ class TrashView:
     def __init__(self, workspaces: Workspaces, projects: Projects) -> None:
         self._workspaces, self._projects = workspaces, projects
 
-    async def all(self, project: str | None = None) -> list[dict[str, Any]]:
+    async def all(self, project: str | None = None) -> list[TrashRecord]:
         """Return the entries, the oldest first, with their size on disk.
 
         Entries without a readable record come last, and only if no project is named.
@@ -53,7 +70,7 @@ class TrashView:
         """Restore the entry with this id, or the newest with this name."""
         return await self._workspaces.restore(wanted, await self._resolve_project(project), to)
 
-    async def purge(self, wanted: str | None = None, project: str | None = None) -> list[dict[str, Any]]:
+    async def purge(self, wanted: str | None = None, project: str | None = None) -> list[TrashRecord]:
         """Remove one entry permanently, or all of them (of a project), and return what was removed."""
         removed = await self._workspaces.deletions.purge(wanted, await self._resolve_project(project))
         if wanted is not None and not removed:
@@ -81,37 +98,36 @@ class TrashView:
             raise
 
 
-def _format_entry(entry: TrashEntry, size: int | None) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "project": entry.project.id,
-        "name": entry.name,
-        "path": entry.path,
-        "branch": entry.branch,
-        "keptBranch": entry.kept_branch,
-        "at": entry.at,
-        "size": size,
-        "error": None,
-    }
+def _format_entry(entry: TrashEntry, size: int | None) -> TrashRecord:
+    return TrashRecord(
+        id=entry.id,
+        project=entry.project.id,
+        name=entry.name,
+        path=entry.path,
+        branch=entry.branch,
+        kept_branch=entry.kept_branch,
+        at=entry.at,
+        size=size,
+        error=None,
+    )
 
 
-def _format_orphan(orphan: OrphanedEntry, size: int | None) -> dict[str, Any]:
-    """Return the members of `_format_entry`; `path` is where the files are in the trash."""
-    return {
-        "id": orphan.id,
-        "project": None,
-        "name": orphan.name,
-        "path": str(orphan.places[0]),
-        "branch": None,
-        "keptBranch": False,
-        "at": orphan.at,
-        "size": size,
-        "error": orphan.error,
-    }
+def _format_orphan(orphan: OrphanedEntry, size: int | None) -> TrashRecord:
+    return TrashRecord(
+        id=orphan.id,
+        project=None,
+        name=orphan.name,
+        path=str(orphan.paths[0]),
+        branch=None,
+        kept_branch=False,
+        at=orphan.at,
+        size=size,
+        error=orphan.error,
+    )
 
 
 def _measure_orphan(orphan: OrphanedEntry) -> int:
-    return sum(measure_folder(place) for place in orphan.places if place.is_dir() and not place.is_symlink())
+    return sum(measure_folder(path) for path in orphan.paths if path.is_dir() and not path.is_symlink())
 
 
 class DeletionStarted(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.system.threads import SerialThread
 from rookery.workspaces import metadata
 from rookery.workspaces.create.recovery import recover_workspaces
 from rookery.workspaces.create.run import CreationService, FamilyLimits
@@ -63,6 +64,10 @@ class Workspaces:
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self._is_approved = is_approved
         self.locks = RepositoryLocks()
+        # Writing metadata waits for the disk, so the event loop does not do it.
+        self._metadata_thread = SerialThread("metadata")
+        # The metadata of each workspace as it was published last.
+        self._published: dict[Path, dict[str, str]] = {}
         self.ports = PortRanges(store)
         self.tokens = WorkspaceTokens(store)
         self.lifecycle = Lifecycle(store, events)
@@ -95,7 +100,7 @@ class Workspaces:
             roots=self.finder.roots,
         )
         self.statuses = StatusCache(git)
-        self._lifecycle_service.on_deleted = self.statuses.forget
+        self._lifecycle_service.on_deleted = self._forget
         # Part of the interface of this class, implemented by the services that do the work.
         self.list, self.get = self.finder.list, self.finder.get
         self.find, self.at = self.finder.find, self.finder.at
@@ -127,6 +132,7 @@ class Workspaces:
         await self.deletions.close()
         await self.preparations.close()
         await self.statuses.close()
+        self._metadata_thread.close()
 
     async def repair(self, project: Project) -> None:
         """Repair a project: unfinished creations, moved worktrees and interrupted preparations."""
@@ -183,13 +189,10 @@ class Workspaces:
         """Return everything in the repositories that needs an approval to run."""
         return await list_approval_requests(self._git, await self._projects.all(), self.finder.list_located)
 
-    async def on_approved(self, place: str) -> None:
-        """
-
-        repare again the workspaces of the project at `place` that failed only because an approval was missing.
-        """
+    async def on_approved(self, path: str) -> None:
+        """Prepare again the workspaces of the project at `path` that failed only because an approval was missing."""
         for project in await self._projects.all():
-            for located in await self.finder.list_located(project) if project.path == place else []:
+            for located in await self.finder.list_located(project) if project.path == path else []:
                 request = find_setup_request(located.workspace) if located.workspace.code == "needs-approval" else None
                 if request is not None and await self._is_approved(request):
                     await self.prepare(located.workspace)
@@ -221,8 +224,12 @@ class Workspaces:
         """
         located = await self.find(workspace.project.id, workspace.name)
         result = await self.deletions.delete(located, force=force, keep_branch=keep_branch, wait=wait)
-        self.statuses.forget(workspace.path)
+        self._forget(workspace.path)
         return result.occupants if result is not None else ()
+
+    def _forget(self, path: Path) -> None:
+        self.statuses.forget(path)
+        self._published.pop(path, None)
 
     async def restore(self, wanted: str, project: str | None = None, to: Path | None = None) -> Workspace:
         """Restore a trash entry by its id, or the newest entry with that name."""
@@ -246,10 +253,17 @@ class Workspaces:
     async def set_metadata(self, workspace: Workspace, key: str, value: str | None) -> None:
         """Set a metadata key, or remove it if `value` is None."""
         located = await self.finder.refresh(workspace)
-        metadata.set_value(located.git_folder, key, value)
-        self._events.publish(
-            "workspace.changed", **located.workspace.as_dict(), metadata=await self.metadata(workspace)
-        )
+        git_folder = located.git_folder
+        try:
+            await self._metadata_thread.run(lambda: metadata.set_value(git_folder, key, value))
+        except FileNotFoundError:
+            await self.finder.refresh(workspace)  # raises, if the workspace was deleted meanwhile
+            raise
+        # The events that are kept share their values: one workspace can have a megabyte of them.
+        published, values = self._published.get(workspace.path, {}), await self.metadata(workspace)
+        shared = {name: published[name] if published.get(name) == text else text for name, text in values.items()}
+        self._published[workspace.path] = shared
+        self._events.publish("workspace.changed", **located.workspace.as_dict(), metadata=shared)
 
     async def environment(self, workspace: Workspace) -> Mapping[str, str]:
         """Return the environment variables for programs in a workspace, including its ports."""

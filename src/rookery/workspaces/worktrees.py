@@ -170,9 +170,9 @@ def find_mismatch(worktree: Path, own: Path) -> str:
     return f"{worktree / '.git'} names {git_folder}, but the repository keeps it at {own}"
 
 
-def _are_same(one: Path, other: Path) -> bool:
+def _are_same(path: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except OSError:
         return False
 

@@ -1,4 +1,4 @@
-"""What is asked of OpenCode, and what its answers and refusals become, against a server that answers as it is told."""
+"""Requests to OpenCode, and the results and errors that its responses become, with a scripted server."""
 
 import base64
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ import pytest
 from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.wire.http_client.client import HttpClient
-from tests.support.mcp.client import Asked, Out, Scripted
+from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ class Answers:
     def __init__(self, body: Any, status: int = 200) -> None:
         self.body, self.status = body, status
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         path = urlsplit(asked.path).path
         if asked.method == "GET" and path in ("/session/ses_1", "/session/ses_2"):
             directory = str(HERE) if path.endswith("1") else "/elsewhere"
@@ -38,12 +38,12 @@ class Answers:
 
 
 @asynccontextmanager
-async def talking(body: Any, status: int = 200) -> AsyncGenerator[tuple[AgentClient, Scripted]]:
-    async with Scripted(Answers(body, status)) as server, HttpClient() as http:
+async def talking(body: Any, status: int = 200) -> AsyncGenerator[tuple[AgentClient, ScriptedHttpServer]]:
+    async with ScriptedHttpServer(Answers(body, status)) as server, HttpClient() as http:
         yield AgentClient(http, f"http://127.0.0.1:{server.port}", HERE, "geheim"), server
 
 
-def query(asked: Asked) -> dict[str, list[str]]:
+def query(asked: HttpRequest) -> dict[str, list[str]]:
     return parse_qs(urlsplit(asked.path).query)
 
 
@@ -131,7 +131,7 @@ async def test_sessions_of_other_folders_are_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize("id_", ["ses_2", "nix", "ses_", "../config", "ses_1?directory=/", "", "ses_ü"])
-async def test_f06_a_session_of_another_folder_or_of_no_form_is_not_found_and_never_reached(id_: str) -> None:
+async def test_f06_a_session_of_another_folder_or_with_a_malformed_id_is_never_reached(id_: str) -> None:
     async with talking(True) as (client, server):
         for use in (client.prompt(id_, "x"), client.abort(id_), client.messages(id_), client.delete_session(id_)):
             with pytest.raises(RookeryError) as caught:
@@ -195,10 +195,10 @@ async def test_an_ask_that_is_not_open_any_more_is_told_as_such() -> None:
 
 
 async def test_d15_a_server_that_does_not_answer_is_given_up_after_a_time() -> None:
-    async def silent(asked: Asked, out: Out) -> None:
+    async def silent(asked: HttpRequest, out: HttpResponder) -> None:
         await out.left()
 
-    async with Scripted(silent) as server, HttpClient() as http:
+    async with ScriptedHttpServer(silent) as server, HttpClient() as http:
         client = AgentClient(http, f"http://127.0.0.1:{server.port}", HERE, "x")
         with pytest.raises(RookeryError) as caught:
             await client.health(seconds=0.05)
@@ -207,7 +207,7 @@ async def test_d15_a_server_that_does_not_answer_is_given_up_after_a_time() -> N
 
 
 async def test_d15_a_server_that_is_gone_is_told_with_what_to_do() -> None:
-    async with Scripted(Answers({})) as server, HttpClient() as http:
+    async with ScriptedHttpServer(Answers({})) as server, HttpClient() as http:
         client = AgentClient(http, f"http://127.0.0.1:{server.port}", HERE, "x")
         await client.statuses()
         await server.stop()
@@ -220,11 +220,11 @@ async def test_d15_a_server_that_is_gone_is_told_with_what_to_do() -> None:
 
 
 async def test_an_answer_that_breaks_off_is_no_answer() -> None:
-    async def half(asked: Asked, out: Out) -> None:
+    async def half(asked: HttpRequest, out: HttpResponder) -> None:
         await out.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
         out.reset()
 
-    async with Scripted(half) as server, HttpClient() as http:
+    async with ScriptedHttpServer(half) as server, HttpClient() as http:
         client = AgentClient(http, f"http://127.0.0.1:{server.port}", HERE, "x")
         with pytest.raises(RookeryError) as caught:
             await client.statuses()

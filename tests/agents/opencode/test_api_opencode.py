@@ -1,4 +1,4 @@
-"""The client and the real OpenCode understand each other."""
+"""The API client with the real OpenCode."""
 
 import asyncio
 from pathlib import Path
@@ -9,13 +9,13 @@ from rookery.agents.opencode.api import AgentClient
 from rookery.system.errors import RookeryError
 from rookery.testing.model import scripted_model
 from rookery.wire.http_client.client import HttpClient
-from tests.support.agents.watcher import LIMIT, a_client, steps, watching
+from tests.support.agents.watcher import LIMIT, make_script, open_shared_client, start_watcher
 from tests.support.clock import let_pass
 from tests.support.opencode.shared import SharedOpenCode
 
 pytestmark = pytest.mark.anyio
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     hold=[{"say": "at last", "hold": "never"}],
     run=[{"call": "bash", "with": {"command": "echo ran", "description": "run"}}, {"say": "it ran"}],
@@ -31,7 +31,7 @@ SCRIPT = steps(
 async def test_sessions_are_made_listed_found_and_deleted(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     folder = tmp_path / "日本 & mehr"
     folder.mkdir()
-    async with scripted_model(SCRIPT) as model, a_client(shared_opencode, folder, model) as client:
+    async with scripted_model(SCRIPT) as model, open_shared_client(shared_opencode, folder, model) as client:
         health = await client.health()
         assert (health.healthy, health.version) == (True, "1.18.33")
         first = await client.create_session(title="first")
@@ -64,7 +64,7 @@ async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(
         (tmp_path / name).mkdir()
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path / "one", model) as client,
+        open_shared_client(shared_opencode, tmp_path / "one", model) as client,
         HttpClient() as http,
     ):
         other = AgentClient(http, client.connection.url, tmp_path / "two", client.connection.password)
@@ -80,7 +80,7 @@ async def test_f06_an_agent_does_not_touch_the_sessions_of_another_folder(
 async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(
     shared_opencode: SharedOpenCode, tmp_path: Path
 ) -> None:
-    async with scripted_model(SCRIPT) as model, a_client(shared_opencode, tmp_path, model) as client:
+    async with scripted_model(SCRIPT) as model, open_shared_client(shared_opencode, tmp_path, model) as client:
         session = (await client.create_session(title="x")).id
         answer = await client.send(session, "hello")
         assert (answer.info.role, answer.text, answer.info.finish) == ("assistant", "hello yourself", "stop")
@@ -111,8 +111,8 @@ async def test_a_turn_is_sent_and_its_newest_messages_come_in_order(
 async def test_asks_are_listed_and_answered(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model, {"permission": {"bash": "ask"}}) as client,
-        watching(client) as seen,
+        open_shared_client(shared_opencode, tmp_path, model, {"permission": {"bash": "ask"}}) as client,
+        start_watcher(client) as seen,
     ):
         session = (await client.create_session(title="x")).id
         await client.prompt(session, "run")
@@ -144,7 +144,7 @@ async def test_asks_are_listed_and_answered(shared_opencode: SharedOpenCode, tmp
 async def test_f01_without_the_password_nothing_is_answered(shared_opencode: SharedOpenCode, tmp_path: Path) -> None:
     async with (
         scripted_model(SCRIPT) as model,
-        a_client(shared_opencode, tmp_path, model) as client,
+        open_shared_client(shared_opencode, tmp_path, model) as client,
         HttpClient() as http,
     ):
         stranger = AgentClient(http, client.connection.url, tmp_path, "wrong")

@@ -1,4 +1,4 @@
-"""What the generated file and the inline config say."""
+"""The content of the generated config file and of the inline config."""
 
 import json
 import subprocess
@@ -100,7 +100,7 @@ def test_the_users_inline_config_is_kept_and_ours_is_merged_into_it() -> None:
     assert user["plugin"] == ["their-plugin"]
 
 
-def test_the_plugin_is_told_what_to_hide_what_to_forget_and_which_providers_are_ours_and_the_users() -> None:
+def test_the_plugin_options_hold_hidden_and_forgotten_variables_and_providers() -> None:
     given: dict[str, Any] = {
         "providers": {"scripted": {}},
         "logins": ["anthropic"],

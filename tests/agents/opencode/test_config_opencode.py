@@ -1,4 +1,4 @@
-"""What the real OpenCode makes of the environment and the configs that it is started with."""
+"""The effect of our environment and configs on the real OpenCode."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from rookery.agents.opencode.config import RedirectedServer
-from tests.support.agents.launch import Bench, config_with, make_bench
+from tests.support.agents.launch import AgentLauncher, config_with, make_launcher
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository, snapshot
 
@@ -24,8 +24,8 @@ PROVIDER = {
 
 
 @pytest.fixture
-def bench(state: Path) -> Bench:
-    return make_bench(state)
+def launcher(state: Path) -> AgentLauncher:
+    return make_launcher(state)
 
 
 @asynccontextmanager
@@ -49,25 +49,27 @@ async def a_gateway() -> AsyncGenerator[tuple[int, list[web.Request]]]:
         await runner.cleanup()
 
 
-def user_writes(bench: Bench, config: dict[str, Any]) -> Path:
-    file = bench.home.config / "opencode.json"
+def user_writes(launcher: AgentLauncher, config: dict[str, Any]) -> Path:
+    file = launcher.home.config / "opencode.json"
     file.write_text(config_with(**config))
     return file
 
 
 @requirement("agent.config.merged", "agent.servers.redirected", "agent.config.file")
-async def test_servers_are_redirected_and_the_users_own_settings_stay_in_force(bench: Bench, tmp_path: Path) -> None:
+async def test_servers_are_redirected_and_the_users_own_settings_stay_in_force(
+    launcher: AgentLauncher, tmp_path: Path
+) -> None:
     started = tmp_path / "started"
     local = {"type": "local", "command": ["touch", str(started)], "environment": {"A": "b"}}
     file = user_writes(
-        bench, {"username": "zed", "mcp": {"github": local, "pending": local, "own": {**local, "enabled": False}}}
+        launcher, {"username": "zed", "mcp": {"github": local, "pending": local, "own": {**local, "enabled": False}}}
     )
     before = file.read_bytes()
     app = make_repository(tmp_path / "app", {"opencode.json": config_with(mcp={"rookery": local})})
     files = snapshot(app)
     async with a_gateway() as (port, asked):
         told = {"servers": [RedirectedServer("github", 7000), RedirectedServer("rookery")], "off": ["pending"]}
-        async with bench.agent(app, port=port, project_config=True, **told) as (_, api):
+        async with launcher.agent(app, port=port, project_config=True, **told) as (_, api):
             config = await api.ask("GET", "/config")
             statuses = await api.ask("GET", "/mcp")
     assert config["username"] == "zed"
@@ -84,11 +86,11 @@ async def test_servers_are_redirected_and_the_users_own_settings_stay_in_force(b
 
 
 @requirement("agent.env.path", "agent.env.port", "agent.env.secrets", "agent.config.shape")
-async def test_our_entry_reaches_the_gateway_with_path_and_token(bench: Bench, tmp_path: Path) -> None:
+async def test_our_entry_reaches_the_gateway_with_path_and_token(launcher: AgentLauncher, tmp_path: Path) -> None:
     app = make_repository(tmp_path / '日本 "100%"')
     async with a_gateway() as (port, asked):
-        launch = bench.launch(app, port=port)
-        async with bench.agent(app, port=port) as (_, api):
+        launch = launcher.launch(app, port=port)
+        async with launcher.agent(app, port=port) as (_, api):
             assert "rookery" in await api.ask("GET", "/mcp")
     first = asked[0]
     assert first.path == "/mcp"
@@ -98,8 +100,8 @@ async def test_our_entry_reaches_the_gateway_with_path_and_token(bench: Bench, t
 
 
 @requirement("agent.config.no-port")
-async def test_without_a_gateway_port_an_agent_has_no_entry_of_ours(bench: Bench, tmp_path: Path) -> None:
-    async with bench.agent(make_repository(tmp_path / "app"), port=None) as (agent, api):
+async def test_without_a_gateway_port_an_agent_has_no_entry_of_ours(launcher: AgentLauncher, tmp_path: Path) -> None:
+    async with launcher.agent(make_repository(tmp_path / "app"), port=None) as (agent, api):
         assert agent.is_alive
         assert await api.ask("GET", "/mcp") == {}
         assert "mcp" not in await api.ask("GET", "/config")
@@ -111,10 +113,10 @@ async def test_the_users_own_variables_take_effect_below_the_repositorys_config(
     mine = tmp_path / "mine.jsonc"
     mine.write_text('{"username": "zed", // mine\n "model": "a/b", "small_model": "{file:key.txt}"}')
     user = {"OPENCODE_CONFIG": str(mine), "OPENCODE_CONFIG_CONTENT": '{"autoupdate": false, "share": "disabled"}'}
-    bench = make_bench(state, user=user)
+    launcher = make_launcher(state, user=user)
     before = mine.read_bytes()
     app = make_repository(tmp_path / "app", {"opencode.json": config_with(model="of/repository")})
-    async with bench.agent(app, project_config=True) as (_, api):
+    async with launcher.agent(app, project_config=True) as (_, api):
         config = await api.ask("GET", "/config")
     assert (config["username"], config["small_model"]) == ("zed", "from a file")
     assert config["model"] == "of/repository", "the user's file must not outrank the repository's"
@@ -125,20 +127,20 @@ async def test_the_users_own_variables_take_effect_below_the_repositorys_config(
 
 @requirement("agent.config.merged")
 async def test_our_provider_is_added_to_the_users_enabled_ones_wherever_they_are_listed(
-    bench: Bench, tmp_path: Path
+    launcher: AgentLauncher, tmp_path: Path
 ) -> None:
-    user_writes(bench, {"enabled_providers": ["anthropic"], "provider": {"anthropic": PROVIDER, "other": PROVIDER}})
+    user_writes(launcher, {"enabled_providers": ["anthropic"], "provider": {"anthropic": PROVIDER, "other": PROVIDER}})
     app = make_repository(tmp_path / "app")
-    async with bench.agent(app, providers={"scripted": PROVIDER}) as (_, api):
+    async with launcher.agent(app, providers={"scripted": PROVIDER}) as (_, api):
         config = await api.ask("GET", "/config")
         providers = await api.ask("GET", "/config/providers")
     assert config["enabled_providers"] == ["anthropic", "scripted"]
     assert {one["id"] for one in providers["providers"]} == {"anthropic", "scripted"}
 
 
-async def test_a_user_who_lists_no_providers_keeps_them_all(bench: Bench, tmp_path: Path) -> None:
-    user_writes(bench, {"provider": {"other": PROVIDER}})
-    async with bench.agent(make_repository(tmp_path / "app"), providers={"scripted": PROVIDER}) as (_, api):
+async def test_a_user_who_lists_no_providers_keeps_them_all(launcher: AgentLauncher, tmp_path: Path) -> None:
+    user_writes(launcher, {"provider": {"other": PROVIDER}})
+    async with launcher.agent(make_repository(tmp_path / "app"), providers={"scripted": PROVIDER}) as (_, api):
         assert "enabled_providers" not in await api.ask("GET", "/config")
         providers = await api.ask("GET", "/config/providers")
     assert {one["id"] for one in providers["providers"]} >= {"other", "scripted"}
@@ -146,11 +148,11 @@ async def test_a_user_who_lists_no_providers_keeps_them_all(bench: Bench, tmp_pa
 
 @requirement("agent.config.merged")
 async def test_our_provider_is_never_the_one_whose_model_is_taken_by_default(state: Path, tmp_path: Path) -> None:
-    bench = make_bench(state, user={"ANTHROPIC_API_KEY": "none"})
+    launcher = make_launcher(state, user={"ANTHROPIC_API_KEY": "none"})
     ours = {"providers": {"scripted": PROVIDER}, "logins": ["anthropic", "opencode"]}
     chosen: list[Any] = []
     for more in ({}, ours):
-        async with bench.agent(make_repository(tmp_path / f"app{len(chosen)}"), **more) as (_, api):
+        async with launcher.agent(make_repository(tmp_path / f"app{len(chosen)}"), **more) as (_, api):
             said = {"parts": [{"type": "text", "text": "Hi"}], "noReply": True}
             chosen.append((await api.ask("POST", f"/session/{await api.session()}/message", said))["info"]["model"])
     assert chosen[0]["providerID"] == "anthropic"
@@ -158,8 +160,8 @@ async def test_our_provider_is_never_the_one_whose_model_is_taken_by_default(sta
 
 
 @requirement("agent.install.npm")
-async def test_opencode_finds_the_ripgrep_that_came_with_it(bench: Bench, tmp_path: Path) -> None:
+async def test_opencode_finds_the_ripgrep_that_came_with_it(launcher: AgentLauncher, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app", {"haystack.txt": "a needle\n"})
-    async with bench.agent(app) as (_, api):
+    async with launcher.agent(app) as (_, api):
         (found,) = await api.ask("GET", "/find?pattern=needle")
     assert found["path"]["text"].endswith("haystack.txt")

@@ -1,4 +1,4 @@
-"""The config files that are written, and the user's own that are read."""
+"""The config files that Rookery writes, and the user's own files that it reads."""
 
 import json
 import stat

@@ -105,7 +105,7 @@ def test_npm_asks_no_registry_at_the_start_where_no_package_is_needed() -> None:
     assert kept["npm_config_offline"] == "false"
 
 
-def test_without_a_network_no_list_of_models_is_fetched_unless_the_user_has_said_otherwise() -> None:
+def test_without_a_network_the_list_of_models_is_not_fetched_unless_the_user_asks() -> None:
     name = "OPENCODE_DISABLE_MODELS_FETCH"
     assert name not in build_environment({}, wiring())
     assert build_environment({}, wiring(online=False))[name] == "1"

@@ -1,4 +1,4 @@
-"""Which model providers can be asked is told from files and variables, as OpenCode itself would find them."""
+"""Model providers that can be used are found in files and variables, as OpenCode itself finds them."""
 
 import json
 from pathlib import Path
@@ -78,9 +78,7 @@ def test_a_home_without_a_login_a_key_or_a_config_of_providers_has_no_provider(t
 
 
 @pytest.mark.parametrize("name", ["SOME_API_KEY", "GITHUB_TOKEN", "AWS_REGION", "GOOGLE_CLOUD_PROJECT"])
-def test_a_variable_that_could_be_a_key_may_be_one_of_a_provider_that_is_not_known_here(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_variable_that_looks_like_a_key_may_belong_to_an_unknown_provider(tmp_path: Path, name: str) -> None:
     assert may_have(tmp_path, **{name: "x"})
 
 

@@ -1,4 +1,4 @@
-"""Whether OpenCode may need packages from npm at its start is told from the user's files."""
+"""The user's files show whether OpenCode may need packages from npm when it starts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""OpenCode's events: which are of use, and a stream of them that is cut anywhere, falls silent or ends."""
+"""OpenCode's events: parsing, and a stream that is cut at any byte, falls silent or ends."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from rookery.agents.opencode.stream import EventStream, open_event_stream
 from rookery.system.errors import RookeryError
 from rookery.wire.http_client.client import HttpClient
 from tests.support.mcp import client as clients
-from tests.support.mcp.client import Out, Scripted, soon
+from tests.support.mcp.client import HttpResponder, ScriptedHttpServer, within_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -111,8 +111,8 @@ def test_f07_an_event_of_another_form_is_told_in_the_log(caplog: pytest.LogCaptu
 
 
 @asynccontextmanager
-async def streaming(handler: Any, silence: float = 30.0) -> AsyncGenerator[tuple[EventStream, Scripted]]:
-    async with Scripted(handler) as server, HttpClient() as http:
+async def streaming(handler: Any, silence: float = 30.0) -> AsyncGenerator[tuple[EventStream, ScriptedHttpServer]]:
+    async with ScriptedHttpServer(handler) as server, HttpClient() as http:
         link = ApiConnection(http, f"http://127.0.0.1:{server.port}", "/work/日本", "geheim")
         async with open_event_stream(link, silence) as stream:
             yield stream, server
@@ -122,7 +122,7 @@ async def ended(stream: EventStream) -> tuple[list[Any], RookeryError]:
     """What came until the end, and why it ended."""
     found = list[Any]()
     with pytest.raises(RookeryError) as caught:
-        await soon(stream.listen(found.extend))
+        await within_limit(stream.listen(found.extend))
     return found, caught.value
 
 
@@ -136,7 +136,7 @@ async def come(stream: EventStream, count: int) -> list[Any]:
             raise EOFError
 
     with pytest.raises(EOFError):
-        await soon(stream.listen(heard))
+        await within_limit(stream.listen(heard))
     return found
 
 
@@ -146,7 +146,7 @@ async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> No
         f"data: {json.dumps(status(one.session, 'busy'), ensure_ascii=False)}\n\n" for one in wanted
     ).encode()
 
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         for at in range(0, len(data), 7):
@@ -159,7 +159,7 @@ async def test_events_come_through_however_the_stream_is_cut_into_pieces() -> No
 
 
 async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> None:
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         await out.event(status("ses_1", "idle"))
@@ -174,7 +174,7 @@ async def test_what_came_before_the_end_is_delivered_and_then_the_reason() -> No
 async def test_a_fault_of_whoever_listens_is_not_taken_for_one_of_the_connection(fault: type[Exception]) -> None:
     listening = asyncio.Event()
 
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         await listening.wait()
@@ -188,11 +188,11 @@ async def test_a_fault_of_whoever_listens_is_not_taken_for_one_of_the_connection
 
     async with streaming(handler) as (stream, _):
         with pytest.raises(fault, match="ours"):
-            await soon(stream.listen(heard))
+            await within_limit(stream.listen(heard))
 
 
 async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         out.reset()
@@ -202,7 +202,7 @@ async def test_f02_a_connection_that_is_reset_ends_the_stream() -> None:
 
 
 async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         await out.left()
@@ -213,7 +213,7 @@ async def test_d15_a_stream_without_a_heartbeat_is_dead() -> None:
 
 
 async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         for _ in range(25):
@@ -228,7 +228,7 @@ async def test_a_stream_in_which_only_the_heart_beats_lives_on() -> None:
 
 @pytest.mark.parametrize(("status_", "kind"), [(401, "text/plain"), (500, "text/event-stream"), (200, "text/html")])
 async def test_what_is_no_stream_is_refused(status_: int, kind: str) -> None:
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.answer(status_, b"<html>", kind)
 
     with pytest.raises(RookeryError) as caught:
@@ -241,7 +241,7 @@ async def test_what_is_no_stream_is_refused(status_: int, kind: str) -> None:
 async def test_d15_a_stream_that_never_begins_is_given_up(headed: bool) -> None:
     """Before OpenCode says that it listens it takes requests and never answers them."""
 
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         if headed:
             await out.stream()
         await out.left()
@@ -255,16 +255,16 @@ async def test_d15_a_stream_that_never_begins_is_given_up(headed: bool) -> None:
 async def test_whoever_leaves_ends_the_connection() -> None:
     gone = asyncio.Event()
 
-    async def handler(asked: clients.Asked, out: Out) -> None:
+    async def handler(asked: clients.HttpRequest, out: HttpResponder) -> None:
         await out.stream()
         await out.event(CONNECTED)
         await out.left()
         gone.set()
 
-    async with Scripted(handler) as server, HttpClient() as http:
+    async with ScriptedHttpServer(handler) as server, HttpClient() as http:
         async with open_event_stream(ApiConnection(http, f"http://127.0.0.1:{server.port}", "/x", "y")):
             assert not gone.is_set()
-        await soon(gone.wait())
+        await within_limit(gone.wait())
         assert not any(task.get_name().startswith("agent events") for task in asyncio.all_tasks())
 
 

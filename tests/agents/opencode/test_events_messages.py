@@ -1,4 +1,4 @@
-"""What OpenCode's events say of messages and toasts."""
+"""OpenCode's events about messages and toasts."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""OpenCode comes from npm, whole or not at all; the npm is real, the registry is on loopback."""
+"""OpenCode is installed from npm completely or not at all. npm is real, the registry is on loopback."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""OpenCode is brought when it is first needed; the npm is real, the registry is on loopback."""
+"""OpenCode is installed when it is first needed. npm is real, the registry is on loopback."""
 
 import asyncio
 import os

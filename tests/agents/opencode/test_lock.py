@@ -1,4 +1,4 @@
-"""One holder at a time; the others wait, and whoever is cancelled keeps nothing."""
+"""The exclusive lock: one holder at a time, the others wait, and a cancelled waiter holds nothing."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an agent's shells do not see, and what of a repository the real OpenCode does not run."""
+"""Variables that are hidden from an agent's shells, and code of a repository that OpenCode does not run."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from rookery.agents.opencode.process import start_agent
 from rookery.system.errors import RookeryError
-from tests.support.agents.launch import Bench, config_with, make_bench, shell
+from tests.support.agents.launch import AgentLauncher, config_with, make_launcher, shell
 from tests.support.npm.registry import npm_registry
 from tests.support.opencode.api import OpenCodeApi
 from tests.support.opencode.home import fetch_no_plugin_package
@@ -28,16 +28,16 @@ export default { id: "evil", server: async () => ({}), effect: async () => {} }
 
 
 @pytest.fixture
-def bench(state: Path) -> Bench:
-    return make_bench(state)
+def launcher(state: Path) -> AgentLauncher:
+    return make_launcher(state)
 
 
 @requirement("agent.env.secrets", "agent.env.user")
 async def test_f01_neither_tool_shells_nor_terminals_see_password_or_token(state: Path, tmp_path: Path) -> None:
-    bench = make_bench(state, user={"MY_KEY": "mine"})
+    launcher = make_launcher(state, user={"MY_KEY": "mine"})
     printed = tmp_path / "printed"
     os.mkfifo(printed)
-    async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
+    async with launcher.agent(make_repository(tmp_path / "app")) as (agent, api):
         in_shell = await shell(api, "env")
         command = {"command": "/usr/bin/env", "args": ["sh", "-c", f"env > {printed}"], "title": "env"}
         await api.ask("POST", "/pty", command)
@@ -85,16 +85,16 @@ def _plugin(name: str, notes: Path) -> str:
 
 
 @requirement("agent.config.project")
-async def test_c24_nothing_of_a_repository_runs_until_it_is_approved(bench: Bench, tmp_path: Path) -> None:
+async def test_c24_nothing_of_a_repository_runs_until_it_is_approved(launcher: AgentLauncher, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app", brought_along(tmp_path))
     fetch_no_plugin_package(app / ".opencode")
-    async with bench.agent(app) as (agent, api):
+    async with launcher.agent(app) as (agent, api):
         assert "evil" not in {one["name"] for one in await api.ask("GET", "/agent")}
         await used(api)
         assert "BUN_INSPECT_PRELOAD" not in await shell(api, "env")
         assert "config is kept off" in agent.log.path.read_text()
     assert not list(tmp_path.glob("note-*"))
-    async with bench.agent(app, project_config=True) as (_, api):
+    async with launcher.agent(app, project_config=True) as (_, api):
         assert "evil" in {one["name"] for one in await api.ask("GET", "/agent")}
         await used(api)
     ran = {note.name.removeprefix("note-") for note in tmp_path.glob("note-*")}
@@ -109,22 +109,22 @@ async def test_c24_no_package_that_a_repository_names_runs_until_it_is_approved(
     with npm_registry() as registry:
         code = PLUGIN.replace("NOTE", str(note))
         registry.publish("evil-package", "1.0.0", {"index.js": code}, type="module", main="index.js")
-        bench = make_bench(state, user={"npm_config_registry": registry.url})
-        async with bench.agent(app) as (_, api):
+        launcher = make_launcher(state, user={"npm_config_registry": registry.url})
+        async with launcher.agent(app) as (_, api):
             await used(api)
         assert not note.exists()
-        async with bench.agent(app, project_config=True) as (_, api):
+        async with launcher.agent(app, project_config=True) as (_, api):
             await used(api)
     assert note.read_text() == "ran", "it would not have run anyway"
 
 
-async def test_the_users_own_plugins_run_though_the_repositorys_do_not(bench: Bench, tmp_path: Path) -> None:
+async def test_the_users_own_plugins_run_though_the_repositorys_do_not(launcher: AgentLauncher, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    mine = bench.home.config / "plugin" / "mine.js"
+    mine = launcher.home.config / "plugin" / "mine.js"
     mine.parent.mkdir()
     mine.write_text(PLUGIN.replace("NOTE", str(note)))
     app = make_repository(tmp_path / "app", {"opencode.json": config_with(plugin=["./mine.js"])})
-    async with bench.agent(app) as (_, api):
+    async with launcher.agent(app) as (_, api):
         await used(api)
     assert note.read_text() == "ran"
 
@@ -135,13 +135,13 @@ async def test_c24_an_opencode_that_cannot_be_guarded_does_not_start_before_appr
     program = tmp_path / "opencode"
     program.write_text(f'#!/bin/sh\nunset BUN_INSPECT_PRELOAD\nexec "{installed().opencode}" "$@"\n')
     program.chmod(0o755)
-    bench = make_bench(state, opencode=program)
+    launcher = make_launcher(state, opencode=program)
     app = make_repository(tmp_path / "app")
     with pytest.raises(RookeryError, match="cannot be prevented from running the repository's own code") as caught:
-        await start_agent(bench.spawner, bench.launch(app))
+        await start_agent(launcher.spawner, launcher.launch(app))
     assert caught.value.code == "needs-approval"
-    assert not bench.spawner.children
-    async with bench.agent(app, project_config=True) as (agent, _):
+    assert not launcher.spawner.children
+    async with launcher.agent(app, project_config=True) as (agent, _):
         assert agent.is_alive
 
 
@@ -155,11 +155,11 @@ async def test_an_agent_does_not_wait_for_an_npm_registry_that_is_out_of_reach(s
 
     async with await asyncio.start_server(close, "127.0.0.1", 0) as registry:
         port = registry.sockets[0].getsockname()[1]
-        bench = make_bench(state, user={"npm_config_registry": f"http://127.0.0.1:{port}"})
+        launcher = make_launcher(state, user={"npm_config_registry": f"http://127.0.0.1:{port}"})
         for left in ("package.json", "package-lock.json"):
-            (bench.home.config / left).unlink()
-        (bench.home.config / "node_modules").rmdir()
-        async with bench.agent(make_repository(tmp_path / "app")) as (agent, api):
+            (launcher.home.config / left).unlink()
+        (launcher.home.config / "node_modules").rmdir()
+        async with launcher.agent(make_repository(tmp_path / "app")) as (agent, api):
             assert await shell(api, "echo here") == "here\n"
             assert "background dependency install failed" in agent.log.path.read_text()
     assert len(tried) == 1
@@ -172,10 +172,10 @@ async def test_an_agent_whose_user_has_no_plugins_asks_no_npm_registry_at_its_st
     tried: list[object] = []
     async with await asyncio.start_server(lambda _, writer: tried.append(writer), "127.0.0.1", 0) as registry:
         port = registry.sockets[0].getsockname()[1]
-        bench = make_bench(state, user={"npm_config_registry": f"http://127.0.0.1:{port}"})
+        launcher = make_launcher(state, user={"npm_config_registry": f"http://127.0.0.1:{port}"})
         for left in ("package.json", "package-lock.json"):
-            (bench.home.config / left).unlink()
-        (bench.home.config / "node_modules").rmdir()
-        async with bench.agent(make_repository(tmp_path / "app"), packages=False) as (_, api):
+            (launcher.home.config / left).unlink()
+        (launcher.home.config / "node_modules").rmdir()
+        async with launcher.agent(make_repository(tmp_path / "app"), packages=False) as (_, api):
             assert await shell(api, "echo ${npm_config_offline-unset}") == "unset\n"
         assert tried == []

@@ -1,4 +1,4 @@
-"""What an agent prints is kept, bounded, and heard."""
+"""The output of an agent is logged, bounded, and passed to listeners."""
 
 import asyncio
 import stat

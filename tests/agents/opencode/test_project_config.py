@@ -1,4 +1,4 @@
-"""What of a repository OpenCode would take, and that whatever changes in it is another content."""
+"""The files that OpenCode would load from a repository: every change of them changes the approved content."""
 
 import json
 import os

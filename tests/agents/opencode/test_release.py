@@ -1,4 +1,4 @@
-"""Which OpenCode is taken for which machine."""
+"""The OpenCode package for each kind of machine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Boulder in time, which the tests set: who is told to go on, when, and what it costs."""
+"""Boulder over time, with a clock that the tests set: which sessions it continues, when, and the budget."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rookery.plugins.boulder.messages import MARK
 from rookery.plugins.boulder.policy import BoulderLimits
 from rookery.sessions.records import SessionMessage, ToolRun
 from rookery.system.errors import RookeryError
-from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
+from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, FakeSession, start_boulder
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -24,8 +24,8 @@ def store(tmp_path: Path) -> Path:
 
 
 @requirement("boulder.enforce.idle", "boulder.enforce.words")
-async def test_a_session_that_is_idle_for_the_set_time_is_told_to_go_on_with_a_toast_and_a_message(store: Path) -> None:
-    async with rolling(store) as it:
+async def test_a_session_idle_for_the_set_time_gets_a_toast_and_a_message_to_continue(store: Path) -> None:
+    async with start_boulder(store) as it:
         await it.turn(MORE)
         await it.pass_(1000)
         assert (await it.of())["status"] == "OFF" and not it.one.sent
@@ -46,7 +46,7 @@ async def test_a_session_that_is_idle_for_the_set_time_is_told_to_go_on_with_a_t
 
 @requirement("boulder.gates.hold")
 async def test_it_waits_for_tools_asks_and_turns_however_long_they_take(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         await it.tool("started")
@@ -69,7 +69,7 @@ async def test_it_waits_for_tools_asks_and_turns_however_long_they_take(store: P
 
 @requirement("boulder.gates.hold", "boulder.complete.checks")
 async def test_five_times_and_no_more_until_it_gets_a_budget_or_is_reset(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         for _ in range(8):
@@ -91,7 +91,7 @@ async def test_five_times_and_no_more_until_it_gets_a_budget_or_is_reset(store: 
 
 
 async def test_a_message_that_cannot_be_sent_is_not_counted_as_one_and_the_pauses_grow(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         it.one.refuses = RookeryError("agent-unavailable", "the agent does not answer")
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
@@ -111,7 +111,7 @@ async def test_a_message_that_cannot_be_sent_is_not_counted_as_one_and_the_pause
 
 
 async def test_no_toast_tells_of_a_message_that_is_not_in_the_transcript(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         it.one.reads = False
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
@@ -126,7 +126,7 @@ async def test_a_toast_that_cannot_be_shown_takes_nothing_back(store: Path, monk
     async def refuse(*given: object, **more: object) -> None:
         raise RookeryError("agent-unavailable", "the agent does not answer")
 
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         monkeypatch.setattr(it.played, "show_toast", refuse)
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
@@ -137,7 +137,7 @@ async def test_a_toast_that_cannot_be_shown_takes_nothing_back(store: Path, monk
 
 
 async def test_a_turn_of_its_own_that_fails_counts_as_a_failure(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         await it.pass_(30)
@@ -151,7 +151,7 @@ async def test_a_turn_of_its_own_that_fails_counts_as_a_failure(store: Path) -> 
 
 @requirement("boulder.control.actions")
 async def test_paused_and_stopped_it_does_nothing_until_it_is_resumed(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         for action, status in (("pause", "PAUSED"), ("stop", "STOPPED")):
@@ -169,7 +169,7 @@ async def test_paused_and_stopped_it_does_nothing_until_it_is_resumed(store: Pat
 
 
 async def test_what_happens_while_it_looks_counts_more_than_what_it_saw(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn("All is done.")
         spoken = MessageEvent(hook="message.added", session_id=ONE, message_id="m", role="user", content="One more.")
@@ -185,7 +185,7 @@ async def test_what_happens_while_it_looks_counts_more_than_what_it_saw(store: P
 
 @requirement("boulder.gates.hold")
 async def test_a_tool_that_somebody_runs_by_its_name_keeps_the_session_in_use(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         run = ToolRun(id="call_1", session_id=ONE, tool="bash", status="running", origin="execute_tool")
@@ -199,13 +199,13 @@ async def test_a_tool_that_somebody_runs_by_its_name_keeps_the_session_in_use(st
 
 @requirement("boulder.control.actions")
 async def test_state_switches_and_what_was_spent_outlive_the_daemon(store: Path) -> None:
-    async with rolling(store, limits=BoulderLimits(budget=2)) as it:
+    async with start_boulder(store, limits=BoulderLimits(budget=2)) as it:
         await it.act("on", workspace=WORKSPACE)
         await it.turn(MORE)
         await it.pass_(30)
         await it.turn(MORE, asked=None)
         before, clock = await it.of(), it.clock
-    async with rolling(store, limits=BoulderLimits(budget=2), clock=clock) as it:
+    async with start_boulder(store, limits=BoulderLimits(budget=2), clock=clock) as it:
         assert (await it.state())["iteration"] == 1
         await it.session("idle", found=True)
         it.played.sessions[ONE].messages.append(SessionMessage(id="msg_old", role="assistant", content=MORE, time=0))
@@ -220,22 +220,22 @@ async def test_state_switches_and_what_was_spent_outlive_the_daemon(store: Path)
 
 
 async def test_a_turn_that_the_daemons_end_has_cut_off_does_not_hold_it_back_for_ever(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", sessionId=ONE)
         await it.turn(MORE)
         await it.pass_(30)
         it.clock.now += 1
         await it.session("busy")
         clock = it.clock
-    async with rolling(store, clock=clock) as it:
+    async with start_boulder(store, clock=clock) as it:
         it.one.messages.append(SessionMessage(id="msg_old", role="assistant", content=MORE, time=0))
         await it.session("idle", found=True)
         await it.pass_(60)
         assert len(it.one.sent) == 1 and (await it.of())["iteration"] == 2
 
 
-async def test_sessions_of_old_times_do_not_begin_to_work_because_their_workspace_is_switched_on(store: Path) -> None:
-    async with rolling(store, Told(ONE), Told(TWO), Told("ses_there", ELSEWHERE)) as it:
+async def test_switching_a_workspace_on_does_not_start_work_in_its_old_sessions(store: Path) -> None:
+    async with start_boulder(store, FakeSession(ONE), FakeSession(TWO), FakeSession("ses_there", ELSEWHERE)) as it:
         for id_ in (ONE, TWO, "ses_there"):
             await it.session("idle", id_, found=True)
             await it.says("assistant", MORE, id_)
@@ -260,7 +260,7 @@ async def test_sessions_of_old_times_do_not_begin_to_work_because_their_workspac
 
 
 async def test_a_session_that_is_closed_or_works_for_another_one_is_left_alone(store: Path) -> None:
-    async with rolling(store) as it:
+    async with start_boulder(store) as it:
         await it.act("on", workspace=WORKSPACE)
         await it.session("busy", "ses_child", parent=ONE)
         await it.turn(MORE)

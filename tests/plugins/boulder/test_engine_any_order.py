@@ -1,4 +1,4 @@
-"""Whatever happens in whichever order, and however much time goes by: what boulder sends, it may send."""
+"""For any order of events and any time that passes, boulder sends only what it may send."""
 
 import asyncio
 import tempfile
@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from rookery.plugins.boulder.store import BoulderStore
 from rookery.system.errors import RookeryError
-from tests.support.plugins.boulder import ONE, Played, Rolling, Told, rolling
+from tests.support.plugins.boulder import ONE, BoulderDriver, FakeSession, FakeSessions, start_boulder
 from tests.support.requirements import requirement
 from tests.support.soak import repetitions, soak
 
@@ -30,11 +30,11 @@ steps = st.one_of(
 )
 
 
-class Judge(Played):
+class Judge(FakeSessions):
     """Keeps its own account of what has happened, and refuses to be sent anything that it would not have sent."""
 
     def __init__(self) -> None:
-        super().__init__(Told(ONE))
+        super().__init__(FakeSession(ONE))
         self.clock: Any = None
         self.on = self.paused = self.stopped = self.tool = self.ask = self.sent_here = False
         self.quiet_since = self.aborted = -1000.0
@@ -88,7 +88,7 @@ class Judge(Played):
                 self.failures = 0 if given_ == "resume" else self.failures
 
 
-async def play(it: Rolling, step: Step) -> None:
+async def play(it: BoulderDriver, step: Step) -> None:
     what, given_ = step
     match what:
         case "pass":
@@ -114,7 +114,7 @@ async def play(it: Rolling, step: Step) -> None:
 async def story(played: list[Step]) -> Judge:
     judge = Judge()
     with tempfile.TemporaryDirectory() as folder:
-        async with rolling(Path(folder) / "db", played=judge) as it:
+        async with start_boulder(Path(folder) / "db", played=judge) as it:
             judge.clock = it.clock
             for step in [("says", "user"), ("session", "busy"), ("session", "idle"), ("act", "on"), *played]:
                 judge.note(step)
@@ -155,7 +155,7 @@ def test_a_gate_that_closes_before_the_message_is_sent_holds_it_back(
     keep = BoulderStore.save_session
 
     async def work() -> None:
-        async with rolling(tmp_path / "db") as it:
+        async with start_boulder(tmp_path / "db") as it:
 
             async def interrupted(self: BoulderStore, *given: Any) -> None:
                 await keep(self, *given)

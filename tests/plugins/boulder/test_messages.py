@@ -1,4 +1,4 @@
-"""What is taken for an end of the work, where nothing else tells, and what boulder says itself."""
+"""Phrases that count as the end of work if no check decides, and boulder's own messages."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -1,4 +1,4 @@
-"""Declared checks: todos, boxes of a plan and tasks, each alone and all together."""
+"""Declared checks: todos, checkboxes of a plan and tasks, alone and together."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rookery.plugins.boulder.policy import (
     read_checks,
 )
 from rookery.system.errors import RookeryError
-from tests.support.plugins.boulder import ONE, rolling
+from tests.support.plugins.boulder import ONE, start_boulder
 from tests.support.requirements import requirement
 
 PLAN = """# Plan
@@ -77,8 +77,8 @@ def test_it_is_complete_only_if_all_say_so(found: list[WorkLeft | None]) -> None
 
 @requirement("boulder.complete.checks")
 @pytest.mark.anyio
-async def test_declared_checks_decide_and_complete_work_is_left_alone_until_somebody_speaks(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db") as it:
+async def test_declared_checks_decide_and_complete_work_stays_so_until_a_new_message(tmp_path: Path) -> None:
+    async with start_boulder(tmp_path / "db") as it:
         it.files.plans["P.md"], it.files.tasks["test"] = PLAN, False
         it.one.todos = [Todo("write", "pending")]
         await it.act("on", sessionId=ONE, checks="todos, plan:P.md, just:test")
@@ -108,7 +108,7 @@ async def test_declared_checks_decide_and_complete_work_is_left_alone_until_some
 @pytest.mark.anyio
 @pytest.mark.parametrize("checks", ["plan:missing.md", "just:unapproved"])
 async def test_a_check_that_cannot_be_made_spends_nothing_and_says_why(tmp_path: Path, checks: str) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         await it.act("on", sessionId=ONE, checks=checks)
         await it.turn("Much is left.")
         await it.pass_(1000)
@@ -123,7 +123,7 @@ async def test_a_check_that_cannot_be_made_spends_nothing_and_says_why(tmp_path:
 
 @pytest.mark.anyio
 async def test_checks_that_are_wrong_in_the_settings_spend_nothing_and_say_so(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db", checks="todo") as it:
+    async with start_boulder(tmp_path / "db", checks="todo") as it:
         await it.act("on", sessionId=ONE)
         await it.turn("Much is left.")
         await it.pass_(1000)
@@ -134,7 +134,7 @@ async def test_checks_that_are_wrong_in_the_settings_spend_nothing_and_say_so(tm
 @requirement("boulder.complete.checks")
 @pytest.mark.anyio
 async def test_where_nothing_is_declared_the_last_words_decide(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db", checks="todos") as it:
+    async with start_boulder(tmp_path / "db", checks="todos") as it:
         await it.act("on", sessionId=ONE)
         await it.turn("All tasks are complete.")
         await it.pass_(1000)

@@ -1,4 +1,4 @@
-"""When boulder enforces: through every gate that is open, and through none that is closed, whatever the moment."""
+"""Boulder enforces if and only if all gates are open, at any time."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from rookery.plugins.boulder import state as moves
+from rookery.plugins.boulder import state as transitions
 from rookery.plugins.boulder.policy import (
     BoulderLimits,
     Enforce,
@@ -117,8 +117,8 @@ def test_what_is_held_is_held_however_much_time_goes_by(
     [
         (QUIET, {"on": False}, "off"),
         (QUIET, {"touched": False}, "untouched"),
-        (moves.pause(QUIET), {}, "paused"),
-        (moves.stop(QUIET), {}, "stopped"),
+        (transitions.pause(QUIET), {}, "paused"),
+        (transitions.stop(QUIET), {}, "stopped"),
         (BoulderState(enforced=True), {}, "enforced"),
         (QUIET, {"running": True}, "busy"),
         (QUIET, {"idle_since": NOW - 29.9}, "idle"),
@@ -131,7 +131,7 @@ def test_what_is_held_is_held_however_much_time_goes_by(
         (BoulderState(iteration=5), {}, "budget"),
         (BoulderState(iteration=0, budget=0), {}, "budget"),
         (QUIET, {"work": UNKNOWN}, "check"),
-        (moves.work_completed(QUIET, "all is done"), {}, "complete"),
+        (transitions.complete_work(QUIET, "all is done"), {}, "complete"),
         (QUIET, {"work": DONE}, "complete"),
     ],
 )
@@ -146,7 +146,7 @@ def test_without_a_budget_it_enforces_five_times_and_with_one_as_often_as_that_s
     for budget, times in ((None, 5), (2, 2), (9, 9)):
         of, now, count = BoulderState(budget=budget), NOW, 0
         while isinstance(decide(of, now, SessionFacts(on=True, idle_since=now - 30, work=LEFT), LIMITS), Enforce):
-            of = moves.turn_ended(moves.enforcement_started(of, now), now + 1)
+            of = transitions.end_turn(transitions.start_enforcement(of, now), now + 1)
             count, now = count + 1, now + 40
         assert count == of.iteration == times
         assert session_status(of, OPEN, LIMITS) == "EXHAUSTED"
@@ -155,7 +155,7 @@ def test_without_a_budget_it_enforces_five_times_and_with_one_as_often_as_that_s
 def test_the_pause_doubles_with_every_failure_until_there_were_too_many() -> None:
     of, now, pauses = QUIET, NOW, list[float]()
     while isinstance(decide(of, now, SessionFacts(on=True, work=LEFT), LIMITS), Enforce):
-        of = moves.enforcement_failed(moves.enforcement_started(of, now), None, now)
+        of = transitions.fail_enforcement(transitions.start_enforcement(of, now), None, now)
         decision = decide(of, now, SessionFacts(on=True, work=LEFT), LIMITS)
         if isinstance(decision, WaitUntil):
             pauses.append(decision.until - now)
@@ -163,22 +163,22 @@ def test_the_pause_doubles_with_every_failure_until_there_were_too_many() -> Non
     assert pauses == [60, 120, 240, 480]
     assert named(of, OPEN, now + 100_000) == ["failures"]
     assert of.iteration == 0
-    assert isinstance(decide(moves.resume(of), now + 100_000, SessionFacts(on=True, work=LEFT), LIMITS), Enforce)
+    assert isinstance(decide(transitions.resume(of), now + 100_000, SessionFacts(on=True, work=LEFT), LIMITS), Enforce)
 
 
 def test_a_turn_of_its_own_that_fails_counts_once_and_one_that_works_begins_anew() -> None:
-    of = moves.enforcement_started(QUIET, NOW)
-    failed = moves.turn_judged(moves.turn_judged(of, failed=True), failed=True)
+    of = transitions.start_enforcement(QUIET, NOW)
+    failed = transitions.judge_turn(transitions.judge_turn(of, failed=True), failed=True)
     assert failed.failures == 1
-    assert moves.turn_judged(moves.enforcement_started(failed, NOW), failed=True).failures == 2
-    assert moves.turn_judged(moves.enforcement_started(failed, NOW), failed=False).failures == 0
+    assert transitions.judge_turn(transitions.start_enforcement(failed, NOW), failed=True).failures == 2
+    assert transitions.judge_turn(transitions.start_enforcement(failed, NOW), failed=False).failures == 0
     # That of a person is none of its own.
-    assert moves.turn_judged(moves.user_spoke(of, NOW), failed=True).failures == 0
+    assert transitions.judge_turn(transitions.record_user_message(of, NOW), failed=True).failures == 0
 
 
 @given(kept)
 def test_who_says_something_lets_it_go_on_and_gives_it_no_more_to_spend(of: BoulderState) -> None:
-    told = moves.user_spoke(of, NOW)
+    told = transitions.record_user_message(of, NOW)
     assert told.complete is None and not told.enforced and told.failures == 0
     assert (told.iteration, told.budget, told.paused) == (of.iteration, of.budget, of.paused)
     assert told.stop_requested == of.stop_requested
@@ -187,7 +187,7 @@ def test_who_says_something_lets_it_go_on_and_gives_it_no_more_to_spend(of: Boul
 @requirement("boulder.control.actions")
 @given(kept)
 def test_reset_opens_every_gate_that_it_has_closed_itself(of: BoulderState) -> None:
-    again = moves.reset(replace(of, budget=3))
+    again = transitions.reset(replace(of, budget=3))
     assert named(again, OPEN) == []
     assert again == BoulderState(last_activity=of.last_activity, budget=3)
 
@@ -196,10 +196,10 @@ def test_reset_opens_every_gate_that_it_has_closed_itself(of: BoulderState) -> N
     ("of", "how", "word"),
     [
         (QUIET, SessionFacts(), "OFF"),
-        (moves.pause(QUIET), OPEN, "PAUSED"),
-        (moves.stop(moves.pause(QUIET)), OPEN, "STOPPED"),
+        (transitions.pause(QUIET), OPEN, "PAUSED"),
+        (transitions.stop(transitions.pause(QUIET)), OPEN, "STOPPED"),
         (QUIET, SessionFacts(on=True, enforcing=True), "ENFORCING"),
-        (moves.work_completed(QUIET, "done"), OPEN, "COMPLETE"),
+        (transitions.complete_work(QUIET, "done"), OPEN, "COMPLETE"),
         (BoulderState(failures=5), OPEN, "EXHAUSTED"),
         (QUIET, OPEN, "CONTINUOUS"),
     ],

@@ -1,4 +1,4 @@
-"""Who may give boulder orders, who sees how it stands, and what is written down of it."""
+"""Who can give boulder orders, who sees its state, and what is logged."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from rookery.plugins.boulder.state import BoulderState
 from rookery.plugins.boulder.store import MAX_LOG_LINES, LogLine
 from rookery.system.errors import RookeryError
 from tests.support.agents.sessions import refusal
-from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, Told, rolling
+from tests.support.plugins.boulder import ELSEWHERE, ONE, TWO, WORKSPACE, FakeSession, start_boulder
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,9 @@ FIELDS = {"iteration", "status", "lastActivity", "lastEnforcement", "failureCoun
 
 @requirement("boulder.state.resource")
 async def test_the_session_enforced_last_is_told_at_the_top_and_all_of_them_below(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db", Told(ONE), Told(TWO, ELSEWHERE), Told("ses_idle")) as it:
+    async with start_boulder(
+        tmp_path / "db", FakeSession(ONE), FakeSession(TWO, ELSEWHERE), FakeSession("ses_idle")
+    ) as it:
         empty = await it.state()
         assert set(empty) >= FIELDS and empty["sessions"] == {} and empty["gates"][0]["gate"] == "off"
         for id_ in (ONE, TWO):
@@ -39,7 +41,7 @@ async def test_the_session_enforced_last_is_told_at_the_top_and_all_of_them_belo
 
 @requirement("boulder.state.resource")
 async def test_a_workspace_sees_its_own_sessions_and_gives_no_orders(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db", Told(ONE), Told(TWO, ELSEWHERE)) as it:
+    async with start_boulder(tmp_path / "db", FakeSession(ONE), FakeSession(TWO, ELSEWHERE)) as it:
         for id_ in (ONE, TWO):
             await it.act("on", sessionId=id_)
             await it.turn("More.", id_=id_)
@@ -57,7 +59,7 @@ async def test_a_workspace_sees_its_own_sessions_and_gives_no_orders(tmp_path: P
 
 @requirement("boulder.control.actions")
 async def test_orders_that_make_no_sense_are_refused_with_what_would(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         async with refusal("invalid-input", "the target is not clear"):
             await it.act("on")
         async with refusal("invalid-input", "the target is not clear"):
@@ -77,7 +79,7 @@ async def test_orders_that_make_no_sense_are_refused_with_what_would(tmp_path: P
 
 
 async def test_every_enforcement_and_every_order_is_written_down_with_who_when_and_why(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         await it.act("on", workspace=WORKSPACE, checks="todos")
         await it.turn("More.")
         await it.pass_(30)
@@ -97,7 +99,7 @@ async def test_the_log_keeps_the_newest_lines(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("rookery.plugins.boulder.store.MAX_LOG_LINES", 3)
     monkeypatch.setattr("rookery.plugins.boulder.store.MAX_SESSIONS", 2)
     assert MAX_LOG_LINES > 1000
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         book = it.boulder._store
         for number in range(5):
             line = LogLine(number, "stop", "owner", f"ses_{number}", WORKSPACE, 0, "")
@@ -107,7 +109,7 @@ async def test_the_log_keeps_the_newest_lines(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_who_listens_is_told_of_changes_until_that_ends(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         told: list[tuple[str, str]] = []
         stop = it.boulder.listen(lambda session, path: told.append((session, path)))
         await it.act("on", sessionId=ONE)
@@ -119,7 +121,7 @@ async def test_who_listens_is_told_of_changes_until_that_ends(tmp_path: Path) ->
 
 
 async def test_what_cannot_be_written_down_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         await it.act("on", sessionId=ONE)
         await it.turn("More.")
 
@@ -135,7 +137,7 @@ async def test_what_cannot_be_written_down_is_not_done(tmp_path: Path, monkeypat
 
 @requirement("boulder.complete.checks")
 async def test_what_was_said_while_it_was_off_is_new_work_once_it_is_on_again(tmp_path: Path) -> None:
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         await it.act("on", sessionId=ONE)
         await it.turn("All is done.")
         await it.pass_(30)
@@ -154,7 +156,7 @@ async def test_a_workspace_that_is_gone_is_off_also_if_that_cannot_be_kept(
     async def full(*given: object) -> None:
         raise RookeryError("store-failed", "no space left")
 
-    async with rolling(tmp_path / "db") as it:
+    async with start_boulder(tmp_path / "db") as it:
         await it.act("on", workspace=WORKSPACE)
         await it.turn("More.")
         monkeypatch.setattr(it.boulder._store, "delete_switch", full)

@@ -1,4 +1,4 @@
-"""Lines, blocks and dots fill their cells exactly, so that they meet."""
+"""Lines, blocks and dots fill their cells exactly, so that they connect."""
 
 import itertools
 import unicodedata

@@ -1,4 +1,4 @@
-"""Pictures of screens, looked at pixel by pixel and element by element."""
+"""Pictures of screens, checked pixel by pixel and element by element."""
 
 import asyncio
 import dataclasses

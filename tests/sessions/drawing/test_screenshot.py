@@ -1,4 +1,4 @@
-"""What a caller means by format and size."""
+"""Parsing of format and size."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-"""What programs draw, as cells."""
+"""The output of programs, as cells."""
 
 import random
 

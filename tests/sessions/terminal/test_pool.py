@@ -1,4 +1,4 @@
-"""The terminals of all sessions: how many, how long, and that none is left. Any program will do for that."""
+"""The pool of terminals: limits, idle time, and that none is left. Any program can run in them."""
 
 import asyncio
 import os
@@ -70,7 +70,7 @@ async def a_pool(folder: Path, words: str = "", **more: Any) -> AsyncGenerator[P
         await pool.spawner.stop_all()
 
 
-def test_f01_the_password_stands_in_the_environment_and_nothing_of_the_daemons_own_terminal_does() -> None:
+def test_f01_the_environment_has_the_password_and_nothing_of_the_daemons_terminal() -> None:
     user = {"HOME": "/home/you", "TMUX": "x", "TERM": "dumb", "TERM_PROGRAM": "y", "NO_COLOR": "1", "KITTY_PID": "1"}
     made = InterfaceLaunch(Path("/bin/opencode"), "http://127.0.0.1:1", "a password", user).environment
     assert made.keys() & {"TMUX", "TERM_PROGRAM", "NO_COLOR", "KITTY_PID"} == set()

@@ -1,4 +1,4 @@
-"""A terminal that may go, and is wanted again before it does."""
+"""An idle terminal that is requested again before it is stopped."""
 
 import asyncio
 from pathlib import Path

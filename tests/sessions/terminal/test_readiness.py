@@ -1,4 +1,4 @@
-"""Whether a screen shows its conversation, by screens as OpenCode draws them step by step."""
+"""Whether a screen shows its whole conversation, with screens as OpenCode draws them step by step."""
 
 import pytest
 

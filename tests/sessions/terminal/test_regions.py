@@ -1,4 +1,4 @@
-"""The parts of screens that the real OpenCode drew, kept as their text and where their backgrounds change."""
+"""The regions of recorded screens of the real OpenCode."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The conversation as a screen, where there is no terminal."""
+"""The conversation rendered as a screen, without a terminal."""
 
 from hypothesis import given, settings, strategies
 

@@ -1,4 +1,4 @@
-"""The screens of sessions: the real OpenCode's interface on terminals of ours."""
+"""The screens of sessions: the real OpenCode's interface on our terminals."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from rookery.sessions.terminal.readiness import ConversationEnd
 from rookery.sessions.terminal.terminal import InterfaceLaunch
 from rookery.system.errors import RookeryError
 from tests.support.agents.host import LIMIT
-from tests.support.agents.sessions import Driving, driving, refusal
+from tests.support.agents.sessions import SessionDriver, refusal, start_session_driver
 from tests.support.daemon.process import alive, wait_dead
 from tests.support.daemon.sessions import SCRIPT
 from tests.support.opencode.screens import recorded
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 
 @requirement("term.state.get", "term.real.tui", "term.close.killed")
-async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and_what_it_asks_waits(
+async def test_f01_f03_a_session_is_shown_and_driven_on_its_own_terminal_and_asks_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
@@ -42,7 +42,7 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         return await send(self, method, path, *more)
 
     monkeypatch.setattr(ApiConnection, "_send", noted)
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         # The user's own config, so that commands ask first.
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "permission": {"bash": "ask"}}))
@@ -88,7 +88,7 @@ async def test_f01_f03_a_session_is_seen_and_driven_on_a_terminal_of_its_own_and
         await asyncio.to_thread(wait_dead, pid)
 
 
-async def _is_rendered(stage: Driving, session: str) -> None:
+async def _is_rendered(stage: SessionDriver, session: str) -> None:
     """Where there is no terminal, and that is said."""
     rendered = await stage.sessions.screen(session, terminal=False)
     assert (rendered.source, rendered.note, rendered.columns, rendered.rows) == ("rendering", None, 120, 40)
@@ -110,7 +110,7 @@ def _ends_at_once(opencode: Path, *more: Any) -> InterfaceLaunch:
     return InterfaceLaunch(Path("/bin/false"), *more)
 
 
-async def _is_seen(stage: Driving, session: str) -> int:
+async def _is_seen(stage: SessionDriver, session: str) -> int:
     seen = await stage.sessions.screen(progress=stage.progress)
     assert (seen.source, seen.session_id, seen.note) == ("terminal", session, None)
     assert stage.told == ["starting OpenCode's interface"]
@@ -135,12 +135,12 @@ async def _is_seen(stage: Driving, session: str) -> int:
     return pid
 
 
-async def _life(stage: Driving):
+async def _life(stage: SessionDriver):
     (workspace,) = stage.host.agents.workspaces()
     return await stage.host.agents.ensure_running(workspace)
 
 
-async def _is_driven(stage: Driving, session: str) -> None:
+async def _is_driven(stage: SessionDriver, session: str) -> None:
     drive = stage.sessions.press
     seen = await drive(session, text="Grüße ", paste="one\ntwo")
     assert (await stage.sessions.wait_for_screen(session, "Grüße one", LIMIT)).found
@@ -164,7 +164,7 @@ async def _is_driven(stage: Driving, session: str) -> None:
     assert "not typed" not in (await stage.sessions.screen(session)).text
 
 
-async def _is_waited_for(stage: Driving, session: str) -> None:
+async def _is_waited_for(stage: SessionDriver, session: str) -> None:
     waiting = asyncio.ensure_future(
         stage.sessions.wait_for_screen(session, "all 4[12] pass", LIMIT, progress=stage.progress)
     )
@@ -181,7 +181,7 @@ async def _is_waited_for(stage: Driving, session: str) -> None:
             await stage.sessions.wait_for_screen(session, pattern, 1)
 
 
-async def _asks(stage: Driving, session: str, scope: Path) -> None:
+async def _asks(stage: SessionDriver, session: str, scope: Path) -> None:
     """F03: a permission that nobody answers is seen by whoever may see the session, and waits."""
     await stage.sessions.send(session, "ask", wait=False)
     assert (await stage.sessions.wait_for_screen(session, "Permission required", LIMIT)).found

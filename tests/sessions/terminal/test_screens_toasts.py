@@ -1,4 +1,4 @@
-"""Toasts that OpenCode's own interface raises are read from the session's terminal, once each."""
+"""Toasts of OpenCode's own interface are read from the session's terminal, once each."""
 
 import asyncio
 import time
@@ -15,8 +15,8 @@ from rookery.sessions.terminal.cells import Screen
 from rookery.sessions.terminal.screens import ScreenToasts
 from rookery.sessions.toasts import ToastLog
 from tests.support.agents.host import LIMIT
-from tests.support.agents.sessions import driving
-from tests.support.agents.watcher import steps
+from tests.support.agents.sessions import start_session_driver
+from tests.support.agents.watcher import make_script
 from tests.support.clock import SetClock
 from tests.support.daemon.sessions import start_system_with_sessions
 from tests.support.daemon.toasts import every_interface
@@ -67,7 +67,7 @@ async def test_a_toast_of_the_interface_is_reported_and_waited_for_on_every_inte
 
 @requirement("session.toasts.screen")
 async def test_a_toast_that_came_as_an_event_is_not_reported_again_from_a_screen() -> None:
-    async with driving(steps(hello=[{"say": "Good morning."}])) as stage:
+    async with start_session_driver(make_script(hello=[{"say": "Good morning."}])) as stage:
         sessions = stage.sessions
         workspace = await stage.host.create("one")
         first, second = await stage.session(workspace), await stage.session(workspace)

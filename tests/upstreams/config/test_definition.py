@@ -1,4 +1,4 @@
-"""What of a definition counts for its hashes, and what it never shows."""
+"""Which parts of a definition its hashes cover, and which are never shown."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every shape in which a server can be defined, and every way in which a definition can be wrong."""
+"""Every format in which a server can be defined, and every error in a definition."""
 
 import json
 import time
@@ -303,7 +303,7 @@ def test_a_file_that_is_broken_as_a_whole_says_where(text: str, line: int) -> No
     assert caught.value.line == line
 
 
-def test_a_file_without_servers_has_none_and_one_with_the_wrong_word_for_them_says_so() -> None:
+def test_a_file_without_servers_is_empty_and_a_wrong_key_for_them_is_reported() -> None:
     assert all_of({}) == ParsedFile()
     assert parsed('{"theme": "dark"}', "opencode") == ParsedFile()
     found = parsed('{"mcpServers": {"a": {"command": "x"}}}', "rookery")

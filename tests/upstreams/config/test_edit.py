@@ -1,4 +1,4 @@
-"""A server is written into a file and taken out of it, and nothing else in the file changes."""
+"""Adding a server to a file and removing it changes nothing else in the file."""
 
 import json
 import re
@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_told() -> None:
             add_entry_to_text(broken, "opencode", "a", ENTRY)
 
 
-def test_a_file_and_its_folder_are_made_and_what_others_may_read_is_not_what_is_the_users_own(tmp_path: Path) -> None:
+def test_a_missing_file_is_created_private_for_the_user_and_readable_in_a_project(tmp_path: Path) -> None:
     project = ConfigFile(tmp_path / ".rookery" / "mcp.json", "rookery", tmp_path)
     own = ConfigFile(tmp_path / "home" / "mcp.json", "rookery")
     for file, mode in ((project, 0o644), (own, 0o600)):

@@ -1,4 +1,4 @@
-"""What was good stays when a file breaks, and what changes is known by directory."""
+"""A file that becomes invalid keeps its last definitions, and changes are reported by directory."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def commands(found: ServerConfig) -> dict[str, str]:
 
 
 @requirement("hub.config.invalid")
-def test_a_file_that_breaks_leaves_what_it_said_before_and_is_told_until_it_is_mended(app: Path) -> None:
+def test_a_broken_file_keeps_its_last_definitions_and_is_reported_until_fixed(app: Path) -> None:
     file = write(app / ".mcp.json", {"mcpServers": {"a": {"command": "x", "odd": 1}}})
     configuration = LiveConfig({})
     assert commands(configuration.get(app)) == {"a": "x"}

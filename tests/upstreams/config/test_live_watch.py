@@ -1,4 +1,4 @@
-"""A change of any file takes effect by itself, whichever way the file was changed."""
+"""A change of any file takes effect automatically, however the file was changed."""
 
 import asyncio
 import json

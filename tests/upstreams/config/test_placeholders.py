@@ -1,4 +1,4 @@
-"""Placeholders: what is put in, what a person is shown, and what is never followed."""
+"""Placeholders: their values, what a person is shown, and what is never expanded."""
 
 from collections.abc import Mapping
 from typing import Any

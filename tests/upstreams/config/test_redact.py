@@ -1,4 +1,4 @@
-"""What is shown of a definition: all that is no secret, as it was written."""
+"""A definition as it is shown: as written, without secrets."""
 
 from typing import Any
 
@@ -52,6 +52,6 @@ def test_a_value_is_shown_only_if_it_says_no_more_than_where_the_secret_is(value
     assert written(command=["x"], env={"V": value})["env"] == {"V": seen}
 
 
-def test_what_a_server_was_given_is_struck_out_of_what_it_says_also_without_its_first_word() -> None:
+def test_secrets_are_redacted_from_a_servers_output_even_without_the_scheme() -> None:
     made = build_redactor(define_server("x", {"url": "http://h/", "headers": {"A": "Bearer 0123456789abcdef"}}, "here"))
     assert made.clean("got 0123456789abcdef, thanks") == "got [secret], thanks"

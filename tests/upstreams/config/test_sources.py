@@ -1,4 +1,4 @@
-"""Which files count, in which order, and that nothing in a repository reaches out of it."""
+"""Which files are read, in which order, and that nothing in a repository refers to files outside."""
 
 import json
 import os

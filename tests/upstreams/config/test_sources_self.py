@@ -1,4 +1,4 @@
-"""A client's entry for Rookery does not make Rookery a server of its own."""
+"""A client's entry for Rookery does not make Rookery one of its own servers."""
 
 import json
 import os

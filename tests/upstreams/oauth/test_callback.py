@@ -1,4 +1,4 @@
-"""Where the browser comes back to."""
+"""The callback server for the browser."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -8,8 +8,8 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.callback import CallbackServer, RedirectAddress
-from tests.support.http.listener import Answer
-from tests.support.mcp.client import soon
+from tests.support.http.listener import RawResponse
+from tests.support.mcp.client import within_limit
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
@@ -26,13 +26,13 @@ async def a_callback(place: RedirectAddress | None = None) -> AsyncGenerator[Cal
         await callback.close()
 
 
-async def ask(callback: CallbackServer, target: str, method: str = "GET", host: str | None = None) -> Answer:
+async def ask(callback: CallbackServer, target: str, method: str = "GET", host: str | None = None) -> RawResponse:
     reader, writer = await asyncio.open_connection("127.0.0.1", callback.address.port)
     sent = host if host is not None else f"{callback.address.host}:{callback.address.port}"
     writer.write(f"{method} {target} HTTP/1.1\r\nHost: {sent}\r\n\r\n".encode())
-    head, _, body = (await soon(reader.read())).partition(b"\r\n\r\n")
+    head, _, body = (await within_limit(reader.read())).partition(b"\r\n\r\n")
     writer.close()
-    return Answer(head, body)
+    return RawResponse(head, body)
 
 
 async def test_s9_only_the_answer_to_this_sign_in_is_taken_and_only_once() -> None:
@@ -56,7 +56,7 @@ async def test_s9_only_the_answer_to_this_sign_in_is_taken_and_only_once() -> No
         assert answer.status == 200 and b"close this window" in answer.body
         assert answer.headers["content-security-policy"] == "default-src 'none'"
         assert answer.headers["cache-control"] == "no-store"
-        found = await soon(callback.wait_for_response())
+        found = await within_limit(callback.wait_for_response())
         assert (found.code, found.state, found.iss) == ("c", "expected", "https://a.example")
         assert (await ask(callback, good)).status == 400
 
@@ -66,7 +66,7 @@ async def test_a_refusal_ends_the_sign_in_with_what_was_said_and_nothing_of_it_i
         assert (await ask(callback, "/callback?error=access_denied&state=other")).status == 400
         assert (await ask(callback, "/callback?error=access_denied&error_description=no&state=expected")).status == 200
         with pytest.raises(RookeryError, match="access_denied no"):
-            await soon(callback.wait_for_response())
+            await within_limit(callback.wait_for_response())
     async with a_callback() as callback:
         answer = await ask(callback, "/callback?code=c&state=%3Cscript%3E")
         assert b"<script>" not in answer.body
@@ -98,7 +98,7 @@ async def test_nobody_is_listened_to_for_ever_or_without_measure(monkeypatch: py
             reader, writer = await asyncio.open_connection("127.0.0.1", callback.address.port)
             writer.write(beginning)
             with pytest.raises((ConnectionError, AssertionError)):
-                assert await soon(reader.read()) != b""
+                assert await within_limit(reader.read()) != b""
             writer.close()
     with pytest.raises(OSError):
         await asyncio.open_connection("127.0.0.1", callback.address.port)

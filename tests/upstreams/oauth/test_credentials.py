@@ -10,7 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.credentials import AuthChallenge, Credentials, GrantStore
 from rookery.upstreams.oauth.messages import Grant, GrantResult, HelperRequest, Outcome, Terms
 from tests.support.clock import SetClock
-from tests.support.mcp.client import soon
+from tests.support.mcp.client import within_limit
 from tests.support.requirements import requirement
 from tests.upstreams.oauth.test_credentials_grants import FAR, GRANT
 
@@ -58,7 +58,7 @@ async def test_a_token_is_renewed_before_its_time_is_over_while_calls_go_on(tmp_
     assert [(errand.mode, errand.url) for errand in send.errands] == [("refresh", FAR.url)]
     renewing = credentials.try_renew("Bearer access-0123456789", 401, "")
     send.go_on.set()
-    assert await soon(renewing) and credentials.header() == "Bearer access-1"
+    assert await within_limit(renewing) and credentials.header() == "Bearer access-1"
     assert len(send.errands) == 1 and credentials.last_challenge is None
     assert GrantStore(tmp_path / "sign-in").get(FAR) == credentials.grant
     await credentials.close()
@@ -76,7 +76,7 @@ async def test_a_refused_token_is_renewed_once_for_all_who_were_refused(tmp_path
     await credentials.close()
 
 
-async def test_what_is_not_renewed_is_not_tried_without_end_and_never_again_once_it_is_over(tmp_path: Path) -> None:
+async def test_failed_renewals_are_limited_and_stop_once_the_grant_is_invalid(tmp_path: Path) -> None:
     send, clock = Renewer(), SetClock()
     send.go_on.set()
     send.fails = RookeryError("sign-in-failed", "not now")
@@ -118,6 +118,6 @@ async def test_who_signs_out_while_a_token_is_renewed_is_signed_out(tmp_path: Pa
     await asyncio.sleep(0)
     credentials.remove_grant()
     send.go_on.set()
-    assert not await soon(renewing)
+    assert not await within_limit(renewing)
     assert credentials.header() is None and GrantStore(tmp_path / "sign-in").get(FAR) is None
     await credentials.close()

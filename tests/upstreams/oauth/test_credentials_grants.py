@@ -1,4 +1,4 @@
-"""What sign-ins came to, as it is kept."""
+"""The stored results of sign-ins."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is told of a sign-in that failed."""
+"""The errors of a failed sign-in."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Signing in to a server behind the gateway, from the refusal to the tokens, with a real authorization server."""
+"""Sign-in to a server of the gateway, from the refusal to the tokens, with a real authorization server."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from rookery.system.fs import paths as places
-from tests.support.gateway.gateway import OWNERS, Gateway, a_gateway, write
+from tests.support.gateway.gateway import OWNERS, Gateway, start_gateway, write
 from tests.support.mcp.caller import HANDSHAKE, MODERN, failure, told, words
-from tests.support.mcp.client import Asked, Out, Scripted, soon
-from tests.support.mcp.oauth import Issuer, an_estate, browse, follow
+from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer, within_limit
+from tests.support.mcp.oauth import Issuer, browse, follow, start_oauth_servers
 from tests.support.mcp.scripted_server import text
 from tests.support.requirements import requirement
 from tests.upstreams.test_server_faults_remote import Remote
@@ -34,53 +34,56 @@ async def login(gateway: Gateway, name: str = "far") -> tuple[int, Any]:
 
 
 @requirement("hub.signin.flow", "hub.signin.tokens")
-async def test_s2_s9_a_server_that_needs_auth_is_used_after_a_sign_in_and_no_more_after_signing_out() -> None:
-    async with an_estate(Remote(MODERN)) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
+async def test_s2_s9_a_server_that_needs_auth_works_from_sign_in_until_sign_out() -> None:
+    async with start_oauth_servers(Remote(MODERN)) as oauth, start_gateway({"far": {"url": oauth.url}}) as gateway:
         own = {"Authorization": "Bearer the-callers-own", "Cookie": "a=the-callers-own"}
         caller = await gateway.caller(headers=own)
         assert "far__echo" not in await caller.tools()
         assert "sign in: rookery mcp login far" in str(await gateway.becomes("far", "needs_auth"))
         assert "sign in: rookery mcp login far" in str(await caller.call("far__echo"))
         status, record = await login(gateway)
-        assert (status, record["status"], record["issuer"]) == (200, "connected", estate.issuer.url)
+        assert (status, record["status"], record["issuer"]) == (200, "connected", oauth.issuer.url)
         assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
         # One file for the owner only, bound to issuer and address; asked with PKCE, for this resource.
         (file,) = kept()
         assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
         grant = json.loads(file.read_text())["grant"]
-        assert (grant["server"], grant["issuer"]) == (estate.url, estate.issuer.url)
-        (asked,) = estate.issuer.asked
-        assert (asked["code_challenge_method"], asked["resource"]) == ("S256", estate.url)
+        assert (grant["server"], grant["issuer"]) == (oauth.url, oauth.issuer.url)
+        (asked,) = oauth.issuer.asked
+        assert (asked["code_challenge_method"], asked["resource"]) == ("S256", oauth.url)
         # What callers and logs see has no token in it.
         token = grant["tokens"]["access_token"]
         assert token not in json.dumps([event.data for event in gateway.events.all], default=str)
-        seen = {asked.headers.get("authorization") for asked in estate.at_server.asked}
-        assert seen == {None, f"Bearer {token}"} and "the-callers-own" not in str(estate.at_server.asked)
+        seen = {asked.headers.get("authorization") for asked in oauth.at_server.asked}
+        assert seen == {None, f"Bearer {token}"} and "the-callers-own" not in str(oauth.at_server.asked)
         # A token that is refused is renewed once, however many calls find out, and nobody sees anything of it.
-        estate.issuer.tokens.clear()
+        oauth.issuer.tokens.clear()
         found = await asyncio.gather(*(caller.call("far__echo", {"n": n}) for n in range(5)))
         assert [told(one)["arguments"]["n"] for one in found] == [0, 1, 2, 3, 4]
-        assert [form["grant_type"] for form in estate.issuer.exchanged] == ["authorization_code", "refresh_token"]
-        assert estate.issuer.exchanged[1]["resource"] == estate.url
+        assert [form["grant_type"] for form in oauth.issuer.exchanged] == ["authorization_code", "refresh_token"]
+        assert oauth.issuer.exchanged[1]["resource"] == oauth.url
         status, out = await gateway.rest("POST", "/api/mcp/far/logout")
         assert (status, out["removed"], out["revoked"], kept()) == (200, True, True, [])
-        assert len(estate.issuer.revoked) == 2
+        assert len(oauth.issuer.revoked) == 2
         await gateway.becomes("far", "needs_auth")
-        before = len(estate.at_server.asked)
+        before = len(oauth.at_server.asked)
         assert "rookery mcp login far" in str(await caller.call("far__echo"))
-        sent = [asked.headers.get("authorization") for asked in estate.at_server.asked[before:]]
+        sent = [asked.headers.get("authorization") for asked in oauth.at_server.asked[before:]]
         assert set(sent) <= {None}
 
 
 @requirement("hub.signin.flow")
-async def test_s10_a_call_that_wants_more_than_was_granted_fails_alone_until_its_user_grants_it() -> None:
+async def test_s10_only_a_call_that_needs_more_scopes_fails_until_the_user_grants_them() -> None:
     remote, scopes = Remote(HANDSHAKE), {"": "basic", "hold": "basic write"}
 
-    async def answer(asked: Asked, out: Out) -> None:
+    async def answer(asked: HttpRequest, out: HttpResponder) -> None:
         await out.json(asked.result(text("done")))
 
     remote.on_call = answer
-    async with an_estate(remote, scopes=scopes) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
+    async with (
+        start_oauth_servers(remote, scopes=scopes) as oauth,
+        start_gateway({"far": {"url": oauth.url}}) as gateway,
+    ):
         caller = await gateway.caller()
         await login(gateway)
         found = await caller.call("far__hold")
@@ -89,25 +92,25 @@ async def test_s10_a_call_that_wants_more_than_was_granted_fails_alone_until_its
         assert await gateway.status("far") == "connected"
         assert words(await caller.call("far__echo")) == "done"
         await login(gateway)
-        assert [asked["scope"] for asked in estate.issuer.asked] == ["basic", "basic write"]
-        assert len(estate.issuer.registered) == 1
+        assert [asked["scope"] for asked in oauth.issuer.asked] == ["basic", "basic write"]
+        assert len(oauth.issuer.registered) == 1
         assert words(await caller.call("far__hold")) == "done"
         # What is over for good is asked for again, by everybody at once and for nothing.
-        estate.issuer.refuses_renewal = 400
-        estate.issuer.tokens.clear()
+        oauth.issuer.refuses_renewal = 400
+        oauth.issuer.tokens.clear()
         found = await caller.call("far__echo")
         assert failure(found) == "needs-auth" and "rookery mcp login far" in words(found)
         await gateway.becomes("far", "needs_auth")
-        assert len(estate.issuer.exchanged) == 3
+        assert len(oauth.issuer.exchanged) == 3
         assert "rookery mcp login far" in str(await caller.call("far__echo"))
-        assert len(estate.issuer.exchanged) == 3
+        assert len(oauth.issuer.exchanged) == 3
 
 
 @requirement("hub.signin.flow")
 async def test_a_server_that_asks_who_is_there_for_one_tool_goes_on_with_the_others() -> None:
     remote, held, go = Remote(HANDSHAKE), asyncio.Event(), asyncio.Event()
 
-    async def answer(asked: Asked, out: Out) -> None:
+    async def answer(asked: HttpRequest, out: HttpResponder) -> None:
         if asked.message["params"]["name"] == "echo":
             await out.answer(401, b"who are you?")
         else:
@@ -116,21 +119,24 @@ async def test_a_server_that_asks_who_is_there_for_one_tool_goes_on_with_the_oth
             await out.json(asked.result(text("done")))
 
     remote.on_call = answer
-    async with Scripted(remote) as server, a_gateway({"far": {"url": server.url}}) as gateway:
+    async with ScriptedHttpServer(remote) as server, start_gateway({"far": {"url": server.url}}) as gateway:
         caller, other = await gateway.caller(), await gateway.caller()
         holding = asyncio.create_task(other.call("far__hold"))
-        await soon(held.wait())
+        await within_limit(held.wait())
         refused = await caller.call("far__echo")
         assert failure(refused) == "needs-auth" and "sign in: rookery mcp login far" in words(refused)
         assert await gateway.status("far") == "connected"
         go.set()
-        assert words(await soon(holding)) == "done"
+        assert words(await within_limit(holding)) == "done"
 
 
 @requirement("hub.signin.flow", "hub.status.values")
 async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in() -> None:
     issuer = Issuer(said={"registration_endpoint": None})
-    async with an_estate(Remote(HANDSHAKE), issuer) as estate, a_gateway({"far": {"url": estate.url}}) as gateway:
+    async with (
+        start_oauth_servers(Remote(HANDSHAKE), issuer) as oauth,
+        start_gateway({"far": {"url": oauth.url}}) as gateway,
+    ):
         await (await gateway.caller()).tools()
         debugged = (await gateway.rest("POST", "/api/mcp/far/debug"))[1]
         assert "no client can be registered" in str(debugged["steps"])
@@ -138,7 +144,7 @@ async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in
         assert error is not None and '"oauth": {"clientId"' in error
         status, found = await gateway.rest("POST", "/api/mcp/far/login")
         assert (status, found["error"]["code"]) == (409, "needs-client-registration")
-        mine = {"url": estate.url, "oauth": {"clientId": "mine", "clientSecret": "{env:FAR_SECRET}"}}
+        mine = {"url": oauth.url, "oauth": {"clientId": "mine", "clientSecret": "{env:FAR_SECRET}"}}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FAR_SECRET", "not-in-any-file")
             write({"far": mine})
@@ -150,13 +156,16 @@ async def test_a_server_that_registers_no_client_says_so_before_anybody_signs_in
 
 @requirement("hub.signin.flow")
 async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another() -> None:
-    async with an_estate(Remote(HANDSHAKE)) as estate:
+    async with start_oauth_servers(Remote(HANDSHAKE)) as oauth:
         servers = {
-            "far": {"url": estate.url},
-            "own": {"url": estate.url, "headers": {"Authorization": "Bearer mine"}},
-            "off": {"url": estate.url, "oauth": False},
+            "far": {"url": oauth.url},
+            "own": {"url": oauth.url, "headers": {"Authorization": "Bearer mine"}},
+            "off": {"url": oauth.url, "oauth": False},
         }
-        async with Scripted(Remote()) as plain, a_gateway(servers | {"plain": {"url": plain.url}}) as gateway:
+        async with (
+            ScriptedHttpServer(Remote()) as plain,
+            start_gateway(servers | {"plain": {"url": plain.url}}) as gateway,
+        ):
             for name in ("own", "off", "plain"):
                 status, found = await gateway.rest("POST", f"/api/mcp/{name}/login")
                 assert (status, found["error"]["code"]) == (400, "invalid-input"), found
@@ -168,7 +177,7 @@ async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another
             waiting = asyncio.create_task(gateway.rest("GET", "/api/mcp/far/login"))
             assert first["redirect"].startswith("http://127.0.0.1:")
             _, second = await gateway.rest("POST", "/api/mcp/far/login")
-            status, found = await soon(waiting)
+            status, found = await within_limit(waiting)
             assert (status, found["error"]["code"]) == (502, "sign-in-failed") and "another sign-in" in str(found)
             assert second["redirect"] != first["redirect"]
             # Of those that begin at the same time one stays, and none is forgotten.
@@ -184,10 +193,10 @@ async def test_who_is_not_to_be_signed_in_to_is_not_and_one_sign_in_ends_another
 
 @requirement("hub.signin.tokens")
 async def test_s9_a_sign_in_outlives_the_daemon_and_is_not_for_a_server_that_moved() -> None:
-    async with an_estate(Remote(HANDSHAKE)) as estate, an_estate(Remote(HANDSHAKE)) as other:
-        async with a_gateway({"far": {"url": estate.url}}) as gateway:
+    async with start_oauth_servers(Remote(HANDSHAKE)) as oauth, start_oauth_servers(Remote(HANDSHAKE)) as other:
+        async with start_gateway({"far": {"url": oauth.url}}) as gateway:
             await login(gateway)
-        async with a_gateway({"far": {"url": estate.url}}) as gateway:
+        async with start_gateway({"far": {"url": oauth.url}}) as gateway:
             caller = await gateway.caller()
             assert told(await caller.call("far__echo", {"a": 1}))["arguments"] == {"a": 1}
             write({"far": {"url": other.url}})
@@ -200,7 +209,7 @@ async def test_s9_a_sign_in_outlives_the_daemon_and_is_not_for_a_server_that_mov
 async def test_s1_rookery_is_no_oauth_proxy_and_issues_nothing_to_anybody() -> None:
     names = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
     paths = [f"/.well-known/{name}" for name in names]
-    async with a_gateway(with_tokens=True) as gateway:
+    async with start_gateway(with_tokens=True) as gateway:
         for path in (*paths, "/register", "/authorize", "/token", "/api/mcp/far/login"):
             for method in ("GET", "POST"):
                 async with gateway.http.request(method, gateway.url(path), json={}) as answer:

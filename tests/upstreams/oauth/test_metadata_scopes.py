@@ -1,4 +1,4 @@
-"""Which scopes are asked for."""
+"""Which scopes are requested."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_s10_what_the_server_asks_for_is_asked_for_and_no_wildcard(
     assert set_challenge_scope(header, configured, stepping_up=up) == sent
 
 
-def test_s10_lists_of_scopes_that_servers_give_have_no_wildcards_and_an_issuers_counts_only_beside_a_servers() -> None:
+def test_s10_wildcard_scopes_are_removed_and_an_issuers_list_of_scopes_is_dropped() -> None:
     assert filter_scopes('read write * admin:* "quoted"') == "read write"
     said = {"resource": "https://a.example", "scopes_supported": ["read", "*", "all:*", 5]}
     assert json.loads(remove_wildcard_scopes(json.dumps(said).encode()))["scopes_supported"] == ["read"]

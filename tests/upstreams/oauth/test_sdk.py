@@ -1,4 +1,4 @@
-"""How little of the SDK is imported for a sign-in, and that all of it is where little does not do."""
+"""A sign-in imports only part of the SDK, and all of it if that part is not enough."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What definitions say about signing in."""
+"""The sign-in settings of definitions."""
 
 from typing import Any
 

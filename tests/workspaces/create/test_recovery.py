@@ -1,4 +1,4 @@
-"""Creations that were cut off: after the next start the workspace is whole or gone, and nobody's work is missing."""
+"""Interrupted creations: after the next start the workspace is complete or gone, and no work is lost."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import Pause, branches, commit, git, make_repository, serving
+from tests.support.workspaces.service import Pause, branches, commit, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +76,7 @@ async def prepare(state: Path, app: Path) -> str:
     ignored = {".gitignore": ".env\nset-up\n", ".keepfiles": ".env\n"}
     make_repository(app, {**ignored, ".rookery/config.toml": '[workspace]\nsetup = "touch set-up"\n'})
     (app / ".env").write_text("secret")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         return await served.project(app)
 
 
@@ -125,7 +125,7 @@ async def half_made(state: Path, tmp_path: Path, *, with_git: bool = True) -> tu
     """A repository, and the id of its project, in which the creation of the workspace `x` was killed so."""
     pause = Pause(tmp_path / "pause")
     app = pause.repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
     killed_in_the_middle(pause, project, with_git=with_git)
     return app, project
@@ -179,7 +179,7 @@ async def test_e01_if_only_the_service_is_killed_the_next_start_ends_its_git_fir
 @requirement("ws.crash.whole")
 async def test_e01_a_branch_that_got_commits_meanwhile_is_never_deleted(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
     assert life(project, "x", fault="create.branch").returncode == -signal.SIGKILL
     git(app, "checkout", "-q", "x")
@@ -222,7 +222,7 @@ async def test_e01_what_others_put_in_the_place_of_one_that_was_never_made_is_le
     state: Path, tmp_path: Path, way: str
 ) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
     assert life(project, "x", fault="create.begun").returncode == -signal.SIGKILL
     place = state / "projects" / project / "workspaces" / "x"
@@ -242,9 +242,9 @@ async def test_e01_what_another_git_is_making_is_left_alone(state: Path, tmp_pat
     git(app, "worktree", "add", "-q", str(tmp_path / "theirs"))
     (own,) = (app / ".git" / "worktrees").iterdir()
     (own / "locked").write_text("initializing")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         theirs = await served.workspaces.get(project, "theirs")
         assert theirs.state == "failed"
         assert "git worktree remove" in (theirs.error or "")

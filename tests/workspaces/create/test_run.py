@@ -1,4 +1,4 @@
-"""Making workspaces."""
+"""Creating workspaces."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,27 +11,27 @@ from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
 from tests.support.workspaces.service import (
     Pause,
-    Served,
+    WorkspaceParts,
     branches,
     commit,
     git,
     make_clone,
     make_repository,
-    serving,
     snapshot,
+    start_workspaces,
 )
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def served(state: Path) -> AsyncIterator[Served]:
-    async with serving(state) as running:
+async def served(state: Path) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state) as running:
         yield running
 
 
 async def refused(
-    served: Served, project: str, name: str, base: str | None = None, branch: str | None = None
+    served: WorkspaceParts, project: str, name: str, base: str | None = None, branch: str | None = None
 ) -> RookeryError:
     with pytest.raises(RookeryError) as caught:
         await served.workspaces.create(project, name, base=base, branch=branch)
@@ -42,7 +42,7 @@ async def refused(
 
 @requirement("ws.create.base")
 async def test_a_workspace_starts_from_the_default_branch_of_the_remote(
-    served: Served, state: Path, tmp_path: Path
+    served: WorkspaceParts, state: Path, tmp_path: Path
 ) -> None:
     app = make_clone(tmp_path / "app")
     theirs = git(app, "rev-parse", "HEAD")
@@ -58,7 +58,9 @@ async def test_a_workspace_starts_from_the_default_branch_of_the_remote(
 
 
 @requirement("ws.create.base")
-async def test_without_a_remote_it_starts_from_head_and_with_a_ref_from_that(served: Served, tmp_path: Path) -> None:
+async def test_without_a_remote_it_starts_from_head_and_with_a_ref_from_that(
+    served: WorkspaceParts, tmp_path: Path
+) -> None:
     app = make_repository(tmp_path / "app")
     first = git(app, "rev-parse", "HEAD")
     git(app, "tag", "v1")
@@ -73,7 +75,7 @@ async def test_without_a_remote_it_starts_from_head_and_with_a_ref_from_that(ser
 
 
 @requirement("ws.create.base")
-async def test_a_branch_of_the_remote_is_found_by_its_short_name(served: Served, tmp_path: Path) -> None:
+async def test_a_branch_of_the_remote_is_found_by_its_short_name(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_clone(tmp_path / "app")
     git(tmp_path / "app-origin", "checkout", "-q", "-b", "topic")
     theirs = commit(tmp_path / "app-origin", "topic")
@@ -84,7 +86,7 @@ async def test_a_branch_of_the_remote_is_found_by_its_short_name(served: Served,
 
 
 @requirement("ws.create.base")
-async def test_an_existing_branch_is_used_again_and_its_commits_stay(served: Served, tmp_path: Path) -> None:
+async def test_an_existing_branch_is_used_again_and_its_commits_stay(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "checkout", "-q", "-b", "work")
     mine = commit(app, "mine")
@@ -104,7 +106,7 @@ async def test_an_existing_branch_is_used_again_and_its_commits_stay(served: Ser
 @requirement("ws.create.base")
 async def test_a_template_moves_workspaces_and_the_status_is_clean(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state, place="../trees/{project}-{name}") as served:
+    async with start_workspaces(state, place="../trees/{project}-{name}") as served:
         made = await served.workspaces.create(await served.project(app), "a/b")
         assert made.path == tmp_path.resolve() / "trees" / "app-a%b"
         assert git(made.path, "status", "--porcelain") == ""
@@ -113,7 +115,7 @@ async def test_a_template_moves_workspaces_and_the_status_is_clean(state: Path, 
 
 @requirement("ws.create.name")
 async def test_e09_what_cannot_be_made_is_refused_before_anything_is_touched(
-    served: Served, state: Path, tmp_path: Path
+    served: WorkspaceParts, state: Path, tmp_path: Path
 ) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "branch", "taken/here")
@@ -160,7 +162,7 @@ async def test_e10_a_place_that_is_in_the_way_is_refused(state: Path, tmp_path: 
         # Root may write to closed folders, but not into a file.
         place.parent.rmdir()
         place.parent.write_text("a file")
-    async with serving(state, place=f"{tmp_path}/trees/{{name}}") as served:
+    async with start_workspaces(state, place=f"{tmp_path}/trees/{{name}}") as served:
         before = snapshot(app)
         await refused(served, await served.project(app), "x")
         assert snapshot(app) == before
@@ -172,7 +174,7 @@ async def test_e10_a_place_that_is_in_the_way_is_refused(state: Path, tmp_path: 
 async def test_e18_no_workspace_is_made_inside_another(state: Path, tmp_path: Path, inside: str) -> None:
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
     git(app, "worktree", "add", "-q", str(tmp_path / "one"))
-    async with serving(state, place=f"{tmp_path}/{inside}") as served:
+    async with start_workspaces(state, place=f"{tmp_path}/{inside}") as served:
         await served.project(other)
         error = await refused(served, await served.project(app), "x")
         assert "inside" in error.message
@@ -184,13 +186,13 @@ async def test_e10_a_missing_worktree_keeps_its_place(state: Path, tmp_path: Pat
     git(app, "worktree", "add", "-q", "-b", "old", str(tmp_path / "x"))
     (tmp_path / "x").rename(tmp_path / "gone")
     (tmp_path / "gone" / ".git").unlink()
-    async with serving(state, place=f"{tmp_path}/{{name}}") as served:
+    async with start_workspaces(state, place=f"{tmp_path}/{{name}}") as served:
         assert "missing" in (await refused(served, await served.project(app), "x")).message
     assert "prunable" in git(app, "worktree", "list", "--porcelain")
 
 
 @requirement("ws.create.rollback")
-async def test_e08_twenty_at_once_from_a_remote_tracking_branch(served: Served, tmp_path: Path) -> None:
+async def test_e08_twenty_at_once_from_a_remote_tracking_branch(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_clone(tmp_path / "app", {f"file{number}": "x" for number in range(30)})
     project = await served.project(app)
     names = [f"task-{number}" for number in range(20)]
@@ -205,7 +207,7 @@ async def test_e08_twenty_at_once_from_a_remote_tracking_branch(served: Served, 
 
 
 @requirement("ws.create.rollback")
-async def test_e08_twenty_at_once_under_one_name_give_one(served: Served, tmp_path: Path) -> None:
+async def test_e08_twenty_at_once_under_one_name_give_one(served: WorkspaceParts, tmp_path: Path) -> None:
     project = await served.project(make_repository(tmp_path / "app"))
     tries = [served.workspaces.create(project, "same") for _ in range(20)]
     results = await asyncio.gather(*tries, return_exceptions=True)
@@ -214,7 +216,7 @@ async def test_e08_twenty_at_once_under_one_name_give_one(served: Served, tmp_pa
 
 
 @requirement("ws.create.rollback")
-async def test_a_branch_is_taken_back_if_its_worktree_cannot_be_made(served: Served, tmp_path: Path) -> None:
+async def test_a_branch_is_taken_back_if_its_worktree_cannot_be_made(served: WorkspaceParts, tmp_path: Path) -> None:
     """A filter of the user's that fails, and must not: git gives up in the middle of the files."""
     app = make_repository(tmp_path / "app", {"a": "1", "bad.x": "2", "z": "3"})
     (app / ".gitattributes").write_text("*.x filter=broken\n")
@@ -236,7 +238,7 @@ async def test_a_branch_is_taken_back_if_its_worktree_cannot_be_made(served: Ser
 
 
 @requirement("ws.create.rollback")
-async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Served, tmp_path: Path) -> None:
+async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: WorkspaceParts, tmp_path: Path) -> None:
     pause = Pause(tmp_path / "pause")
     project = await served.project(pause.repository(tmp_path / "app"))
     asking = asyncio.get_running_loop().create_task(served.workspaces.create(project, "x"))
@@ -256,7 +258,7 @@ async def test_a_caller_that_goes_away_does_not_leave_it_half_made(served: Serve
     assert (made.state, git(made.path, "status", "--porcelain")) == ("ready", "")
 
 
-async def test_e17_a_repair_meanwhile_waits_and_begins_nothing_twice(served: Served, tmp_path: Path) -> None:
+async def test_e17_a_repair_meanwhile_waits_and_begins_nothing_twice(served: WorkspaceParts, tmp_path: Path) -> None:
     pause = Pause(tmp_path / "pause")
     project = (await served.projects.add(pause.repository(tmp_path / "app"))).project
     loop = asyncio.get_running_loop()
@@ -277,12 +279,12 @@ def test_e12_a_disk_that_is_full_leaves_nothing_and_the_next_try_works(
     make_repository(tmp_path / "app", {"small": "x", "z-large": "x" * 3_000_000})
     said = small_disk.run(f"""
         import asyncio, subprocess
-        from tests.support.workspaces.service import git, serving, snapshot
+        from tests.support.workspaces.service import git, snapshot, start_workspaces
         from rookery.system.errors import RookeryError
 
         async def main():
             app = Path({str(tmp_path / "app")!r})
-            async with serving(Path({str(state)!r}), place=f"{{disk}}/{{{{name}}}}") as served:
+            async with start_workspaces(Path({str(state)!r}), place=f"{{disk}}/{{{{name}}}}") as served:
                 project, before = await served.project(app), snapshot(app)
                 try:
                     await served.workspaces.create(project, "x")

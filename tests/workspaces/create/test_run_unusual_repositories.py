@@ -1,4 +1,4 @@
-"""Repositories in odd states, and such as want to harm."""
+"""Repositories in unusual states, and malicious ones."""
 
 import os
 from collections.abc import AsyncIterator
@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 
 from rookery.system.errors import RookeryError
-from tests.support.workspaces.service import Served, commit, git, make_repository, serving, snapshot
+from tests.support.workspaces.service import WorkspaceParts, commit, git, make_repository, snapshot, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def served(state: Path) -> AsyncIterator[Served]:
-    async with serving(state, approve=False) as running:
+async def served(state: Path) -> AsyncIterator[WorkspaceParts]:
+    async with start_workspaces(state, approve=False) as running:
         yield running
 
 
-async def make(served: Served, app: Path, name: str = "x") -> Path:
+async def make(served: WorkspaceParts, app: Path, name: str = "x") -> Path:
     made = await served.workspaces.wait_until_prepared(await served.workspaces.create(await served.project(app), name))
     assert made.state == "ready"
     return made.path
 
 
-async def test_e11_a_bare_repository_is_refused_with_a_remedy(served: Served, tmp_path: Path) -> None:
+async def test_e11_a_bare_repository_is_refused_with_a_remedy(served: WorkspaceParts, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--bare", "bare")
     with pytest.raises(RookeryError, match="bare") as caught:
         await served.project(tmp_path / "bare")
@@ -32,7 +32,7 @@ async def test_e11_a_bare_repository_is_refused_with_a_remedy(served: Served, tm
 
 
 async def test_e11_a_repository_without_a_commit_is_listed_and_refuses_workspaces(
-    served: Served, tmp_path: Path
+    served: WorkspaceParts, tmp_path: Path
 ) -> None:
     git(tmp_path, "init", "-q", "-b", "main", "app")
     project = await served.project(tmp_path / "app")
@@ -45,7 +45,7 @@ async def test_e11_a_repository_without_a_commit_is_listed_and_refuses_workspace
     assert git(tmp_path / "app", "for-each-ref") == ""
 
 
-async def test_e11_a_detached_head_and_a_rebase_half_way_do_not_matter(served: Served, tmp_path: Path) -> None:
+async def test_e11_a_detached_head_and_a_rebase_half_way_do_not_matter(served: WorkspaceParts, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "checkout", "-q", "-b", "topic")
     commit(app, "README", "topic\n")
@@ -61,7 +61,7 @@ async def test_e11_a_detached_head_and_a_rebase_half_way_do_not_matter(served: S
     assert (await served.workspaces.metadata(made))["base"] == head
 
 
-async def test_e11_a_shallow_clone_a_sparse_checkout_and_submodules(served: Served, tmp_path: Path) -> None:
+async def test_e11_a_shallow_clone_a_sparse_checkout_and_submodules(served: WorkspaceParts, tmp_path: Path) -> None:
     lib = make_repository(tmp_path / "lib")
     origin = make_repository(tmp_path / "origin", {"in/a": "1", "out/b": "2"})
     git(origin, "submodule", "add", "-q", str(lib), "lib")
@@ -81,7 +81,9 @@ async def test_e11_a_shallow_clone_a_sparse_checkout_and_submodules(served: Serv
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"gitdir: a\0b\n", b"gitdir: " + b"x" * 70_000, b"\xff" * 10])
-async def test_e11_a_worktree_that_is_spoilt_hides_no_other(served: Served, tmp_path: Path, spoilt: bytes) -> None:
+async def test_e11_a_worktree_that_is_spoilt_hides_no_other(
+    served: WorkspaceParts, tmp_path: Path, spoilt: bytes
+) -> None:
     app = make_repository(tmp_path / "app")
     path = await make(served, app, "good")
     bad = await make(served, app, "bad")
@@ -92,7 +94,7 @@ async def test_e11_a_worktree_that_is_spoilt_hides_no_other(served: Served, tmp_
     assert found["bad"].error
 
 
-async def test_e11_a_checkout_with_its_git_folder_elsewhere(served: Served, tmp_path: Path) -> None:
+async def test_e11_a_checkout_with_its_git_folder_elsewhere(served: WorkspaceParts, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main", "--separate-git-dir", str(tmp_path / "apart.git"), "app")
     commit(tmp_path / "app", "README")
     path = await make(served, tmp_path / "app")
@@ -110,7 +112,7 @@ def hooks(app: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["exit 1", "sleep 1000"])
-async def test_e11_hooks_that_fail_or_hang_do_not_hurt(served: Served, tmp_path: Path, body: str) -> None:
+async def test_e11_hooks_that_fail_or_hang_do_not_hurt(served: WorkspaceParts, tmp_path: Path, body: str) -> None:
     app = make_repository(tmp_path / "app")
     hooks(app, body)
     path = await make(served, app)
@@ -118,7 +120,9 @@ async def test_e11_hooks_that_fail_or_hang_do_not_hurt(served: Served, tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-async def test_e19_a_repository_of_another_user_is_refused_with_a_remedy(served: Served, tmp_path: Path) -> None:
+async def test_e19_a_repository_of_another_user_is_refused_with_a_remedy(
+    served: WorkspaceParts, tmp_path: Path
+) -> None:
     app = make_repository(tmp_path / "app")
     project = await served.project(app)
     for path in (app, *app.rglob("*")):
@@ -151,7 +155,7 @@ def hostile(app: Path, evil: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["config", "included", "worktree"])
-async def test_e20_nothing_of_a_hostile_repository_runs(served: Served, tmp_path: Path, where: str) -> None:
+async def test_e20_nothing_of_a_hostile_repository_runs(served: WorkspaceParts, tmp_path: Path, where: str) -> None:
     app = make_repository(tmp_path / "app")
     evil = tmp_path / "evil" / "evil.sh"
     evil.parent.mkdir()
@@ -190,13 +194,13 @@ def partial_clone(tmp_path: Path) -> Path:
     return tmp_path / "app"
 
 
-async def test_e11_a_partial_clone_fetches_what_it_lacks(served: Served, tmp_path: Path) -> None:
+async def test_e11_a_partial_clone_fetches_what_it_lacks(served: WorkspaceParts, tmp_path: Path) -> None:
     assert (await make(served, partial_clone(tmp_path)) / "a").read_text() == "text\n"
 
 
 @pytest.mark.parametrize("key", ["remote.origin.uploadpack", "remote.origin.url"])
 async def test_e20_a_partial_clone_does_not_fetch_by_a_program_of_its_config(
-    served: Served, tmp_path: Path, key: str
+    served: WorkspaceParts, tmp_path: Path, key: str
 ) -> None:
     app, evil = partial_clone(tmp_path), tmp_path / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
@@ -215,9 +219,9 @@ async def test_e20_a_partial_clone_does_not_fetch_by_a_program_of_its_config(
 async def test_e20_filters_run_if_they_are_the_users_or_approved(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app", {"a.x": "text\n", ".gitattributes": "*.x filter=up\n"})
     git(app, "config", "filter.up.smudge", "tr a-z A-Z")
-    async with serving(state, approve=True) as served:
+    async with start_workspaces(state, approve=True) as served:
         assert (await make(served, app, "approved") / "a.x").read_text() == "TEXT\n"
-    async with serving(state, approve=False) as served:
+    async with start_workspaces(state, approve=False) as served:
         assert (await make(served, app, "refused") / "a.x").read_text() == "text\n"
         git(app, "config", "--global", "filter.up.smudge", "sed s/text/user/")
         assert (await make(served, app, "users") / "a.x").read_text() == "user\n"

@@ -1,4 +1,4 @@
-"""Deleting a workspace: what is refused, what is told, and that nobody else's is touched."""
+"""Deleting a workspace: refusals, reports, and that no foreign process or file is affected."""
 
 import asyncio
 import os
@@ -18,8 +18,8 @@ from rookery.workspaces.model import Workspace
 from tests.support.daemon.process import alive
 from tests.support.requirements import requirement
 from tests.support.small_disk import SmallDisk
-from tests.support.workspaces.deletion import contents, fill, index_of, make_app, make_workspace, removing
-from tests.support.workspaces.service import branches, commit, git, make_repository, serving, snapshot
+from tests.support.workspaces.deletion import contents, fill, index_of, make_app, make_workspace, start_deletions
+from tests.support.workspaces.service import branches, commit, git, make_repository, snapshot, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def test_a_clean_workspace_goes_to_the_trash_with_or_without_its_branch(
     app = make_app(tmp_path)
     place = make_workspace(app, "feat/x", tmp_path / "x")
     before = contents(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await ours.removals.delete(await ours.find("feat/x"), keep_branch=keep, wait=True)
         (one,) = ours.removals.trash.all()
         assert await ours.names() == []
@@ -77,7 +77,7 @@ async def test_e03_a_workspace_with_work_in_it_is_refused_with_the_list(state: P
         git(place, "merge", "-q", "main", check=False)
     names = {"changed": "README", "conflict": "UU README", "committed": "README", "locked": "mine"}
     before, known = contents(place), snapshot(app)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         with pytest.raises(RookeryError, match=names.get(work, "new-file")) as refused:
             await ours.removals.delete(await ours.find("task"), wait=True)
         assert refused.value.code == "workspace-not-clean"
@@ -99,7 +99,7 @@ async def test_the_main_checkout_and_what_holds_another_worktree_are_never_delet
     outer = make_workspace(app, "outer", tmp_path / "outer")
     make_workspace(app, "inner", outer / "inner")
     before = contents(tmp_path)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         for name in ("@main", "outer"):
             with pytest.raises(RookeryError, match="main checkout" if name == "@main" else "inner"):
                 await ours.removals.delete(await ours.find(name), force=force, wait=True)
@@ -109,7 +109,7 @@ async def test_the_main_checkout_and_what_holds_another_worktree_are_never_delet
 async def test_commits_of_a_branch_that_stays_are_not_in_the_way(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     head = commit(make_workspace(app, "task", tmp_path / "task"), "more")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await ours.removals.delete(await ours.find("task"), keep_branch=True, wait=True)
     assert git(app, "rev-parse", "task") == head
 
@@ -128,7 +128,7 @@ async def test_it_is_told_step_by_step_with_all_there_is_to_know_and_begun_only_
         await go_on.wait()
         return True
 
-    async with removing(state, app, stop=stop) as ours:
+    async with start_deletions(state, app, stop=stop) as ours:
         found = await ours.find("task")
         assert await ours.removals.delete(found) is None
         again = asyncio.gather(*(ours.removals.delete(found, wait=True) for _ in range(3)))
@@ -149,7 +149,7 @@ async def test_work_that_comes_while_it_is_stopped_is_not_taken_unasked(state: P
         (place / "last words").write_text("written while stopping\n")
         return True
 
-    async with removing(state, app, stop=stop) as ours:
+    async with start_deletions(state, app, stop=stop) as ours:
         with pytest.raises(RookeryError, match="last words"):
             await ours.removals.delete(await ours.find("task"), wait=True)
         assert await ours.names() == ["task"]
@@ -168,7 +168,7 @@ async def test_commits_made_while_it_is_stopped_are_what_the_trash_keeps(state: 
         made.append(await asyncio.to_thread(commit, place, "late"))
         return True
 
-    async with removing(state, app, stop=stop) as ours:
+    async with start_deletions(state, app, stop=stop) as ours:
         await ours.removals.delete(await ours.find("task"), force=True, wait=True)
         (one,) = ours.removals.trash.all()
         assert git(app, "rev-parse", one.ref) == made[0]
@@ -193,7 +193,7 @@ async def test_e04_foreign_processes_are_named_and_never_signalled(
     ) as foreign:
         assert foreign.stdout is not None
         foreign.stdout.readline()
-        async with removing(state, app) as ours:
+        async with start_deletions(state, app) as ours:
             ended = await ours.removals.delete(await ours.find("task"), force=force, wait=True)
             assert ended is not None
             (one,) = ours.removals.trash.all()
@@ -219,7 +219,7 @@ async def test_e04_only_processes_started_in_that_workspace_are_ended(state: Pat
     stays = f"import signal; {ignore}print(flush=True); signal.pause()"
     leaves = f"import subprocess as s, sys; left = s.Popen([sys.executable, '-c', {stays!r}], cwd=sys.argv[1],"
     leaves += " start_new_session=True, stdout=s.PIPE); left.stdout.readline(); print(left.pid)"
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         env = dict(os.environ)
         pids: list[int] = []
         for at, cwd in ((task, task), (task, other), (other, task)):
@@ -238,7 +238,7 @@ async def test_e04_only_processes_started_in_that_workspace_are_ended(state: Pat
 
 async def test_the_service_tells_status_deletes_and_restores(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         workspaces = served.workspaces
         project = await served.project(app)
         made = await workspaces.wait_until_prepared(await workspaces.create(project, "task"))
@@ -261,7 +261,7 @@ async def test_e17_others_are_untouched_by_many_deletions_at_once(state: Path, t
         make_workspace(app, f"task{number}", tmp_path / f"task{number}")
     fill(tmp_path / "task0")
     before, staged = contents(tmp_path / "task0"), index_of(tmp_path / "task0")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         found = [await ours.find(f"task{number}") for number in range(1, 6)]
         await asyncio.gather(*(ours.removals.delete(one, wait=True) for one in found))
         assert await ours.names() == ["task0"]
@@ -270,15 +270,13 @@ async def test_e17_others_are_untouched_by_many_deletions_at_once(state: Path, t
     assert branches(app) == {"main", "task0"}
 
 
-async def test_e16_one_whose_folder_is_missing_can_be_deleted_and_brought_back_from_its_index(
-    state: Path, tmp_path: Path
-) -> None:
+async def test_e16_a_workspace_without_its_folder_can_be_deleted_and_restored(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     place = make_workspace(app, "task", tmp_path / "task")
     (place / "staged").write_text("staged\n")
     git(place, "add", "staged")
     shutil.rmtree(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await ours.removals.delete(await ours.find("task"), wait=True)
         assert await ours.names() == []
         git(app, "gc", "--quiet", "--prune=now")
@@ -290,7 +288,7 @@ async def test_a_branch_that_another_worktree_has_too_stays(state: Path, tmp_pat
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
     git(app, "worktree", "add", "-q", "-f", str(tmp_path / "twin"), "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         found = next(one for one in [await ours.find(name) for name in await ours.names()])
         await ours.removals.delete(found, wait=True)
     assert branches(app) == {"main", "task"}
@@ -312,7 +310,7 @@ async def test_worktrees_in_unusual_states_come_back_as_they_were(state: Path, t
         commit(app, "README", "ours\n")
         git(place, *(["rebase", "-q", "main"] if what == "rebase" else ["checkout", "-q", "--detach"]), check=False)
     before, staged = contents(place), index_of(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         (name,) = await ours.names()
         await ours.removals.delete(await ours.find(name), force=True, wait=True)
         git(app, "gc", "--quiet", "--prune=now")
@@ -328,7 +326,7 @@ async def test_a_workspace_on_another_file_system_is_copied_and_comes_back(
     fill(place)
     os.mkfifo(place / "pipe")
     before, staged = contents(place), index_of(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await ours.removals.delete(await ours.find("task"), force=True, wait=True)
         (one,) = ours.removals.trash.all()
         assert contents(ours.removals.trash.folder_of(one)) == before
@@ -375,10 +373,10 @@ def test_e12_a_full_disk_of_the_trash_leaves_the_workspace_whole(small_disk: Sma
         import asyncio, sys
         sys.path.insert(0, {str(Path(__file__).parents[3])!r})
         from rookery.system.errors import RookeryError
-        from tests.support.workspaces.deletion import removing
+        from tests.support.workspaces.deletion import start_deletions
 
         async def main():
-            async with removing(disk, Path({str(app)!r})) as ours:
+            async with start_deletions(disk, Path({str(app)!r})) as ours:
                 try:
                     await ours.removals.delete(await ours.find("task"), force=True, wait=True)
                 except RookeryError as error:

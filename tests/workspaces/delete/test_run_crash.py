@@ -1,4 +1,4 @@
-"""Killed at any step of deleting or restoring: after the next start nothing is half-done, and no byte is missing."""
+"""Killed at any step of deleting or restoring: after the next start nothing is incomplete or lost."""
 
 import ast
 import os

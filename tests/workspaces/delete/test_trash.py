@@ -1,4 +1,4 @@
-"""Bringing workspaces back, emptying the trash, and which workspaces are merged."""
+"""Restoring workspaces, emptying the trash, and which workspaces are merged."""
 
 import asyncio
 import shutil
@@ -13,7 +13,15 @@ from rookery.workspaces.metadata import StoredMetadata, read_metadata, write_met
 from rookery.workspaces.status.merges import list_merged_workspaces
 from tests.support.clock import MachineClock
 from tests.support.requirements import requirement
-from tests.support.workspaces.deletion import Removing, contents, fill, index_of, make_app, make_workspace, removing
+from tests.support.workspaces.deletion import (
+    DeletionParts,
+    contents,
+    fill,
+    index_of,
+    make_app,
+    make_workspace,
+    start_deletions,
+)
 from tests.support.workspaces.service import branches, commit, git, make_clone
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +29,7 @@ pytestmark = pytest.mark.anyio
 DAY = 86_400.0
 
 
-async def delete(ours: Removing, name: str) -> None:
+async def delete(ours: DeletionParts, name: str) -> None:
     await ours.removals.delete(await ours.find(name), force=True, wait=True)
 
 
@@ -32,7 +40,7 @@ async def test_branch_folder_staged_work_metadata_and_upstream_come_back(state: 
     head = fill(place)
     git(app, "config", "branch.task.remote", "origin")
     git(app, "config", "branch.task.merge", "refs/heads/main")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         kept = StoredMetadata("task", {"base": "origin/main", "Note": "mine"})
         write_metadata((await ours.find("task")).git_folder, kept)
         before, staged = contents(place), index_of(place)
@@ -52,7 +60,7 @@ async def test_it_comes_back_at_another_place_too(state: Path, tmp_path: Path) -
     place, other = make_workspace(app, "task", tmp_path / "task"), tmp_path / "deep" / "other"
     fill(place)
     staged = index_of(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         make_workspace(app, "new", place)
         await ours.removals.restore("task", to=other)
@@ -68,7 +76,7 @@ async def test_it_is_refused_where_something_is_taken_and_nothing_is_touched(
     app = make_app(tmp_path)
     place = make_workspace(app, "task", tmp_path / "task")
     fill(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         if taken == "place":
             place.mkdir()
@@ -86,7 +94,7 @@ async def test_it_is_refused_where_something_is_taken_and_nothing_is_touched(
 
 
 async def test_what_is_not_in_the_trash_cannot_be_restored(state: Path, tmp_path: Path) -> None:
-    async with removing(state, make_app(tmp_path)) as ours:
+    async with start_deletions(state, make_app(tmp_path)) as ours:
         with pytest.raises(RookeryError, match="task is not in the trash"):
             await ours.removals.restore("task")
 
@@ -95,7 +103,7 @@ async def test_what_is_not_in_the_trash_cannot_be_restored(state: Path, tmp_path
 async def test_the_trash_is_emptied_of_what_is_old(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     clock = MachineClock()
-    async with removing(state, app, clock=clock) as ours:
+    async with start_deletions(state, app, clock=clock) as ours:
         for name in ("old", "new"):
             fill(make_workspace(app, name, tmp_path / name))
         await delete(ours, "old")
@@ -112,7 +120,7 @@ async def test_the_trash_is_emptied_of_what_is_old(state: Path, tmp_path: Path) 
 @requirement("ws.delete.restore")
 async def test_the_trash_is_emptied_of_the_oldest_while_it_is_too_large(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
-    async with removing(state, app, limit=2_500_000) as ours:
+    async with start_deletions(state, app, limit=2_500_000) as ours:
         for name in ("first", "second", "third"):
             (make_workspace(app, name, tmp_path / name) / "large").write_bytes(b"x" * 1_000_000)
             await delete(ours, name)
@@ -127,7 +135,7 @@ async def test_the_trash_is_emptied_of_the_oldest_while_it_is_too_large(state: P
 async def test_a_purge_that_was_cut_off_is_finished_and_never_restored(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         (one,) = ours.removals.trash.all()
         git(app, "update-ref", "-d", one.ref)
@@ -143,7 +151,7 @@ async def test_a_purge_that_was_cut_off_is_finished_and_never_restored(state: Pa
 async def test_a_project_that_is_gone_does_not_keep_its_trash_from_being_emptied(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         shutil.rmtree(app)
         assert len(await ours.removals.purge()) == 1
@@ -152,7 +160,7 @@ async def test_a_project_that_is_gone_does_not_keep_its_trash_from_being_emptied
 
 async def test_two_of_the_same_name_are_two_entries_and_the_newest_comes_back(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         for text in ("one", "two"):
             (make_workspace(app, "task", tmp_path / "task") / "note").write_text(text)
             await delete(ours, "task")
@@ -180,7 +188,7 @@ async def test_merged_are_those_whose_work_is_in_the_base_however_it_came_there(
     commit(app, "picked-1", "changed since\n")
     git(app, "merge", "-q", "--no-ff", "-m", "merge", "dirty")
     (places["dirty"] / "new").write_text("new")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         found = await list_workspaces(ours.git, state, ours.project)
         bases = {one.workspace.path: "main" for one in found}
         merged = {one.workspace.name: where for one, where in await list_merged_workspaces(ours.git, found, bases)}
@@ -202,7 +210,7 @@ async def test_a_wrong_clock_never_empties_the_trash(state: Path, tmp_path: Path
     jumps = [20 * DAY, -20 * DAY, 3650 * DAY, -clock.wall(), *[20 * DAY] * 30]
 
     async def live(jumps: list[float], *, first: bool = False) -> None:
-        async with removing(state, app, clock=clock) as ours:
+        async with start_deletions(state, app, clock=clock) as ours:
             if first:
                 await delete(ours, "task")
             for jump in jumps:
@@ -219,7 +227,7 @@ async def test_a_wrong_clock_never_empties_the_trash(state: Path, tmp_path: Path
         await live(some)
     # Days that the machine was on or slept do count, also while no daemon ran.
     clock.sleep(14 * DAY + 1)
-    async with removing(state, app, clock=clock) as ours:
+    async with start_deletions(state, app, clock=clock) as ours:
         assert [one.name for one in await ours.removals.empty_trash()] == ["task"]
 
 
@@ -227,7 +235,7 @@ async def test_a_wrong_clock_never_empties_the_trash(state: Path, tmp_path: Path
 async def test_what_was_deleted_first_goes_first_though_its_clock_was_ahead(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     clock = MachineClock()
-    async with removing(state, app, limit=1_500_000, clock=clock) as ours:
+    async with start_deletions(state, app, limit=1_500_000, clock=clock) as ours:
         clock.set_wall(300 * DAY)
         for name in ("first", "second"):
             (make_workspace(app, name, tmp_path / name) / "large").write_bytes(b"x" * 1_000_000)
@@ -245,7 +253,7 @@ async def test_damage_to_the_saved_time_purges_nothing(state: Path, tmp_path: Pa
     make_workspace(app, "task", tmp_path / "task")
     clock = MachineClock()
     clock.run(100 * DAY)
-    async with removing(state, app, clock=clock) as ours:
+    async with start_deletions(state, app, clock=clock) as ours:
         await delete(ours, "task")
         clock.run(10 * DAY)
         ours.removals.trash.time.save()
@@ -253,7 +261,7 @@ async def test_damage_to_the_saved_time_purges_nothing(state: Path, tmp_path: Pa
         (state / "trash-age.json").unlink()
     else:
         (state / "trash-age.json").write_bytes(damage)
-    async with removing(state, app, clock=clock) as ours:
+    async with start_deletions(state, app, clock=clock) as ours:
         assert await ours.removals.empty_trash() == []
         clock.run(13 * DAY)
         assert await ours.removals.empty_trash() == []
@@ -265,7 +273,7 @@ async def test_an_entry_of_an_older_version_ages_from_now_on(state: Path, tmp_pa
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
     clock = MachineClock()
-    async with removing(state, app, clock=clock) as ours:
+    async with start_deletions(state, app, clock=clock) as ours:
         await delete(ours, "task")
         (record,) = (state / "trash").glob("*.json")
         content = msgspec.json.decode(record.read_bytes())

@@ -1,4 +1,4 @@
-"""The trash under odd conditions: purged while restored, half-way failures, and what keeps the daemon from starting."""
+"""The trash under unusual conditions: purge during a restore, partial failures, and failures at start."""
 
 import asyncio
 import os
@@ -12,19 +12,19 @@ from rookery.workspaces import locks
 from rookery.workspaces.delete.folders import measure_folder, remove_folder
 from rookery.workspaces.delete.trash import DeletionIntent, RestoreIntent
 from rookery.workspaces.model import Workspace
-from tests.support.workspaces.deletion import Removing, contents, fill, make_app, make_workspace, removing
-from tests.support.workspaces.service import git, serving
+from tests.support.workspaces.deletion import DeletionParts, contents, fill, make_app, make_workspace, start_deletions
+from tests.support.workspaces.service import git, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
-async def delete(ours: Removing, name: str) -> None:
+async def delete(ours: DeletionParts, name: str) -> None:
     await ours.removals.delete(await ours.find(name), force=True, wait=True)
 
 
 async def test_what_is_restored_while_the_trash_is_emptied_is_not_purged(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
-    async with removing(state, app, days=-1) as ours:
+    async with start_deletions(state, app, days=-1) as ours:
         places = {name: make_workspace(app, name, tmp_path / name) for name in ("first", "second")}
         fill(places["second"])
         before = contents(places["second"])
@@ -45,7 +45,7 @@ async def test_what_is_restored_while_the_trash_is_emptied_is_not_purged(state: 
 async def test_what_is_being_purged_is_not_restored_any_more(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         async with ours.removals._restores._locks.write_lock(app):
             purged = asyncio.ensure_future(ours.removals.purge("task"))
@@ -64,9 +64,9 @@ async def test_one_that_cannot_be_purged_does_not_keep_the_others(state: Path, t
     app, other = make_app(tmp_path), make_app(tmp_path / "other")
     make_workspace(app, "stuck", tmp_path / "stuck")
     make_workspace(other, "task", tmp_path / "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "stuck")
-    async with removing(state, other, days=-1) as ours:
+    async with start_deletions(state, other, days=-1) as ours:
         await delete(ours, "task")
         (app / ".git" / "config").write_text("[broken\n")
         assert [one.name for one in await ours.removals.empty_trash()] == ["task"]
@@ -80,7 +80,7 @@ async def test_a_worktree_behind_a_link_goes_and_is_purged_as_a_link(state: Path
     make_workspace(app, "task", tmp_path / "task").rename(tmp_path / "real")
     (tmp_path / "task").symlink_to(tmp_path / "real")
     before = contents(tmp_path / "real")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         assert not os.path.lexists(tmp_path / "task")
         assert len(await ours.removals.purge()) == 1
@@ -99,12 +99,12 @@ def test_a_folder_that_forbids_to_be_looked_into_is_removed_too(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("what", ["deletion", "restoring"])
-async def test_what_was_cut_off_in_a_repository_that_is_gone_does_not_keep_us_from_starting(
+async def test_an_interrupted_operation_in_a_deleted_repository_does_not_prevent_a_start(
     state: Path, tmp_path: Path, what: str
 ) -> None:
     app = make_app(tmp_path)
     make_workspace(app, "task", tmp_path / "task")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         (one,) = ours.removals.trash.all()
         if what == "deletion":
@@ -113,7 +113,7 @@ async def test_what_was_cut_off_in_a_repository_that_is_gone_does_not_keep_us_fr
         else:
             ours.removals._restores.intents.write(RestoreIntent(one, one.path, one.own))
     shutil.rmtree(app)
-    async with removing(state, app, days=-1) as ours:
+    async with start_deletions(state, app, days=-1) as ours:
         assert not list(state.glob("projects/*/*/*.json"))
         await ours.removals.empty_trash()
         assert not list((state / "trash").iterdir())
@@ -130,7 +130,7 @@ async def test_a_deletion_that_cannot_be_taken_back_whole_fails_all_the_same(
         (app / ".git" / "packed-refs.lock").touch()
         raise RookeryError("timeout", "it does not stop")
 
-    async with removing(state, app, stop=lock) as ours:
+    async with start_deletions(state, app, stop=lock) as ours:
         with pytest.raises(RookeryError, match="does not stop"):
             await delete(ours, "task")
         assert ours.told()[-1][0] == "workspace.failed"
@@ -146,7 +146,7 @@ async def test_restoring_that_fails_can_be_tried_again(state: Path, tmp_path: Pa
     place = make_workspace(app, "task", tmp_path / "in" / "task")
     fill(place)
     before = contents(place)
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         place.parent.rmdir()
         place.parent.write_text("in the way")
@@ -172,7 +172,7 @@ async def test_a_place_to_restore_to_is_taken_as_git_spells_it(state: Path, tmp_
     make_workspace(app, "task", tmp_path / "task")
     (tmp_path / "deep" / "real").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "real")
-    async with removing(state, app) as ours:
+    async with start_deletions(state, app) as ours:
         await delete(ours, "task")
         for refused in (tmp_path / "new" / "..", app / ".git" / "task", state / "trash" / "task"):
             with pytest.raises(RookeryError):
@@ -189,7 +189,7 @@ async def test_nothing_is_restored_into_a_project_that_was_removed_until_it_is_a
     state: Path, tmp_path: Path
 ) -> None:
     app = make_app(tmp_path)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = await served.workspaces.wait_until_prepared(await served.workspaces.create(project, "task"))
         await served.workspaces.delete(made, wait=True)

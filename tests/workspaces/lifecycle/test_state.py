@@ -1,4 +1,4 @@
-"""Which workspaces are open, and their tokens, over restarts of the daemon and what happens in between."""
+"""Which workspaces are open, and their tokens, across restarts of the daemon."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import Served, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ class Companion:
         return True
 
 
-async def opened(served: Served, project: str) -> dict[str, bool]:
+async def opened(served: WorkspaceParts, project: str) -> dict[str, bool]:
     return {one.name: one.open for one in await served.workspaces.list(project)}
 
 
@@ -35,7 +35,7 @@ async def test_what_is_there_already_is_closed_what_is_made_is_open_and_all_is_k
 ) -> None:
     app = make_repository(tmp_path / "app")
     git(app, "worktree", "add", str(tmp_path / "by-hand"), "-b", "by-hand")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         assert await opened(served, project) == {"@main": False, "by-hand": False}
         one = await served.workspaces.create(project, "one")
@@ -50,7 +50,7 @@ async def test_what_is_there_already_is_closed_what_is_made_is_open_and_all_is_k
         told = [(event, data["name"]) for event, data in served.told() if event.endswith(("opened", "closed"))]
         order = [("workspace.opened", "one"), ("workspace.opened", "two")]
         assert told == [*order, ("workspace.closed", "two"), ("workspace.opened", "@main")]
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         assert await opened(served, project) == wanted
         companion = Companion()
         served.workspaces.lifecycle.hooks.append(companion)
@@ -59,12 +59,10 @@ async def test_what_is_there_already_is_closed_what_is_made_is_open_and_all_is_k
         assert not [event for event, _ in served.told() if event == "workspace.opened"]
 
 
-async def test_e16_what_is_gone_or_another_one_by_now_is_not_open_and_its_token_is_worth_nothing(
-    state: Path, tmp_path: Path
-) -> None:
+async def test_e16_a_deleted_or_replaced_workspace_is_closed_and_its_token_invalid(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     names = ("gone", "again", "moved", "stays")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         made = {
             name: await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name))
@@ -77,7 +75,7 @@ async def test_e16_what_is_gone_or_another_one_by_now_is_not_open_and_its_token_
     git(app, "worktree", "add", str(made["again"].path), "again")
     shutil.move(made["moved"].path, made["moved"].path.with_name("elsewhere"))
     valid: dict[str, Path] = {}
-    async with serving(state, started=False) as served:
+    async with start_workspaces(state, started=False) as served:
         served.workspaces.tokens.on_valid = lambda token, own: valid.update({token: own})
         served.workspaces.tokens.on_revoked = lambda token, own: valid.pop(token) and None
         await served.workspaces.start()
@@ -94,7 +92,7 @@ async def test_what_is_deleted_is_closed_first_and_what_is_missing_cannot_be_ope
     state: Path, tmp_path: Path
 ) -> None:
     app = make_repository(tmp_path / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         companion = Companion()
         served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)

@@ -1,4 +1,4 @@
-"""Open workspaces whose folder is deleted by other hands than ours."""
+"""Open workspaces whose folder is deleted from outside."""
 
 import asyncio
 import shutil
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rookery.workspaces.model import Workspace
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 from tests.support.sandbox import open_descriptors
-from tests.support.workspaces.service import Served, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -31,15 +31,15 @@ class Companion:
         return True
 
 
-async def made(served: Served, project: str, name: str, branch: str | None = None) -> Workspace:
+async def made(served: WorkspaceParts, project: str, name: str, branch: str | None = None) -> Workspace:
     return await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name, branch=branch))
 
 
-async def told_closed(served: Served) -> str:
+async def told_closed(served: WorkspaceParts) -> str:
     """The name of the first of which it is told."""
     reader = served.events.subscribe(0)
     while True:
-        for event in await soon(reader.next_batch()):
+        for event in await within_limit(reader.next_batch()):
             if event.type == "workspace.closed":
                 reader.end("read")
                 return event.data["name"]
@@ -58,7 +58,7 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
     state: Path, tmp_path: Path, remove: Callable[[Path, Path], None]
 ) -> None:
     app, companion, void = make_repository(tmp_path / "app"), Companion(), asyncio.Queue[str]()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         before = open_descriptors()
@@ -66,9 +66,9 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
         token = await served.workspaces.token(one)
         served.workspaces.tokens.on_revoked = lambda token, own: void.put_nowait(token)
         remove(app, one.path)
-        assert await soon(companion.closing.get()) == "one"
+        assert await within_limit(companion.closing.get()) == "one"
         # Its token goes with it.
-        assert await soon(void.get()) == token
+        assert await within_limit(void.get()) == token
         assert await told_closed(served) == "one"
         assert companion.open == {"two"}
         told = {each.name: each.open for each in await served.workspaces.list(project)}
@@ -82,12 +82,12 @@ async def test_what_belongs_to_a_workspace_ends_when_its_folder_is_deleted(
         again = await made(served, project, "one", branch="one")
         assert again.path == one.path and companion.open == {"one"}
         by_hand(app, again.path)
-        assert [await soon(companion.closing.get()) for _ in range(2)] == ["two", "one"]
+        assert [await within_limit(companion.closing.get()) for _ in range(2)] == ["two", "one"]
 
 
 async def test_a_workspace_that_is_moved_or_whose_files_change_stays_open(state: Path, tmp_path: Path) -> None:
     app, companion = make_repository(tmp_path / "app"), Companion()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         one, two = await made(served, project, "one"), await made(served, project, "two")
@@ -107,24 +107,24 @@ async def test_a_workspace_that_is_moved_or_whose_files_change_stays_open(state:
 
 async def test_a_checkout_that_is_deleted_takes_what_ran_in_it_along(state: Path, tmp_path: Path) -> None:
     app, companion = make_repository(tmp_path / "app"), Companion()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         served.workspaces.lifecycle.hooks.append(companion)
         project = await served.project(app)
         await served.workspaces.open(await served.workspaces.get(project, "@main"))
         shutil.rmtree(app)
-        assert await soon(companion.closing.get()) == "@main"
+        assert await within_limit(companion.closing.get()) == "@main"
         assert companion.open == set()
 
 
 async def test_what_was_open_before_the_daemon_is_seen_to_go_too(state: Path, tmp_path: Path) -> None:
     app, companion = make_repository(tmp_path / "app"), Companion()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         one = await made(served, project, "one")
     before = open_descriptors()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         served.workspaces.lifecycle.hooks.append(companion)
         await served.workspaces.start_open_workspaces()
         by_git(app, one.path)
-        assert await soon(companion.closing.get()) == "one"
+        assert await within_limit(companion.closing.get()) == "one"
     assert open_descriptors() == before

@@ -1,4 +1,4 @@
-"""The status of workspaces: right in every field, kept while nothing changes, and anew as soon as something does."""
+"""The status of workspaces: correct in every field, cached while nothing changes, and updated on changes."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from rookery.workspaces.status.cache import FreshnessTracker, GitStatus, StatusC
 from rookery.workspaces.status.changes import parse_status
 from rookery.workspaces.status.history import count_distances, count_divergence
 from tests.support.requirements import requirement
-from tests.support.workspaces.deletion import fill, make_app, make_workspace, removing
+from tests.support.workspaces.deletion import fill, make_app, make_workspace, start_deletions
 from tests.support.workspaces.service import commit, git, make_repository
 
 pytestmark = pytest.mark.anyio
@@ -230,7 +230,7 @@ async def test_what_changes_while_git_looks_is_seen_at_the_next_question(state: 
 async def test_a_deletion_is_never_decided_by_what_is_kept(state: Path, tmp_path: Path) -> None:
     app = make_app(tmp_path)
     place = make_workspace(app, "task", tmp_path / "task")
-    async with asking(app, state) as ours, removing(state, app) as there:
+    async with asking(app, state) as ours, start_deletions(state, app) as there:
         assert not (await ours.kept())["task"].is_dirty
         fill(place)
         with pytest.raises(Exception, match="un tracked"):

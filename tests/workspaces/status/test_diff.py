@@ -1,4 +1,4 @@
-"""What was changed in a workspace since it began."""
+"""The changes in a workspace since its start."""
 
 import os
 from pathlib import Path
@@ -10,17 +10,17 @@ from rookery.workspaces.status import diff
 from rookery.workspaces.status.diff import ChangedFile, WorkspaceDiff, parse_changed_files
 from tests.support.requirements import requirement
 from tests.support.workspaces.no_agents import NoAgents
-from tests.support.workspaces.service import Served, commit, git, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, commit, git, make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
 
-async def of(served: Served, name: str = "fix") -> WorkspaceDiff:
+async def of(served: WorkspaceParts, name: str = "fix") -> WorkspaceDiff:
     tools = WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
     return await tools.diff(await tools.workspaces.get("app", name))
 
 
-async def workspace(served: Served, app: Path, name: str = "fix") -> Path:
+async def workspace(served: WorkspaceParts, app: Path, name: str = "fix") -> Path:
     made = await served.workspaces.create(await served.project(app), name)
     return (await served.workspaces.wait_until_prepared(made)).path
 
@@ -28,7 +28,7 @@ async def workspace(served: Served, app: Path, name: str = "fix") -> Path:
 @requirement("ws.cli.verbs")
 async def test_all_that_a_branch_changed_is_told_committed_or_not(state: Path) -> None:
     app = make_repository(Path.home() / "app", {"gone": "gone\n", "old name": "a\nb\nc\nd\n", "edited": "one\n"})
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         path = await workspace(served, app)
         commit(path, "committed")
         git(path, "rm", "-q", "gone")
@@ -57,7 +57,7 @@ async def test_all_that_a_branch_changed_is_told_committed_or_not(state: Path) -
 
 async def test_the_patch_can_be_applied_to_where_the_branch_began(state: Path, tmp_path: Path) -> None:
     app = make_repository(Path.home() / "app", {"edited": "one\n"})
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         path = await workspace(served, app)
         (path / "edited").write_text("one\ntwo\n")
         (path / "folder").mkdir()
@@ -75,7 +75,7 @@ async def test_what_is_too_large_is_cut_off_and_said_so(state: Path, monkeypatch
     monkeypatch.setattr(diff, "_MAX_NEW_FILES", 2)
     monkeypatch.setattr(diff, "_MAX_FILES", 4)
     app = make_repository(Path.home() / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         path = await workspace(served, app)
         for number in range(5):
             (path / f"new-{number}").write_text("line\n" * 50)
@@ -89,7 +89,7 @@ async def test_what_is_too_large_is_cut_off_and_said_so(state: Path, monkeypatch
 @pytest.mark.parametrize("base", ["no-such-branch", "--output=x", ""])
 async def test_without_a_base_only_what_is_not_committed_is_told(state: Path, base: str) -> None:
     app = make_repository(Path.home() / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         path = await workspace(served, app)
         commit(path, "committed")
         (path / "new").write_text("new\n")
@@ -107,7 +107,7 @@ async def test_a_repository_without_a_commit_has_a_difference_too(state: Path) -
     git(app, "init", "-q", "-b", "main")
     (app / "staged").write_text("staged\n")
     git(app, "add", "staged")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         await served.project(app)
         found = await of(served, "@main")
         assert found.since is None
@@ -119,7 +119,7 @@ async def test_no_program_of_the_repository_has_a_word_in_it(state: Path) -> Non
     mark = Path.home() / "ran"
     for key in ("diff.evil.command", "diff.evil.textconv", "filter.evil.clean", "diff.external"):
         git(app, "config", key, f"touch {mark}; cat")
-    async with serving(state, approve=False) as served:
+    async with start_workspaces(state, approve=False) as served:
         path = await workspace(served, app)
         (path / "a.txt").write_text("b\n")
         (path / "new.txt").write_text("new\n")
@@ -131,7 +131,7 @@ async def test_no_program_of_the_repository_has_a_word_in_it(state: Path) -> Non
 
 async def test_names_that_are_no_text_are_told_all_the_same(state: Path) -> None:
     app = make_repository(Path.home() / "app")
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         path = await workspace(served, app)
         odd = path / os.fsdecode(b"odd-\xff")
         odd.write_text("odd\n")

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from rookery.plugins.api import AskEvent, House, MessageEvent, SessionEvent, ToolEvent
-from rookery.plugins.boulder import messages, state as moves
+from rookery.plugins.boulder import messages, state as transitions
 from rookery.plugins.boulder.messages import check_keywords
 from rookery.plugins.boulder.policy import (
     BoulderLimits,
@@ -180,8 +180,8 @@ class BoulderEngine:
     async def load(self) -> None:
         """Load the switches and the stored states of sessions."""
         self.switches = BoulderSwitches(await self._store.switches())
-        for id_, (path, kept) in (await self._store.sessions()).items():
-            self.sessions[id_] = BoulderSession(id_, path, state=kept)
+        for id_, (path, state) in (await self._store.sessions()).items():
+            self.sessions[id_] = BoulderSession(id_, path, state=state)
 
     def now(self) -> float:
         return self._clock.wall()
@@ -212,13 +212,13 @@ class BoulderEngine:
                 pass
 
     async def set_state(
-        self, live: BoulderSession, kept: BoulderState, what: LogKind | None = None, why: str = "", who: str = ""
+        self, live: BoulderSession, state: BoulderState, what: LogKind | None = None, why: str = "", who: str = ""
     ) -> None:
         """Set the state of a session, and store it if boulder is on; with `what`, store it with a line in the log."""
-        live.state = kept
+        live.state = state
         line = self._line(what, who, live, why) if what is not None else None
         if line is not None or self._is_on(live):
-            await self._store.save_session(live.id, live.path, kept, self.now(), line)
+            await self._store.save_session(live.id, live.path, state, self.now(), line)
 
     def _is_on(self, live: BoulderSession) -> bool:
         switch = self.switch_of(live)
@@ -269,9 +269,11 @@ class BoulderEngine:
         if live.running or report.tool_running or live.state != previous:
             # The session has changed since, and the report may be outdated.
             return None
-        new_state = moves.turn_judged(live.state, failed=report.failed)
+        new_state = transitions.judge_turn(live.state, failed=report.failed)
         if report.work.left is False:
-            await self.set_state(live, moves.work_completed(new_state, report.work.why), "complete", report.work.why)
+            await self.set_state(
+                live, transitions.complete_work(new_state, report.work.why), "complete", report.work.why
+            )
             return None
         if new_state != live.state:
             await self.set_state(live, new_state)
@@ -280,19 +282,22 @@ class BoulderEngine:
 
     async def _enforce(self, live: BoulderSession, why: str) -> None:
         """Store an enforcement and send its message; undo it if it is called off or cannot be sent."""
-        kept, sessions, budget = live.state, self._house.sessions, effective_budget(live.state, self.limits)
+        state, sessions, budget = live.state, self._house.sessions, effective_budget(live.state, self.limits)
         live.enforcing = True
-        await self.set_state(live, moves.enforcement_started(kept, self.now()), "enforced", why)
+        await self.set_state(live, transitions.start_enforcement(state, self.now()), "enforced", why)
         number, started = live.state.iteration, self.now()
         self._on_change(live)
-        if await self._call_off_if_closed(live, kept):
+        if await self._call_off_if_closed(live, state):
             return
         try:
             await sessions.send(live.id, messages.message_text(number, budget, why), wait=False, timeout=_SEND_SECONDS)
         except RookeryError as error:
             live.enforcing = False
             await self.set_state(
-                live, moves.enforcement_failed(live.state, kept.last_enforcement, self.now()), "failed", error.message
+                live,
+                transitions.fail_enforcement(live.state, state.last_enforcement, self.now()),
+                "failed",
+                error.message,
             )
             return
         await self._announce(live.id, number, budget, why, started)
@@ -317,7 +322,7 @@ class BoulderEngine:
 
     async def _call_off_if_closed(self, live: BoulderSession, before: BoulderState) -> bool:
         """Return whether a gate has closed meanwhile; gates that count enforcements are checked without this one."""
-        withdrawn = moves.enforcement_withdrawn(live.state, before.last_enforcement)
+        withdrawn = transitions.withdraw_enforcement(live.state, before.last_enforcement)
         as_before = replace(withdrawn, attempted=before.attempted)
         gate = next(list_gates(as_before, self.now(), live.facts(self.switch_of(live)), self.limits), None)
         if gate is None:
@@ -344,7 +349,9 @@ class EventHandler:
             case "session.busy":
                 live.running, live.undecided = True, None
                 # While boulder is off everywhere it receives no messages: then somebody else has started this turn.
-                transition = moves.turn_started if self._engine.switches.is_any_on else moves.user_spoke
+                transition = (
+                    transitions.start_turn if self._engine.switches.is_any_on else transitions.record_user_message
+                )
                 await self._set_state(live, transition(live.state, now))
             case "session.idle":
                 live.running, live.enforcing, live.undecided = False, False, None
@@ -352,9 +359,9 @@ class EventHandler:
                 live.asks.clear()
                 if not event.found:
                     live.idle_since = now
-                    await self._set_state(live, moves.turn_ended(live.state, now))
+                    await self._set_state(live, transitions.end_turn(live.state, now))
                 else:
-                    await self._set_state(live, moves.observed_idle(live.state))
+                    await self._set_state(live, transitions.observe_idle(live.state))
             case "session.error" if event.aborted:
                 live.aborted_at = now
             case _:
@@ -367,7 +374,7 @@ class EventHandler:
             return
         # The turn of this message begins in a moment.
         live.undecided, live.idle_since = None, self._engine.now()
-        await self._set_state(live, moves.user_spoke(live.state, live.idle_since))
+        await self._set_state(live, transitions.record_user_message(live.state, live.idle_since))
         self._engine.consider(live)
 
     async def tool(self, event: ToolEvent) -> None:
@@ -411,6 +418,6 @@ class EventHandler:
             del self._engine.sessions[session]
         self._engine.consider(live)
 
-    async def _set_state(self, live: BoulderSession, kept: BoulderState) -> None:
-        if kept != live.state:
-            await self._engine.set_state(live, kept)
+    async def _set_state(self, live: BoulderSession, state: BoulderState) -> None:
+        if state != live.state:
+            await self._engine.set_state(live, state)

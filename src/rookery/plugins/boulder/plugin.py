@@ -41,11 +41,11 @@ class On(For, kw_only=True):
     budget: int | None = None
 
 
-class One(msgspec.Struct, forbid_unknown_fields=True):
+class SessionArguments(msgspec.Struct, forbid_unknown_fields=True):
     sessionId: str
 
 
-class Budget(One):
+class Budget(SessionArguments):
     """Without a budget the default applies again."""
 
     budget: int | None = None
@@ -116,28 +116,32 @@ def _register_actions(plugin: Plugin, boulder: Boulder) -> None:
         level, subject = args.subject()
         return await boulder.switch(house.scope, level, subject, on=False, checks=None, budget=None)
 
-    @plugin.action("pause", description="Pause it in a session until it is resumed.", takes=One)
-    async def pause(args: One, house: House) -> Any:
+    @plugin.action("pause", description="Pause it in a session until it is resumed.", takes=SessionArguments)
+    async def pause(args: SessionArguments, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "pause")
 
-    @plugin.action("resume", description="Resume it after a pause, a stop or failures.", takes=One)
-    async def resume(args: One, house: House) -> Any:
+    @plugin.action("resume", description="Resume it after a pause, a stop or failures.", takes=SessionArguments)
+    async def resume(args: SessionArguments, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "resume")
 
-    @plugin.action("stop", description="Stop it in a session; `stopRequested` is true from then on.", takes=One)
-    async def stop(args: One, house: House) -> Any:
+    @plugin.action(
+        "stop", description="Stop it in a session; `stopRequested` is true from then on.", takes=SessionArguments
+    )
+    async def stop(args: SessionArguments, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "stop")
 
-    @plugin.action("reset", description="Reset it in a session, with the whole budget available.", takes=One)
-    async def reset(args: One, house: House) -> Any:
+    @plugin.action(
+        "reset", description="Reset it in a session, with the whole budget available.", takes=SessionArguments
+    )
+    async def reset(args: SessionArguments, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "reset")
 
     @plugin.action("budget", description="Set how many enforcements a session gets.", takes=Budget)
     async def budget(args: Budget, house: House) -> Any:
         return await boulder.order(house.scope, args.sessionId, "budget", args.budget)
 
-    @plugin.action("status", description="Show its state for one session.", takes=One, scoped=True)
-    async def status(args: One, house: House) -> Any:
+    @plugin.action("status", description="Show its state for one session.", takes=SessionArguments, scoped=True)
+    async def status(args: SessionArguments, house: House) -> Any:
         return await boulder.session_state(args.sessionId, house.scope)
 
     @plugin.action("log", description="Show its actions, and the commands that it received.", takes=Log, scoped=True)

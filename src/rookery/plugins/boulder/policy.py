@@ -87,32 +87,32 @@ class SessionFacts:
     work: WorkLeft | None = None
 
 
-def list_gates(kept: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Iterator[Gate]:
+def list_gates(state: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Iterator[Gate]:
     """Yield the closed gates."""
-    yield from _owner_gates(kept, facts)
-    yield from _session_gates(kept, now, facts, limits)
-    yield from _history_gates(kept, now, limits)
+    yield from _owner_gates(state, facts)
+    yield from _session_gates(state, now, facts, limits)
+    yield from _history_gates(state, now, limits)
     if facts.work is not None and facts.work.left is None:
         yield Gate("check", f"it cannot determine whether work is left: {facts.work.why}")
-    if kept.complete is not None:
-        yield Gate("complete", f"{kept.complete}; send a message, or reset it")
+    if state.complete is not None:
+        yield Gate("complete", f"{state.complete}; send a message, or reset it")
     elif facts.work is not None and facts.work.left is False:
         yield Gate("complete", facts.work.why)
 
 
-def _owner_gates(kept: BoulderState, facts: SessionFacts) -> Iterator[Gate]:
+def _owner_gates(state: BoulderState, facts: SessionFacts) -> Iterator[Gate]:
     if not facts.on:
         yield Gate("off", "it is not switched on for this session")
     elif not facts.touched:
         yield Gate("untouched", "nothing has happened in this session since it was switched on")
-    if kept.paused:
+    if state.paused:
         yield Gate("paused", "it is paused; resume it")
-    if kept.stop_requested:
+    if state.stop_requested:
         yield Gate("stopped", "it was stopped; resume or reset it")
 
 
-def _session_gates(kept: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Iterator[Gate]:
-    if kept.enforced:
+def _session_gates(state: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Iterator[Gate]:
+    if state.enforced:
         yield Gate("enforced", "it has enforced in this idle period, and the session has done nothing since")
     if facts.running:
         yield Gate("busy", "a turn is running")
@@ -126,18 +126,18 @@ def _session_gates(kept: BoulderState, now: float, facts: SessionFacts, limits: 
         yield Gate("aborted", "a turn was aborted a moment ago", until)
 
 
-def _history_gates(kept: BoulderState, now: float, limits: BoulderLimits) -> Iterator[Gate]:
-    if kept.attempted is not None:
-        pause = limits.cooldown * 2 ** min(kept.failures, _MAX_DOUBLINGS)
-        if (until := _pause_end(kept.attempted, pause, now)) is not None:
-            suffix = f" after {kept.failures} failures" if kept.failures else ""
+def _history_gates(state: BoulderState, now: float, limits: BoulderLimits) -> Iterator[Gate]:
+    if state.attempted is not None:
+        pause = limits.cooldown * 2 ** min(state.failures, _MAX_DOUBLINGS)
+        if (until := _pause_end(state.attempted, pause, now)) is not None:
+            suffix = f" after {state.failures} failures" if state.failures else ""
             yield Gate("cooldown", f"{pause:g} s must pass between two enforcements{suffix}", until)
-    if kept.failures >= limits.failures:
+    if state.failures >= limits.failures:
         yield Gate(
-            "failures", f"{kept.failures} enforcements in a row have failed; send a message, or resume or reset it"
+            "failures", f"{state.failures} enforcements in a row have failed; send a message, or resume or reset it"
         )
-    budget = effective_budget(kept, limits)
-    if kept.iteration >= budget:
+    budget = effective_budget(state, limits)
+    if state.iteration >= budget:
         yield Gate("budget", f"all {budget} enforcements are used; set a budget, or reset it")
 
 
@@ -147,8 +147,8 @@ def _pause_end(moment: float, pause: float, now: float) -> float | None:
     return until if until > now else None
 
 
-def effective_budget(kept: BoulderState, limits: BoulderLimits) -> int:
-    return limits.budget if kept.budget is None else kept.budget
+def effective_budget(state: BoulderState, limits: BoulderLimits) -> int:
+    return limits.budget if state.budget is None else state.budget
 
 
 BoulderStatus = Literal["OFF", "PAUSED", "STOPPED", "ENFORCING", "COMPLETE", "EXHAUSTED", "CONTINUOUS"]
@@ -184,9 +184,9 @@ class HeldBack:
 Decision = Enforce | LookFirst | WaitUntil | HeldBack
 
 
-def decide(kept: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Decision:
+def decide(state: BoulderState, now: float, facts: SessionFacts, limits: BoulderLimits) -> Decision:
     """Return whether to enforce, to run the checks first, to wait, or to do nothing."""
-    closed = tuple(list_gates(kept, now, facts, limits))
+    closed = tuple(list_gates(state, now, facts, limits))
     ends = [gate.until for gate in closed if gate.until is not None]
     if len(ends) < len(closed):
         return HeldBack(closed)
@@ -197,19 +197,19 @@ def decide(kept: BoulderState, now: float, facts: SessionFacts, limits: BoulderL
     return Enforce(facts.work.why)
 
 
-def session_status(kept: BoulderState, facts: SessionFacts, limits: BoulderLimits) -> BoulderStatus:
+def session_status(state: BoulderState, facts: SessionFacts, limits: BoulderLimits) -> BoulderStatus:
     """Return one word for the state of a session; orders of the owner come first."""
     if not facts.on:
         return "OFF"
-    if kept.stop_requested:
+    if state.stop_requested:
         return "STOPPED"
-    if kept.paused:
+    if state.paused:
         return "PAUSED"
     if facts.enforcing:
         return "ENFORCING"
-    if kept.complete is not None:
+    if state.complete is not None:
         return "COMPLETE"
-    spent = kept.iteration >= effective_budget(kept, limits) or kept.failures >= limits.failures
+    spent = state.iteration >= effective_budget(state, limits) or state.failures >= limits.failures
     return "EXHAUSTED" if spent else "CONTINUOUS"
 
 

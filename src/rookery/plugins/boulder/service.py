@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rookery.plugins.api import House
-from rookery.plugins.boulder import state as moves
+from rookery.plugins.boulder import state as transitions
 from rookery.plugins.boulder.engine import BoulderEngine, BoulderHost, EventHandler, SessionTimers
 from rookery.plugins.boulder.policy import BoulderLimits, read_checks
 from rookery.plugins.boulder.session import BoulderSession, BoulderStateShown, GateShown
@@ -101,7 +101,7 @@ class Boulder:
         await self._store.save_switch(switch, line)
         engine.switches.set(switch)
         if live is not None and budget is not None:
-            await engine.set_state(live, moves.set_budget(live.state, budget), "budget", str(budget), OWNER)
+            await engine.set_state(live, transitions.set_budget(live.state, budget), "budget", str(budget), OWNER)
         for session in [session for session in engine.sessions.values() if engine.switch_of(session) is switch]:
             engine.consider(session)
         return await self.state(scope) if live is None else self._describe(live).as_dict()
@@ -126,11 +126,11 @@ class Boulder:
         _require_budget(budget)
         live = await self._find_or_add(session)
         orders: dict[str, Callable[[BoulderState], BoulderState]] = {
-            "pause": moves.pause,
-            "resume": moves.resume,
-            "stop": moves.stop,
-            "reset": moves.reset,
-            "budget": lambda kept: moves.set_budget(kept, budget),
+            "pause": transitions.pause,
+            "resume": transitions.resume,
+            "stop": transitions.stop,
+            "reset": transitions.reset,
+            "budget": lambda state: transitions.set_budget(state, budget),
         }
         live.undecided, live.last_order_at = None, self.engine.now()
         reason = ("the default" if budget is None else str(budget)) if what == "budget" else ""

@@ -96,26 +96,26 @@ class BoulderSession:
         self, now: float, switch: BoulderSwitch | None, limits: BoulderLimits, checks: str
     ) -> BoulderStateShown:
         """Return the state as interfaces show it."""
-        kept, facts = self.state, self.facts(switch)
+        state, facts = self.state, self.facts(switch)
         return BoulderStateShown(
             session_id=self.id,
             project=self.project,
             workspace=self.workspace,
-            iteration=kept.iteration,
-            status=session_status(kept, facts, limits),
-            last_activity=_to_milliseconds(kept.last_activity or None),
-            last_enforcement=_to_milliseconds(kept.last_enforcement),
-            failure_count=kept.failures,
-            stop_requested=kept.stop_requested,
-            paused=kept.paused,
-            enforced_in_this_idle_period=kept.enforced,
-            complete=kept.complete,
-            budget=effective_budget(kept, limits),
+            iteration=state.iteration,
+            status=session_status(state, facts, limits),
+            last_activity=_to_milliseconds(state.last_activity or None),
+            last_enforcement=_to_milliseconds(state.last_enforcement),
+            failure_count=state.failures,
+            stop_requested=state.stop_requested,
+            paused=state.paused,
+            enforced_in_this_idle_period=state.enforced,
+            complete=state.complete,
+            budget=effective_budget(state, limits),
             switched=switch.level if switch is not None else None,
             checks=checks,
             gates=tuple(
                 GateShown(gate=gate.gate, reason=gate.reason, until=_to_milliseconds(gate.until))
-                for gate in list_gates(kept, now, facts, limits)
+                for gate in list_gates(state, now, facts, limits)
             ),
         )
 

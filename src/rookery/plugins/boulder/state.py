@@ -31,77 +31,77 @@ class BoulderState(msgspec.Struct, frozen=True, omit_defaults=True):
     budget: int | None = None
 
 
-def turn_started(kept: BoulderState, now: float) -> BoulderState:
+def start_turn(state: BoulderState, now: float) -> BoulderState:
     """Record that a turn runs."""
-    return replace(kept, last_activity=now)
+    return replace(state, last_activity=now)
 
 
-def turn_ended(kept: BoulderState, now: float) -> BoulderState:
+def end_turn(state: BoulderState, now: float) -> BoulderState:
     """Record that a turn has ended and an idle period begins."""
-    return replace(kept, last_activity=now, enforced=False)
+    return replace(state, last_activity=now, enforced=False)
 
 
-def observed_idle(kept: BoulderState) -> BoulderState:
+def observe_idle(state: BoulderState) -> BoulderState:
     """Record that the session is idle since an unknown time: a turn that had begun has ended meanwhile."""
-    turn_began = kept.enforced and kept.last_activity > (kept.last_enforcement or 0)
-    return replace(kept, enforced=False) if turn_began else kept
+    turn_began = state.enforced and state.last_activity > (state.last_enforcement or 0)
+    return replace(state, enforced=False) if turn_began else state
 
 
-def user_spoke(kept: BoulderState, now: float) -> BoulderState:
+def record_user_message(state: BoulderState, now: float) -> BoulderState:
     """Record a message of somebody other than boulder: there is new work, and somebody looks after it."""
-    return replace(kept, last_activity=now, enforced=False, complete=None, failures=0, judged=kept.iteration)
+    return replace(state, last_activity=now, enforced=False, complete=None, failures=0, judged=state.iteration)
 
 
-def turn_judged(kept: BoulderState, *, failed: bool) -> BoulderState:
+def judge_turn(state: BoulderState, *, failed: bool) -> BoulderState:
     """Record a look at the last turn, which counts once, and only if an enforcement has started the turn."""
-    if kept.judged >= kept.iteration:
-        return kept
-    return replace(kept, failures=kept.failures + 1 if failed else 0, judged=kept.iteration)
+    if state.judged >= state.iteration:
+        return state
+    return replace(state, failures=state.failures + 1 if failed else 0, judged=state.iteration)
 
 
-def work_completed(kept: BoulderState, why: str) -> BoulderState:
+def complete_work(state: BoulderState, why: str) -> BoulderState:
     """Record that no work is left, and why."""
-    return replace(kept, complete=why)
+    return replace(state, complete=why)
 
 
-def enforcement_started(kept: BoulderState, now: float) -> BoulderState:
+def start_enforcement(state: BoulderState, now: float) -> BoulderState:
     """Record that an enforcement is about to be sent. It is counted before, so that a crash cannot lose the count."""
-    return replace(kept, iteration=kept.iteration + 1, last_enforcement=now, attempted=now, enforced=True)
+    return replace(state, iteration=state.iteration + 1, last_enforcement=now, attempted=now, enforced=True)
 
 
-def enforcement_failed(kept: BoulderState, before: float | None, now: float) -> BoulderState:
+def fail_enforcement(state: BoulderState, before: float | None, now: float) -> BoulderState:
     """Record that an enforcement could not be sent; `before` is the time of the previous one."""
-    return replace(enforcement_withdrawn(kept, before), failures=kept.failures + 1, attempted=now)
+    return replace(withdraw_enforcement(state, before), failures=state.failures + 1, attempted=now)
 
 
-def enforcement_withdrawn(kept: BoulderState, before: float | None) -> BoulderState:
+def withdraw_enforcement(state: BoulderState, before: float | None) -> BoulderState:
     """Record that an enforcement was called off before it was sent; `before` is the time of the previous one."""
-    return replace(kept, iteration=max(kept.iteration - 1, 0), last_enforcement=before, enforced=False)
+    return replace(state, iteration=max(state.iteration - 1, 0), last_enforcement=before, enforced=False)
 
 
 # Orders of the owner
 
 
-def pause(kept: BoulderState) -> BoulderState:
-    return replace(kept, paused=True)
+def pause(state: BoulderState) -> BoulderState:
+    return replace(state, paused=True)
 
 
-def resume(kept: BoulderState) -> BoulderState:
+def resume(state: BoulderState) -> BoulderState:
     """Resume after a pause, a stop, or too many failures."""
-    return replace(kept, paused=False, stop_requested=False, failures=0, judged=kept.iteration)
+    return replace(state, paused=False, stop_requested=False, failures=0, judged=state.iteration)
 
 
-def stop(kept: BoulderState) -> BoulderState:
-    return replace(kept, stop_requested=True)
+def stop(state: BoulderState) -> BoulderState:
+    return replace(state, stop_requested=True)
 
 
-def reset(kept: BoulderState) -> BoulderState:
+def reset(state: BoulderState) -> BoulderState:
     """Return to the initial state; a budget that was set is kept."""
-    return BoulderState(last_activity=kept.last_activity, budget=kept.budget)
+    return BoulderState(last_activity=state.last_activity, budget=state.budget)
 
 
-def set_budget(kept: BoulderState, budget: int | None) -> BoulderState:
-    return replace(kept, budget=budget)
+def set_budget(state: BoulderState, budget: int | None) -> BoulderState:
+    return replace(state, budget=budget)
 
 
 SwitchLevel = Literal["project", "workspace", "session"]

@@ -49,7 +49,9 @@ class BoulderStore:
         rows = await self._store.read(
             lambda db: db.execute("SELECT session, workspace, kept FROM boulder_sessions").fetchall()
         )
-        return {session: (workspace, msgspec.json.decode(kept, type=BoulderState)) for session, workspace, kept in rows}
+        return {
+            session: (workspace, msgspec.json.decode(state, type=BoulderState)) for session, workspace, state in rows
+        }
 
     async def save_switch(self, switch: BoulderSwitch, line: LogLine) -> None:
         row = (switch.level, switch.subject, int(switch.enabled), switch.checks, switch.at)

@@ -25,7 +25,7 @@ _BIDI_CONTROL = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a definition stands; line 0 if in no file. Those of a project need approval, the user's own do not."""
+    """The position of a definition; line 0 if it is in no file. Only those of a project need approval."""
 
     path: str
     line: int
@@ -37,7 +37,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """Something in a file that is not used as it stands. A `note` does not prevent anything from working."""
+    """Something in a file that is not used as it is written. A `note` does not prevent anything from working."""
 
     file: str
     line: int

@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(r"\$?\{[^{}]+\}")
 
 
 def redact_definition(definition: Definition) -> dict[str, Any]:
-    """Return an entry as it stands in its file, with placeholders. Values of headers and variables are hidden."""
+    """Return an entry as it is written in its file, with placeholders. Values of headers and variables are hidden."""
     written = dict(definition.written)
     for key in ("headers", "environment", "env"):
         if isinstance(written.get(key), dict):

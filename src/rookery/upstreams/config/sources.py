@@ -103,7 +103,7 @@ def _read_text(file: ConfigFile, path: Path, limit: int) -> str:
 
 
 def _resolve_named_file(file: ConfigFile, name: str) -> Path:
-    """Return the path of `{file:name}`, relative to the file it stands in, and never outside its repository."""
+    """Return the path of `{file:name}`, relative to the file that contains it, and never outside its repository."""
     if file.root is None:
         return Path.home() / name[2:] if name.startswith("~/") else file.path.parent / name
     path = Path(os.path.normpath(file.path.parent / name))

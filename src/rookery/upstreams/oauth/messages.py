@@ -79,7 +79,7 @@ class SignInStep(msgspec.Struct, frozen=True, tag="step"):
     """Sent by the helper: a step and its result, without secrets."""
 
     what: str
-    told: str
+    result: str
     ok: bool = True
 
 

@@ -95,6 +95,6 @@ def _list_candidates(state: Path, project: Project, path: Path) -> Iterator[Path
             continue
 
 
-def _belongs_to(place: Path, own: Path) -> bool:
-    git_folder = read_git_folder(place)
-    return git_folder is not None and (place / ".git").is_file() and git_folder.resolve() == own.resolve()
+def _belongs_to(worktree: Path, own: Path) -> bool:
+    git_folder = read_git_folder(worktree)
+    return git_folder is not None and (worktree / ".git").is_file() and git_folder.resolve() == own.resolve()

@@ -37,7 +37,7 @@ async def plan_creation(
     project: Project,
     name: str,
     *,
-    place: Path,
+    requested_path: Path,
     base: str | None,
     branch: str | None,
     workspaces: Sequence[LocatedWorkspace],
@@ -52,7 +52,7 @@ async def plan_creation(
     target_branch = branch if branch is not None else name
     if branch is not None:
         await _check_branch(git, checkout, branch)
-    path = place.parent.resolve() / place.name
+    path = requested_path.parent.resolve() / requested_path.name
     _refuse_same_name(name, workspaces)
     _refuse_checked_out(target_branch, workspaces, "choose another name" if branch is None else "choose another branch")
     branches = await _list_branches(git, checkout)
@@ -206,7 +206,7 @@ class CreationService:
         self.has_agent: Callable[[Workspace], bool] = lambda workspace: False
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self._locks, self._preparations = locks, preparations
-        self._approved, self._lifecycle, self._place = is_approved, lifecycle, path_template
+        self._approved, self._lifecycle, self._path_template = is_approved, lifecycle, path_template
         self._tasks = TaskSet("creations")
 
     async def create(
@@ -258,7 +258,7 @@ class CreationService:
                 self._git,
                 project,
                 name,
-                place=resolve_worktree_path(self._place, self._state, project, name),
+                requested_path=resolve_worktree_path(self._path_template, self._state, project, name),
                 base=base,
                 branch=branch,
                 workspaces=workspaces,

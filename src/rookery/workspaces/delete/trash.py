@@ -74,11 +74,11 @@ class TrashEntry(msgspec.Struct, frozen=True):
 
 
 class OrphanedEntry(msgspec.Struct, frozen=True):
-    """Something in the trash without a readable record: `error` says why, `places` are its files and folders."""
+    """Something in the trash without a readable record: `error` says why, `paths` are its files and folders."""
 
     id: str
     error: str
-    places: tuple[Path, ...]
+    paths: tuple[Path, ...]
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class OrphanedEntry(msgspec.Struct, frozen=True):
         try:
             return datetime.strptime(self.id.partition("-")[0], _TIME_FORMAT).replace(tzinfo=UTC).timestamp()
         except ValueError:
-            return max((place.lstat().st_mtime for place in self.places if os.path.lexists(place)), default=0.0)
+            return max((path.lstat().st_mtime for path in self.paths if os.path.lexists(path)), default=0.0)
 
 
 class _SavedTime(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class Trash:
                 raise RookeryError(
                     "restore-failed",
                     f"{item.id} cannot be restored: {item.error}",
-                    f"its files are in {item.places[0]}; copy what you need, then: rookery ws trash purge {item.id}",
+                    f"its files are in {item.paths[0]}; copy what you need, then: rookery ws trash purge {item.id}",
                 )
         raise RookeryError(
             "workspace-not-found", f"{id_or_name} is not in the trash", "list the trash: rookery ws trash list"
@@ -295,7 +295,7 @@ class Trash:
         """
         folder = self._folder / orphan.id
         git_folder = read_git_folder(folder) if folder.is_dir() else None
-        for path in orphan.places:
+        for path in orphan.paths:
             is_folder = path.is_dir() and not path.is_symlink()
             await asyncio.to_thread(remove_folder, path) if is_folder else remove_file(path)
         # <repository>/worktrees/<name>
@@ -319,11 +319,11 @@ class Trash:
     def _record_path(self, id_: str) -> Path:
         return self._folder / f"{id_}.json"
 
-    def _read(self, place: Path) -> TrashEntry:
-        entry = read_json(place, TrashEntry)
-        if place != self._record_path(entry.id):
+    def _read(self, path: Path) -> TrashEntry:
+        entry = read_json(path, TrashEntry)
+        if path != self._record_path(entry.id):
             # Otherwise its folders would be searched for elsewhere, perhaps outside of the trash.
-            raise UnreadableFile(place, "it is the record of another entry")
+            raise UnreadableFile(path, "it is the record of another entry")
         return entry
 
     def _read_all(self) -> list[TrashEntry]:
@@ -376,8 +376,8 @@ def _is_repository(checkout: Path) -> bool:
         return False  # the folder is now a worktree of another repository
 
 
-def _read_id(place: Path) -> str:
-    return re.sub(r"\.(json|git)\Z", "", place.name)
+def _read_id(path: Path) -> str:
+    return re.sub(r"\.(json|git)\Z", "", path.name)
 
 
 def _encode_id_part(name: str) -> str:

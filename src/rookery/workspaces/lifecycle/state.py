@@ -26,7 +26,7 @@ logger = logging.getLogger("rookery.workspaces")
 
 class _WatchedFolder(NamedTuple):
     workspace: Workspace
-    place: Path
+    path: Path
     handle: int
 
 
@@ -52,7 +52,7 @@ class FolderDeletionWatch:
         self._watched[own] = watched = _WatchedFolder(workspace, Path(os.path.realpath(workspace.path)), handle)
         self._update_watch()
         # The folder may have been deleted before it was watched.
-        self._on_changed({watched.place})
+        self._on_changed({watched.path})
 
     def remove(self, own: Path) -> None:
         if (watched := self._watched.pop(own, None)) is not None:
@@ -70,12 +70,12 @@ class FolderDeletionWatch:
         """Update the set of watched paths."""
         if self._watch is None:
             self._watch = watch_files(self._on_changed)
-        self._watch.watch({watched.place for watched in self._watched.values()})
+        self._watch.watch({watched.path for watched in self._watched.values()})
 
-    def _on_changed(self, places: Set[Path]) -> None:
+    def _on_changed(self, paths: Set[Path]) -> None:
         for own, watched in list(self._watched.items()):
             # A moved folder still has a name, and is handled where the workspaces are listed.
-            if watched.place in places and os.fstat(watched.handle).st_nlink == 0:
+            if watched.path in paths and os.fstat(watched.handle).st_nlink == 0:
                 self.remove(own)
                 self._tasks.start(self._notify(watched.workspace, own), watched.workspace.name)
 

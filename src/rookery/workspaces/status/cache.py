@@ -87,11 +87,11 @@ class FreshnessTracker:
         """Return the folders of a key. Of the `flat` folders only the direct entries count."""
         if not self._started:
             self._start()
-        place = self._watched.get(key)
-        if place is None or (place.folders, place.flat) != (folders, flat):
+        watched = self._watched.get(key)
+        if watched is None or (watched.folders, watched.flat) != (folders, flat):
             self.forget(key)
-            place = self._watched[key] = WatchedFolders(key, folders, flat)
-        return place
+            watched = self._watched[key] = WatchedFolders(key, folders, flat)
+        return watched
 
     def process_pending(self) -> None:
         """Process all pending notifications of changes."""
@@ -106,53 +106,53 @@ class FreshnessTracker:
         if self._watch is not None:
             self._watch.close()
 
-    async def is_fresh(self, place: WatchedFolders) -> bool:
+    async def is_fresh(self, watched: WatchedFolders) -> bool:
         """Return whether nothing has changed in these folders since `fresh` was last set."""
-        if (covering := place.cover_task) is not None:
+        if (covering := watched.cover_task) is not None:
             # Only wait: cancelling this caller must not cancel the task, and the next caller must not receive its
             # error.
             await asyncio.wait([covering])
             if covering.cancelled() or covering.exception() is not None:
-                place.fresh = place.covered = False
-                place.cover_task = None
-        if place.fresh and place.fingerprint is not None:
-            place.fresh = await asyncio.to_thread(_fingerprint, place) == place.fingerprint
-        return place.fresh
+                watched.fresh = watched.covered = False
+                watched.cover_task = None
+        if watched.fresh and watched.fingerprint is not None:
+            watched.fresh = await asyncio.to_thread(_fingerprint, watched) == watched.fingerprint
+        return watched.fresh
 
-    async def cover(self, place: WatchedFolders, ignored: Collection[str], since: float) -> None:
-        """Watch all folders of a place. Changes after `since` (seconds) make the place stale immediately."""
-        if place.covered and place.ignored == frozenset(ignored):
+    async def cover(self, watched: WatchedFolders, ignored: Collection[str], since: float) -> None:
+        """Watch all of these folders. A change after `since` (in seconds) makes the result stale immediately."""
+        if watched.covered and watched.ignored == frozenset(ignored):
             return
-        place.ignored = frozenset(ignored)
+        watched.ignored = frozenset(ignored)
         async with self._cover_lock:
-            newest = await self._watch_all(place)
-        if self._watched.get(place.key) is not place and self._watch is not None:
-            self._watch.drop(place.key)
+            newest = await self._watch_all(watched)
+        if self._watched.get(watched.key) is not watched and self._watch is not None:
+            self._watch.drop(watched.key)
         if newest >= since * 1e9 - _TICK:
-            place.fresh = False
+            watched.fresh = False
 
-    async def _watch_all(self, place: WatchedFolders) -> int:
-        """Watch or scan all folders of a place, and return the time of the newest change (in nanoseconds)."""
-        if self._watch is not None and place.fingerprint is None:
-            place.covered = True
+    async def _watch_all(self, watched: WatchedFolders) -> int:
+        """Watch or scan all of these folders, and return the time of the newest change (in nanoseconds)."""
+        if self._watch is not None and watched.fingerprint is None:
+            watched.covered = True
             # Also drops the watches of folders that were moved away: a watch moves with its folder.
-            self._watch.drop(place.key)
+            self._watch.drop(watched.key)
             try:
-                return (await asyncio.to_thread(_fingerprint, place, self._watch))[1]
+                return (await asyncio.to_thread(_fingerprint, watched, self._watch))[1]
             except WatchLimitReached:
-                self._watch.drop(place.key)
+                self._watch.drop(watched.key)
                 self._report_problem("the limit of watched folders is reached (fs.inotify.max_user_watches)")
-        place.covered = False
-        place.fingerprint = await asyncio.to_thread(_fingerprint, place)
-        return place.fingerprint[1]
+        watched.covered = False
+        watched.fingerprint = await asyncio.to_thread(_fingerprint, watched)
+        return watched.fingerprint[1]
 
     def _on_changed(self, key: str, name: bytes, folders: bool) -> None:
-        place = self._watched.get(key)
+        watched = self._watched.get(key)
         # A lock file of git is not a change yet: git renames the new file into place when it is complete.
-        if place is not None and not name.endswith(b".lock"):
-            place.fresh = False
+        if watched is not None and not name.endswith(b".lock"):
+            watched.fresh = False
             if folders:
-                place.covered = False
+                watched.covered = False
 
     def _report_problem(self, problem: str) -> None:
         if not self.problem:
@@ -165,19 +165,19 @@ def read_wall_time() -> float:
     return SYSTEM_CLOCK.wall()
 
 
-def _fingerprint(place: WatchedFolders, watch: TreeWatch | None = None) -> FolderFingerprint:
-    """Scan the folders of a place.
+def _fingerprint(watched: WatchedFolders, watch: TreeWatch | None = None) -> FolderFingerprint:
+    """Scan the folders.
 
     With a `watch`, each folder is watched before it is read, so that no change is missed.
     """
     count, newest, total = 0, 0, 0
-    for top, deep in [*((folder, True) for folder in place.folders), *((folder, False) for folder in place.flat)]:
+    for top, deep in [*((folder, True) for folder in watched.folders), *((folder, False) for folder in watched.flat)]:
         pending = [("", os.fspath(top))]
         while pending:
             prefix, folder = pending.pop()
             try:
                 if watch is not None:
-                    watch.add(place.key, os.fsencode(folder))
+                    watch.add(watched.key, os.fsencode(folder))
                 stamps = [os.stat(folder, follow_symlinks=False).st_ctime_ns]  # noqa: PTH116 - half the time of Path
                 with os.scandir(folder) as entries:
                     for entry in entries:
@@ -185,7 +185,7 @@ def _fingerprint(place: WatchedFolders, watch: TreeWatch | None = None) -> Folde
                         if not deep or not entry.is_dir(follow_symlinks=False) or entry.name == ".git":
                             continue
                         relative = f"{prefix}{entry.name}/"
-                        if relative not in place.ignored:
+                        if relative not in watched.ignored:
                             pending.append((relative, entry.path))
             except OSError:
                 # The folder is gone or not readable: git cannot read it either.
@@ -254,16 +254,16 @@ class StatusCache:
         # Concurrent callers wait for the lock and use the cached result.
         async with self._locks.setdefault(project, asyncio.Lock()):
             self._freshness.process_pending()
-            files = [place for workspace in workspaces if (place := self._watched_folders(workspace)) is not None]
-            fresh = await asyncio.gather(*(self._freshness.is_fresh(place) for place in files))
-            stale = [place for place, is_fresh in zip(files, fresh, strict=True) if not is_fresh]
+            files = [watched for workspace in workspaces if (watched := self._watched_folders(workspace)) is not None]
+            fresh = await asyncio.gather(*(self._freshness.is_fresh(watched) for watched in files))
+            stale = [watched for watched, is_fresh in zip(files, fresh, strict=True) if not is_fresh]
             responded = asyncio.Event()
             try:
                 # Run all to the end: a failure must not leave others half done for the next caller.
                 comparison, scans = await asyncio.gather(
                     self._compare(Path(project), workspaces, bases, refresh=bool(stale)),
                     asyncio.gather(
-                        *(self._read_and_watch(place, responded) for place in stale), return_exceptions=True
+                        *(self._read_and_watch(watched, responded) for watched in stale), return_exceptions=True
                     ),
                     return_exceptions=True,
                 )
@@ -344,26 +344,26 @@ class StatusCache:
         own = read_git_folder(workspace.path)
         return None if own is None else self._freshness.get_folders(str(workspace.path), (workspace.path,), (own,))
 
-    async def _read_and_watch(self, place: WatchedFolders, responded: asyncio.Event) -> None:
+    async def _read_and_watch(self, watched: WatchedFolders, responded: asyncio.Event) -> None:
         """Read the changes of a worktree, and start to watch its folders."""
-        path = place.folders[0]
+        path = watched.folders[0]
         async with self._process_slots:
-            place.fresh, since = True, read_wall_time()
+            watched.fresh, since = True, read_wall_time()
             try:
                 changes = await read_changes(self._git, path)
             except BaseException:
-                place.fresh = False
+                watched.fresh = False
                 raise
         self._changes[path] = changes
         ignored = [path for path in changes.ignored if path.endswith("/")]
-        place.cover_task = self._tasks.start(self._cover(place, ignored, since, responded), f"watch {path.name}")
+        watched.cover_task = self._tasks.start(self._cover(watched, ignored, since, responded), f"watch {path.name}")
 
     async def _cover(
-        self, place: WatchedFolders, ignored: Sequence[str], since: float, answered: asyncio.Event
+        self, watched: WatchedFolders, ignored: Sequence[str], since: float, answered: asyncio.Event
     ) -> None:
         """Watch the folders once the result is complete: callers need not wait, and git gets the cores first."""
         await answered.wait()
-        await self._freshness.cover(place, ignored, since)
+        await self._freshness.cover(watched, ignored, since)
 
     async def _history(self, project: Path, bases: set[str], *, refresh: bool) -> RepositoryHistory:
         """Return the history with the current heads and bases.
@@ -372,15 +372,15 @@ class StatusCache:
         """
         history = self._histories.get(str(project))
         common = await asyncio.to_thread(_common_folder, project)
-        place = self._freshness.get_folders(
+        watched = self._freshness.get_folders(
             f"{project}:refs", (common / "refs", common / "reftable"), (common, common / "info")
         )
         if history is None:
             history = self._histories[str(project)] = RepositoryHistory({}, {}, {}, {})
-        refs_changed = not await self._freshness.is_fresh(place)
+        refs_changed = not await self._freshness.is_fresh(watched)
         if refs_changed:
-            place.fresh, since = True, read_wall_time()
-            await self._freshness.cover(place, (), since)
+            watched.fresh, since = True, read_wall_time()
+            await self._freshness.cover(watched, (), since)
         if refs_changed or refresh:
             history.worktrees = await list_worktrees(self._git, project)
             history.heads = {
