@@ -1,4 +1,4 @@
-"""Closing and deleting a workspace while clients use it: what runs ends with a reason, and nobody else notices."""
+"""Closing and deleting a workspace that clients use: its calls end with a reason, and no others are affected."""
 
 import asyncio
 import itertools
@@ -8,8 +8,8 @@ import pytest
 
 from rookery.system.ids import project_id
 from rookery.workspaces.model import Workspace
-from tests.support.gateway.gateway import Gateway, a_gateway
-from tests.support.http.listener import soon
+from tests.support.gateway.gateway import Gateway, start_gateway
+from tests.support.http.listener import within_limit
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -33,7 +33,7 @@ def path_of(workspace: Workspace) -> str:
 @pytest.mark.parametrize("era", ERAS)
 async def test_e17_closing_ends_calls_with_a_reason_and_leaves_other_workspaces_alone(era: str) -> None:
     folder = repository()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         left, right = await made(gateway, folder, "left"), await made(gateway, folder, "right")
         callers = [await gateway.caller(path_of(one), era) for one in (left, right)]
         held = [caller.begin("one__hold") for caller in callers]
@@ -43,11 +43,11 @@ async def test_e17_closing_ends_calls_with_a_reason_and_leaves_other_workspaces_
             await one.called("hold")
         closed = await gateway.workspaces.close(left)
         assert closed.open is False
-        found = await soon(held[0])
+        found = await within_limit(held[0])
         assert failure(found) == "upstream-failed" and "closed" in words(found)
         await ending.has_ended()
         staying.answer(await staying.called("hold"), {"content": []})
-        assert "result" in await soon(held[1])
+        assert "result" in await within_limit(held[1])
         assert told(await callers[1].call("one__echo"))["pid"] == staying.pid
         # It is closed, not gone: who comes again is served.
         again = await gateway.caller(path_of(left), era)
@@ -56,13 +56,13 @@ async def test_e17_closing_ends_calls_with_a_reason_and_leaves_other_workspaces_
 
 async def test_e17_sessions_and_streams_of_a_closed_workspace_end() -> None:
     folder = repository()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task = await made(gateway, folder, "task")
         caller = await gateway.old_caller(path_of(task))
         await caller.listen()
         assert caller.standing is not None
         await gateway.workspaces.close(task)
-        await soon(caller.standing)
+        await within_limit(caller.standing)
         assert (await caller.raw(b'{"jsonrpc":"2.0","id":9,"method":"ping"}'))[0] == 404
 
 
@@ -70,7 +70,7 @@ async def test_e17_sessions_and_streams_of_a_closed_workspace_end() -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_agent_that_deletes_its_own_workspace_hears_that_it_is_done(era: str) -> None:
     folder = repository()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task = await made(gateway, folder, "task")
         caller = await gateway.caller(path_of(task), era)
         await caller.call("one__echo")
@@ -101,7 +101,7 @@ async def test_e17_many_who_open_and_close_at_once_take_turns() -> None:
             turns.append("closed")
             return True
 
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         gateway.workspaces.lifecycle.hooks.append(Companion())
         main = await gateway.workspaces.get(project_id(folder), "@main")
         assert main.open is False
@@ -136,7 +136,7 @@ async def test_what_cannot_be_started_or_stopped_keeps_no_other_from_it() -> Non
             seen.append(f"{workspace.name} closed")
             return False
 
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         companions = gateway.workspaces.lifecycle.hooks
         companions[:] = [Whole(), Broken(), *companions]
         companions.append(Broken())

@@ -1,4 +1,4 @@
-"""Who may do what where: the tokens of workspaces, the header that selects one, and what each of them is shown."""
+"""Rights: the tokens of workspaces, the header that selects a workspace, and what each shows."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from yarl import URL
 from rookery.system.ids import project_id
 from rookery.system.log import REDACTOR
 from rookery.workspaces.model import Workspace
-from tests.support.gateway.gateway import OWNERS, Gateway, a_gateway
-from tests.support.http.listener import soon
+from tests.support.gateway.gateway import OWNERS, Gateway, start_gateway
+from tests.support.http.listener import within_limit
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -33,7 +33,7 @@ def repository(name: str = "app") -> Path:
 
 @asynccontextmanager
 async def a_guarded(*projects: Path) -> AsyncGenerator[Gateway]:
-    async with a_gateway(lambda scripted: scripted.servers("one"), *projects, with_tokens=True) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), *projects, with_tokens=True) as gateway:
         yield gateway
 
 
@@ -85,7 +85,7 @@ async def raw_status(gateway: Gateway, paths: Sequence[bytes]) -> int:
     head = [b"POST /mcp HTTP/1.1", *map(str.encode, lines), *(HEADER.encode() + b": " + path for path in paths)]
     writer.write(b"\r\n".join([*head, b"", HELLO]))
     try:
-        return int((await soon(reader.readline())).split()[1])
+        return int((await within_limit(reader.readline())).split()[1])
     finally:
         writer.close()
 
@@ -321,7 +321,7 @@ async def test_e16_a_worktree_that_is_gone_or_replaced_is_noticed_without_being_
 ) -> None:
     monkeypatch.setattr("rookery.api.endpoint.router.RECHECK_SECONDS", 0.0)
     folder = repository()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         task, _ = await made(gateway, folder, "task")
         caller = await gateway.caller(headers={HEADER: str(task.path)})
         assert told(await caller.call("one__echo"))["server"] == "one"
@@ -378,7 +378,7 @@ async def test_a_project_that_is_removed_takes_its_views_and_servers_with_it() -
 async def test_p26_neither_the_root_nor_a_home_becomes_a_project() -> None:
     make_repository(Path.home() / "nested")
     shutil.move(Path.home() / "nested" / ".git", Path.home() / ".git")
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         for path in (Path.home(), Path.home() / "src"):
             path.mkdir(exist_ok=True)
             code, answered = await gateway.rest("POST", "/api/projects", {"path": str(path)})

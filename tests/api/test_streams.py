@@ -1,4 +1,4 @@
-"""Events over HTTP: in order, without holes, and at nobody else's cost."""
+"""Events over HTTP: in order, without gaps, and without cost for other clients."""
 
 import asyncio
 import json
@@ -12,10 +12,20 @@ import psutil
 import pytest
 
 from rookery.api import streams
-from rookery.api.app import AppServices, build_app
+from rookery.api.app import build_app
+from rookery.operations.daemon import DaemonOperations
+from rookery.operations.operation import bind_operations
 from rookery.system.bus import Bus
 from rookery.wire.http.pool import HttpLimits
-from tests.support.http.listener import LIMIT, Client, Site, request, room_for, serving, soon
+from tests.support.http.listener import (
+    LIMIT,
+    Client,
+    RunningListener,
+    raise_file_limit,
+    request,
+    start_listener,
+    within_limit,
+)
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("house.api.events")]
@@ -68,7 +78,7 @@ class Reader:
 class Stage:
     """Two buses, served as the daemon serves them."""
 
-    def __init__(self, site: Site, events: Bus, logs: Bus) -> None:
+    def __init__(self, site: RunningListener, events: Bus, logs: Bus) -> None:
         self.site, self.events, self.logs = site, events, logs
 
     async def open(
@@ -77,7 +87,7 @@ class Stage:
         """A stream that has begun, so that nothing published from now on is missed."""
         client = await self.site.client(receive_bytes=receive_bytes)
         await client.send(request("GET", path + query, *headers))
-        head = await soon(client.reader.readuntil(b"\r\n\r\n"))
+        head = await within_limit(client.reader.readuntil(b"\r\n\r\n"))
         assert head.startswith(b"HTTP/1.1 200 ")
         return Reader(client)
 
@@ -85,11 +95,9 @@ class Stage:
 @asynccontextmanager
 async def staged(*, history: int = 1000, queue: int = 1000, limits: HttpLimits | None = None) -> AsyncGenerator[Stage]:
     events, logs = (Bus(name, history=history, max_queue=queue) for name in ("events", "logs"))
-    rest = cast(Any, Mock())
-    names = ("guard", "mcp", "agents", "endpoints", "sessions", "plugins", "clients", "shares", "reload", "stop")
-    others: dict[str, Any] = dict.fromkeys(names, rest)
-    daemon = AppServices("i", "v", rest, rest, rest, events, logs, **others)
-    async with serving(build_app(daemon), limits) as site:
+    services = cast(Any, Mock(events=events, logs=logs, instance="i", version="v"))
+    services.operations = bind_operations(DaemonOperations(services))
+    async with start_listener(build_app(services), limits) as site:
         yield Stage(site, events, logs)
     assert (events.reader_count, logs.reader_count) == (0, 0)
 
@@ -112,7 +120,7 @@ async def test_the_answer_is_an_event_stream_that_nobody_may_store() -> None:
     async with staged() as stage:
         client = await stage.site.client()
         await client.send(request("GET", "/api/events"))
-        head = (await soon(client.reader.readuntil(b"\r\n\r\n"))).lower()
+        head = (await within_limit(client.reader.readuntil(b"\r\n\r\n"))).lower()
         assert b"content-type: text/event-stream\r\n" in head
         assert b"cache-control: no-store\r\n" in head
 
@@ -182,7 +190,7 @@ async def test_at_shutdown_the_stream_ends_with_what_there_was_and_the_reason() 
         late = await stage.open(f"?since={published - 1}")
         assert (await late.event())["id"] == published
         assert (await late.event())["event"] == "end"
-        await soon(stage.site.listener.stop(60))
+        await within_limit(stage.site.listener.stop(60))
 
 
 async def test_a_quiet_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +291,7 @@ class Pace:
 @pytest.mark.parametrize("reads_again", [True, False])
 async def test_a14_a_slow_reader_is_cut_off_with_the_reason_at_nobody_elses_cost(reads_again: bool) -> None:
     """100 MB of events while one client does not read."""
-    room_for(256)
+    raise_file_limit(256)
     limits = HttpLimits(write_seconds=60.0 if reads_again else 1.0)
     async with staged(history=100, queue=100, limits=limits) as stage:
         slow = await stage.open(receive_bytes=4096)

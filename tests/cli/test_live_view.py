@@ -1,4 +1,4 @@
-"""`--watch`: drawn again with every change, and the terminal is left as it was."""
+"""`--watch` redraws on every change, and restores the terminal."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from typing import Self
 import psutil
 import pytest
 
-from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.user import TerminalUser, at_a_terminal
 from tests.support.cli.workspaces import app, made, ws
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, up
 from tests.support.requirements import requirement
@@ -127,11 +127,11 @@ WORKSPACES = "/api/workspaces?status=true"
 QUIET_SECONDS = 3
 
 
-def is_drawn_on_the_alternate_screen(person: Person) -> bool:
+def is_drawn_on_the_alternate_screen(person: TerminalUser) -> bool:
     return person.emulator._terminal.mode(ALTERNATE_SCREEN)
 
 
-def watcher(person: Person) -> psutil.Process:
+def watcher(person: TerminalUser) -> psutil.Process:
     """The process of the command."""
     (found,) = psutil.Process(person.shell).children()
     return found
@@ -145,7 +145,7 @@ def lines_of(text: str) -> list[str]:
 @contextmanager
 def watched(
     *words: str, cwd: Path, size: tuple[int, int] = (80, 24), env: Mapping[str, str] | None = None
-) -> Generator[Person]:
+) -> Generator[TerminalUser]:
     """A person who has something on the screen, and then watches."""
     script = 'trap : INT; printf "what stood there before\\n"; "$0" "$@"; code=$?; printf "and after\\n"; exit $code'
     argv = ["sh", "-c", script, str(ROOKERY), *words]
@@ -153,7 +153,7 @@ def watched(
         yield person
 
 
-def ends_as_it_was(person: Person, code: int) -> None:
+def ends_as_it_was(person: TerminalUser, code: int) -> None:
     """The screen, its cursor and how the terminal is set are as before, and the command ends with `code`."""
     assert person.ends() == code, person.text
     assert person.settings == person.first_settings
@@ -162,15 +162,15 @@ def ends_as_it_was(person: Person, code: int) -> None:
     assert lines_of(person.emulator.text) == ["what", "and"], person.emulator.text
 
 
-def press_ctrl_c(person: Person) -> None:
+def press_ctrl_c(person: TerminalUser) -> None:
     person.types("\x03")
 
 
-def press_q(person: Person) -> None:
+def press_q(person: TerminalUser) -> None:
     person.types("q")
 
 
-def terminate(person: Person) -> None:
+def terminate(person: TerminalUser) -> None:
     (command,) = watcher(person).children()
     command.terminate()
 
@@ -248,12 +248,12 @@ def test_it_says_that_the_daemon_is_gone_and_goes_on_when_it_is_back(
     with watched(*words, cwd=project) as person:
         person.sees(lambda text: "alpha" in text)
         assert rookery("down").returncode == 0
-        text = person.sees(lambda text: "the daemon has gone" in text)
+        text = person.sees(lambda text: "the daemon has stopped" in text)
         assert "alpha" in text
         # Nobody starts it but the user.
         assert rookery("ws", "list", "--no-start").returncode == 5
         up()
-        person.sees(lambda text: "the daemon has gone" not in text and "alpha" in text)
+        person.sees(lambda text: "the daemon has stopped" not in text and "alpha" in text)
         made("beta", cwd=project)
         person.sees(lambda text: "beta" in text)
         press_ctrl_c(person)

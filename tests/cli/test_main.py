@@ -1,4 +1,4 @@
-"""The command line as people and scripts meet it."""
+"""The command line as users and scripts see it."""
 
 import json
 import os
@@ -12,12 +12,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import rookery as package
 from rookery.cli.main import COMMANDS, cli
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
 from tests.support.daemon.process import ROOKERY, Daemon, rookery, wait_dead
 from tests.support.requirements import requirement
 
+SOURCE = Path(package.__file__).parent
 HEAVY = {"pydantic", "starlette", "aiohttp", "mcp", "asyncio", "msgspec", "psutil", "logging", "platformdirs"}
 
 
@@ -53,21 +55,17 @@ def test_status_imports_nothing_heavy(daemon: Daemon) -> None:
 
 
 def test_no_module_of_the_command_line_imports_another_package_by_being_imported() -> None:
+    """Only the connection to the daemon is below it, and that imports nothing of ours either."""
     modules = [
-        ".".join(("rookery.cli", *path.relative_to(*cli_folder()).with_suffix("").parts))
-        for path in Path(*cli_folder()).rglob("*.py")
+        ".".join(("rookery", *path.relative_to(SOURCE).with_suffix("").parts))
+        for package in ("cli", "daemon_client")
+        for path in (SOURCE / package).rglob("*.py")
         if path.stem != "__init__"
     ]
     code = f"import sys\nfor name in {modules!r}: __import__(name)\nprint(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith("rookery.")}
-    assert {name for name in loaded if not name.startswith("rookery.cli")} == set()
-
-
-def cli_folder() -> tuple[str, ...]:
-    import rookery.cli
-
-    return tuple(rookery.cli.__path__)
+    assert {name for name in loaded if not name.startswith(("rookery.cli", "rookery.daemon_client"))} == set()
 
 
 def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
@@ -129,7 +127,7 @@ def test_answers_go_to_stdout_and_everything_else_to_stderr(daemon: Daemon) -> N
         (["ws", "purge"], 2, "did you mean `rookery ws trash purge`?"),
         (["status", "--nope"], 2, "No such option"),
         (["up", "--set", "nothing"], 2, "KEY=VALUE"),
-        (["up", "--json"], 2, "--json goes with -d"),
+        (["up", "--json"], 2, "--json needs -d"),
         (["up", "-d", "--set", "no.such=1"], 2, "there is no setting no.such"),
         (["up", "-d", "--set", "http.port=x"], 2, "a whole number from 0 to 65535"),
         (["up", "-d", "--set", "htpp.port=1"], 2, "did you mean http.port?"),
@@ -191,7 +189,7 @@ def test_a_daemon_that_hangs_makes_down_time_out_with_124(daemon: Daemon) -> Non
 
 
 @requirement("house.cli.autostart")
-def test_of_many_commands_that_need_the_daemon_at_once_one_starts_it_and_all_get_their_answer(state: Path) -> None:
+def test_of_many_commands_that_need_a_daemon_at_once_one_starts_it_and_all_succeed(state: Path) -> None:
     words = [str(ROOKERY), "status", "--json"]
     with ExitStack() as stack:
         asked = [stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE)) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""Tables fit the terminal, and ids are shown as short as they can be typed."""
+"""Tables fit the terminal, and ids are shown abbreviated."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Files of the state folder that are damaged, deleted or something else: when the daemon starts, and while it runs."""
+"""Damaged, deleted or special files in the state folder, when the daemon starts and while it runs."""
 
 import contextlib
 import itertools
@@ -309,7 +309,7 @@ def test_a_running_daemon_puts_its_files_back_and_stays_the_only_one(daemon: Dae
             (daemon.state / "other").replace(daemon.state / name)
         assert "has been re" in _heard(daemon, f"{daemon.state / name} was")
     again = rookery("up", "-d")
-    assert again.returncode == 0 and f"(pid {daemon.pid}, running already)" in again.stdout, again
+    assert again.returncode == 0 and f"(pid {daemon.pid}, already running)" in again.stdout, again
     assert rookery("ws", "list").returncode == 0
     assert _daemons() == [daemon.pid]
 

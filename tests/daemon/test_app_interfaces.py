@@ -1,4 +1,4 @@
-"""MCP, REST, the command line and Socket.IO at one daemon: what one of them changes, all of them see."""
+"""MCP, REST, the command line and Socket.IO of one daemon: a change through one is visible in all."""
 
 import asyncio
 import json

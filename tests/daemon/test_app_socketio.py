@@ -1,4 +1,4 @@
-"""Socket.IO on the whole daemon: loaded by its first client, served on both doors, and closed with the daemon."""
+"""Socket.IO in the daemon: imported with the first client, on port and Unix socket, and closed with the daemon."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a repository wants to run in its workspaces: shown whole, approved by content, and once for all of them."""
+"""What a repository would run in its workspaces: shown in full, and approved once by content for all of them."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app, run, told as ws_told
 from tests.support.daemon.events import Reader
 from tests.support.daemon.process import Daemon, rookery
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.project_servers import SERVER, define, local, was_started
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_repository
@@ -37,9 +37,7 @@ def approve(name: str, cwd: Path) -> str:
 
 
 @requirement("guard.approve.repo", "ws.create.barrier")
-def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prepared_by_itself(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_setup_command_is_shown_whole_and_its_approval_prepares_what_waited(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", SETUP)
     # It waits already: adding the project has approved nothing of it.
     assert [(one["kind"], one["state"]) for one in waiting()] == [("setup", "new")]
@@ -57,7 +55,7 @@ def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prep
     seen = approve("setup", workspace)
     assert "setup (setup, 1 of 1) is new" in seen and f"project: {checkout}\n" in seen
     assert f"runs in: {one['folder']}\n" in seen and "tools/setup.sh sha256 " in seen
-    assert "command, run in each new workspace:\n    sh tools/setup.sh; rm -rf cache\n" in seen
+    assert "command, which runs in each new workspace:\n    sh tools/setup.sh; rm -rf cache\n" in seen
     assert "warning: deletes files (rm -r or -f)" in seen
     assert events.until("workspace.ready")["data"]["name"] == "task"
     events.close()
@@ -69,9 +67,7 @@ def test_a_setup_command_is_shown_whole_and_what_waited_for_its_approval_is_prep
 
 
 @requirement("guard.approve.repo")
-def test_what_a_setup_command_makes_and_git_ignores_does_not_ask_for_its_approval_again(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_ignored_files_that_a_setup_command_creates_need_no_new_approval(daemon: Daemon, tmp_path: Path) -> None:
     command = "mkdir -p .venv/bin; echo 'echo ran >> log' > .venv/bin/tool; sh .venv/bin/tool"
     setup = {".rookery/config.toml": f'[workspace]\nsetup = "{command}"\n', ".gitignore": ".venv\nlog\n"}
     checkout = app(tmp_path / "app", setup)
@@ -150,12 +146,12 @@ async def _approve(gateway: Gateway, digest: str) -> None:
 
 @requirement("guard.approve.config")
 @pytest.mark.anyio
-async def test_a_server_that_is_approved_once_holds_for_the_same_content_in_every_workspace() -> None:
+async def test_approval_of_a_server_covers_the_same_content_in_every_workspace() -> None:
     folder = make_repository(Path.home() / "src" / "app", {"server.py": SERVER, ".gitignore": "started\n"})
     define(folder, tools=local())
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "servers")
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         made = [await gateway.workspaces.create(project_id(folder), name) for name in ("same", "other")]
         same, other = [(await gateway.workspaces.wait_until_prepared(one)).path for one in made]
         define(other, tools=local(env={"LEVEL": "9"}))

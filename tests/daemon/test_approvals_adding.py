@@ -1,4 +1,4 @@
-"""Approval by adding a project: once, with an intact store, by the user, and listed as it happens."""
+"""Approval by adding a project: once, with an intact store, by the user, and listed."""
 
 import asyncio
 import json
@@ -140,7 +140,7 @@ async def test_after_a_removal_everything_waits_for_the_user_again(checkout: Pat
     await asyncio.to_thread(approve_all, checkout)
     assert kinds((await asyncio.to_thread(guarded))["approved"]) == ALL
     removed = await asyncio.to_thread(user, "project", "remove", project_id(checkout))
-    assert removed.returncode == 0 and "its approvals are taken back" in removed.stderr
+    assert removed.returncode == 0 and "its approvals are revoked" in removed.stderr
     if changed:
         change(checkout)
     added = await asyncio.to_thread(user, "project", "add", "--json", cwd=checkout)

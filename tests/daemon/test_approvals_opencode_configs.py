@@ -1,4 +1,4 @@
-"""What a repository brings along for OpenCode: it takes effect once its content is approved, and not before."""
+"""OpenCode configuration in a repository takes effect only after its content is approved."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rookery.agents.opencode.project_config import APPROVAL_KIND
 from rookery.workspaces.model import Workspace
 from tests.support.agents.host import AgentHost, start_agent_host
 from tests.support.agents.launch import config_with
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -19,7 +19,7 @@ PLUGIN = """
 import { writeFileSync } from "fs"
 export default async ({ directory }) => { writeFileSync(directory + ".note", "ran"); return {} }
 """
-SCRIPT = steps(hello=[{"say": "hello yourself"}])
+SCRIPT = make_script(hello=[{"say": "hello yourself"}])
 OFF = "the repository's own OpenCode config is not approved, and has no effect"
 
 
@@ -35,7 +35,7 @@ def note(workspace: Workspace) -> Path:
 
 
 @requirement("agent.config.project", "guard.approve.repo")
-async def test_c24_the_main_checkouts_config_is_approved_with_the_project_and_any_other_is_asked_about() -> None:
+async def test_c24_adding_a_project_approves_only_the_config_of_its_main_checkout() -> None:
     config = config_with(username="heron", plugin=["./note.js"])
     app = make_repository(Path.home() / "src" / "app", {"opencode.json": config, "note.js": PLUGIN})
     async with start_agent_host(SCRIPT, app, start="use") as host:

@@ -1,4 +1,4 @@
-"""What a process that Rookery started may do: what its workspace's token opens, however it comes, and nothing else."""
+"""A process that Rookery started has exactly the rights of its workspace's token, on every connection."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from rookery.system.fs.paths import lock_file
 from rookery.system.process.table import MARKER
 from tests.support.cli.commands import commands
 from tests.support.cli.user import user
-from tests.support.daemon.jobs import PROGRAM, Inside, Job, an_inside, as_child, command, program, refused
+from tests.support.daemon.jobs import PROGRAM, Job, JobRunner, as_child, command, program, refused, start_job_runner
 from tests.support.daemon.process import SECONDS, Daemon, kill, rookery, up
 from tests.support.daemon.socketio import editor
 from tests.support.mcp.caller import Caller, told
@@ -40,7 +40,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 @requirement("ws.agent.principal")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_the_endpoints_of_its_own_workspace_are_open_to_it_and_of_no_other(loop: str) -> None:
-    async with an_inside(f"daemon.loop={loop}") as inside:
+    async with start_job_runner(f"daemon.loop={loop}") as inside:
         own, other = (f"/w/{inside.project}/{name}" for name in ("fix", "other"))
         header = {"X-Workspace-Path": str(inside.other)}
         ways: list[tuple[str, dict[str, str], int]] = [
@@ -102,7 +102,7 @@ def words_of(name: str, command: click.Command) -> list[str]:
 @requirement("ws.agent.principal", "ws.agent.may-not")
 @pytest.mark.timeout(600)
 async def test_every_command_is_refused_to_what_rookery_started() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         jobs: dict[str, Job] = {}
         for names, one in commands():
             name = " ".join(names)
@@ -129,7 +129,7 @@ async def test_every_command_is_refused_to_what_rookery_started() -> None:
 # ---- each act that is the user's, over each way
 
 
-def acts(inside: Inside) -> dict[str, tuple[Job, Job]]:
+def acts(inside: JobRunner) -> dict[str, tuple[Job, Job]]:
     """Each as a command and as a request."""
     other = f"/api/workspaces/{inside.project}/other"
     return {
@@ -167,7 +167,7 @@ def acts(inside: Inside) -> dict[str, tuple[Job, Job]]:
     }
 
 
-async def is_as_before(inside: Inside) -> None:
+async def is_as_before(inside: JobRunner) -> None:
     """Nothing was done: the daemon runs, both workspaces are open, one is in the trash, and no setting was written."""
     shown = inside.daemon.http("GET", "/api/status").json()
     assert shown["daemon"]["instance"] == inside.daemon.runtime["instance"]
@@ -180,7 +180,7 @@ async def is_as_before(inside: Inside) -> None:
 @requirement("ws.agent.may-not")
 @pytest.mark.timeout(300)
 async def test_c23_what_is_the_users_is_refused_as_a_command_and_on_every_way() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         for words in (("create", "gone"), ("rm", "gone")):
             assert user("ws", *words, cwd=inside.app).returncode == 0
         bearer = {"Authorization": f"Bearer {inside.token('fix')}"}
@@ -231,7 +231,7 @@ asyncio.run(main())
 @requirement("ws.agent.may-not", "ws.agent.principal")
 @pytest.mark.timeout(300)
 async def test_its_own_workspace_it_may_delete_over_the_bridge() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         call = {
             "jsonrpc": "2.0",
             "id": 2,
@@ -268,7 +268,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 @requirement("ws.agent.principal")
 @pytest.mark.timeout(300)
 async def test_c23_a_process_is_known_by_those_above_it_and_by_its_session() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         argv = [*command()["argv"], "status", "--no-start"]
         forged = f"{MARKER}={inside.daemon.runtime['instance']}.1.user"
         known, nobody = f"for the workspace at {inside.fix}", "works for no workspace"
@@ -288,7 +288,7 @@ async def test_c23_a_process_is_known_by_those_above_it_and_by_its_session() -> 
 
 @requirement("ws.agent.principal")
 async def test_a_shared_server_has_no_rights_and_one_of_a_workspace_has_its() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         folder = inside.daemon.state.parent
         bodies: dict[str, str] = {}
         for scope in ("app", "project", "workspace"):
@@ -322,7 +322,7 @@ async def main():
 
 asyncio.run(main())
 """
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         (result,) = await inside.run(program(sys.executable, "-c", script))
         assert result["out"].split() == ["forbidden"] * 3, result
 
@@ -330,7 +330,7 @@ asyncio.run(main())
 @requirement("ws.agent.principal")
 @pytest.mark.timeout(300)
 async def test_a_rookery_inside_an_agent_with_a_folder_of_its_own_has_its_own_owner() -> None:
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         home = {"ROOKERY_HOME": str(inside.daemon.state.parent / "nested")}
         words = (("up", "-d"), ("status",), ("config", "set", "log.level", "debug"), ("down",))
         jobs = [command(*one, cwd=inside.fix) for one in words]
@@ -343,7 +343,7 @@ async def test_a_rookery_inside_an_agent_with_a_folder_of_its_own_has_its_own_ow
 
 async def test_a_process_of_the_user_is_the_owner_whatever_its_environment() -> None:
     """Also with none at all, and below another Rookery, as these tests are."""
-    async with an_inside() as inside:
+    async with start_job_runner() as inside:
         jobs, results = (inside.daemon.state.parent / name for name in ("user.json", "user-results.json"))
         jobs.write_text(json.dumps([inside.request("GET", "/api/status")]))
         for env in ({}, {MARKER: "another.1"}, {MARKER: "another.1.user:more.2"}):

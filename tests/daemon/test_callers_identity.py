@@ -1,4 +1,4 @@
-"""Workspaces and their tokens at the real daemon, over its port and over restarts."""
+"""Workspaces and their tokens in the real daemon, over its port and across restarts."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import pytest
 from rookery.system.ids import project_id
 from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made, ws
-from tests.support.daemon.jobs import an_inside, program, routes
+from tests.support.daemon.jobs import program, routes, start_job_runner
 from tests.support.daemon.process import Daemon, rookery, up
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, told
 from tests.support.requirements import requirement
@@ -164,7 +164,7 @@ OWNERS = {"answer_ask", "send_message", "create_session", "hub_list_servers"}
 @requirement("house.auth.loopback-agents")
 @pytest.mark.timeout(300)
 async def test_without_a_token_a_named_workspace_offers_its_own_tools_and_nothing_else(state: Path) -> None:
-    async with an_inside("auth=loopback") as inside:
+    async with start_job_runner("auth=loopback") as inside:
         daemon, url = inside.daemon, inside.daemon.runtime["url"]
         servers = {"servers": {"odd": {"command": [sys.executable, "-c", "input()"]}}}
         config = Path.home() / ".config" / "rookery" / "mcp.json"
@@ -213,7 +213,7 @@ async def test_without_a_token_a_named_workspace_offers_its_own_tools_and_nothin
 @requirement("house.auth.loopback-agents", "ws.agent.may-not")
 @pytest.mark.timeout(300)
 async def test_with_auth_loopback_an_agent_stays_within_its_workspace() -> None:
-    async with an_inside("auth=loopback", "agents.toolsets=workspace,session,hub") as inside:
+    async with start_job_runner("auth=loopback", "agents.toolsets=workspace,session,hub") as inside:
         bearer = {"Authorization": f"Bearer {inside.token('fix')}"}
         asked = [(method, re.sub(r"{\w+}", "any", path)) for method, path in routes() if path != "/socket.io/"]
         jobs = [inside.to_port(m, path, {} if m in ("POST", "PUT") else None, **bearer) for m, path in asked]

@@ -1,4 +1,4 @@
-"""Services start after what they need and stop before it."""
+"""Services start after the services that they need and stop before them."""
 
 import asyncio
 import errno

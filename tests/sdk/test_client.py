@@ -30,7 +30,7 @@ def test_importing_rookery_imports_nothing_else_and_unknown_names_are_errors() -
 
 
 @requirement("session.face.python")
-async def test_without_a_daemon_connecting_fails_with_a_remedy_and_with_start_it_starts_one() -> None:
+async def test_without_a_daemon_connect_fails_with_a_remedy_and_with_start_starts_one() -> None:
     with pytest.raises(rookery.RookeryError) as caught:
         async with rookery.connect():
             pass
@@ -124,10 +124,12 @@ async def test_a_connection_outlives_a_restart_of_the_daemon() -> None:
 
 
 @requirement("session.face.python")
-def test_the_example_in_the_docs_runs_and_prints_what_they_say() -> None:
-    """As a user runs it: in a repository, without a daemon before it."""
+@pytest.mark.parametrize("section", ["An example", "Every operation"])
+def test_the_examples_in_the_docs_run_and_print_what_they_say(section: str) -> None:
+    """As a user runs them: in a repository, without a daemon before them."""
     app = make_repository(Path.home() / "src" / "app")
-    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2]
+    text = PAGE.read_text().partition(f"\n## {section}\n")[2]
+    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
     try:
         done = subprocess.run([sys.executable, "-c", code], cwd=app, capture_output=True, text=True, timeout=120)
         assert (done.stdout, done.returncode) == (printed, 0), done.stderr

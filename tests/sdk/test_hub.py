@@ -1,4 +1,4 @@
-"""The tools of the servers behind a real daemon, for a Python program."""
+"""The tools of MCP servers for a Python program, with a real daemon."""
 
 import asyncio
 import base64
@@ -105,6 +105,10 @@ async def test_own_toolsets_come_on_request_and_their_errors_keep_code_and_remed
         with pytest.raises(rookery.RookeryError) as caught:
             await tools["workspace_set_metadata"].execute({"key": "1", "value": "x"})
         assert caught.value.code == "invalid-input" and caught.value.remedy
+        assert "trash_list" not in tools
+        admin = await r.hub.tools(toolsets=["admin"])
+        shown = (await admin["workspace_get"].execute({"workspace": "@main"})).structured
+        assert isinstance(shown, dict) and shown["path"] == str(app)
         with pytest.raises(rookery.RookeryError) as caught:
             await r.hub.tools(Path.home())
         assert caught.value.code == "workspace-not-found"

@@ -1,4 +1,4 @@
-"""The agent of docs/guide/python-agent.py: as a user runs it, and its loop on a model that makes mistakes."""
+"""The agent of docs/guide/python-agent.py: as a user runs it, and with a model that makes mistakes."""
 
 import importlib.util
 import subprocess
@@ -43,7 +43,7 @@ def test_it_runs_as_it_stands_without_a_key_and_without_a_network() -> None:
 
 
 @requirement("hub.python.contract", "hub.python.text", "hub.python.attachments", "hub.find.tool")
-async def test_the_loop_tells_the_model_what_went_wrong_and_goes_on_with_the_tools_of_servers() -> None:
+async def test_the_loop_passes_errors_to_the_model_and_goes_on_with_tools_of_servers() -> None:
     steps: list[dict[str, Any]] = [
         {"call": "files__nothing", "expect_tools": ["files__show", "other__echo"]},
         {"call": "files__break", "expect": "there is no tool 'files__nothing'"},

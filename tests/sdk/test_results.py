@@ -1,4 +1,4 @@
-"""What a tool answered, as programs and as the APIs of models take it."""
+"""The result of a tool, for programs and in the formats of model APIs."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""How a wait that found nothing is told to programs: time that ran out, or a session that was closed before."""
+"""The errors of a wait without a match: a timeout, or a session that was closed."""
 
 import json
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from rookery.cli.session.common import SessionClient
 from rookery.cli.session.wait import wait
+from rookery.sdk.operations import Operations
 from rookery.sdk.rest import RestClient
 from rookery.sdk.sessions import Session
 from rookery.sessions.records import SessionInfo, WaitResult
@@ -27,7 +28,8 @@ async def test_a_session_that_is_closed_is_not_told_as_time_that_ran_out(
     async def ask(*given: Any, **more: Any) -> WaitResult:
         return answer
 
-    waits = Session(cast(RestClient, SimpleNamespace(request=ask)), cast(SessionInfo, SimpleNamespace(id="ses_1")))
+    operations = Operations(cast(RestClient, SimpleNamespace(request=ask)))
+    waits = Session(operations, cast(SessionInfo, SimpleNamespace(id="ses_1")))
     with pytest.raises(RookeryError) as caught:
         await waits.wait_for_message("never", 5)
     assert (caught.value.code, await waits.wait_for_idle(check=False)) == (code, answer)

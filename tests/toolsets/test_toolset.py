@@ -1,4 +1,4 @@
-"""Resources of a toolset, as clients of a view see them: listed, read, and told of when they change."""
+"""Resources of a toolset, as clients of a view see them: listed, read, and notified of changes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from rookery.system.errors import RookeryError
 from rookery.toolsets.resources import Resource
 from rookery.toolsets.toolset import Toolset
 from rookery.wire.protocol.provider import Call
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import ERAS, HANDSHAKE
 
 pytestmark = pytest.mark.anyio
@@ -45,9 +45,9 @@ class Shelf:
 @asynccontextmanager
 async def a_library() -> AsyncGenerator[tuple[Gateway, Shelf]]:
     """With another one's resources beside."""
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         shelf = Shelf()
-        gateway.service.toolsets[:] = [lambda directory: shelf.toolset]
+        gateway.service.toolsets[:] = [lambda scope, directory: shelf.toolset]
         yield gateway, shelf
 
 

@@ -5,9 +5,7 @@ session, that is recorded, so that clients can show what has finished since.
 """
 
 import asyncio
-import functools
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -17,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from rookery.agents.manager import AgentManager
 from rookery.system.errors import RookeryError
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -66,7 +63,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
     data = await request.body()
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         fields = ", ".join(kind.__struct_fields__)
         raise RookeryError(
             "invalid-input", f"the body is invalid: {error}", f"send an object with: {fields}"
@@ -88,29 +85,6 @@ class RawRoute(Route):
         return match, child_scope
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-HandlerWrapper = Callable[[Handler], Handler]
-
-
 def is_user_view(request: Request) -> bool:
     """Return whether the user made this request, over the Unix socket. Programs that watch use a port."""
     return request.state.principal.kind == "owner" and request.state.principal.local
-
-
-def record_views(agents: AgentManager) -> HandlerWrapper:
-    """Return a wrapper for handlers of routes about one session.
-
-    It records that the user has viewed the session once the response is ready.
-    """
-
-    def wrap(handler: Handler) -> Handler:
-        @functools.wraps(handler)
-        async def handle(request: Request) -> Response:
-            response = await handler(request)
-            if is_user_view(request) and (session := request.path_params.get("id")) is not None:
-                agents.mark_session_seen(session)
-            return response
-
-        return handle
-
-    return wrap

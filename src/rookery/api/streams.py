@@ -4,29 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
-from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from rookery.system.bus import Bus, Event
-from rookery.system.errors import RookeryError
 
 _KEEP_ALIVE_SECONDS = 15.0
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-
-
-def read_since(request: Request) -> int | None:
-    """Return the id of the last event that the client received; None if it sends none.
-
-    A browser that reconnects to the same URL sends the header `Last-Event-ID`, which overrides `?since=` in that URL.
-    """
-    value = request.headers.get("last-event-id") or request.query_params.get("since")
-    if not value:
-        return None
-    if not value.isascii() or not value.isdigit() or len(value) > 18:
-        raise RookeryError(
-            "invalid-input", f"since={value[:40]!r} is not an event id", "send the id of the last event seen"
-        )
-    return int(value)
 
 
 class EventStream:

@@ -16,9 +16,9 @@ def parse_arguments(words: Sequence[str], schema: dict[str, Any]) -> dict[str, A
         try:
             parsed = json.loads(sys.stdin.read() if words[0] == "-" else words[0])
         except ValueError as error:
-            raise click.UsageError(f"the arguments are no JSON: {error}") from None
+            raise click.UsageError(f"the arguments are not JSON: {error}") from None
         if not isinstance(parsed, dict):
-            raise click.UsageError("the arguments of a tool are an object")
+            raise click.UsageError("the arguments of a tool must be a JSON object")
         return cast("dict[str, Any]", parsed)
     properties = _as_object(schema.get("properties"))
     arguments: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def _parse_value(key: str, text: str, schema: dict[str, Any]) -> Any:
         value = json.loads(text)
     except ValueError:
         if kinds:
-            raise click.UsageError(f"{key} is to be {' or '.join(sorted(kinds))}, not {text!r}") from None
+            raise click.UsageError(f"{key} must be {' or '.join(sorted(kinds))}, not {text!r}") from None
         return text
     return value if kinds or not isinstance(value, str) else text
 

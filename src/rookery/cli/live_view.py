@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure
+from rookery.cli import output
+from rookery.daemon_client.connection import connect_or_start
+from rookery.daemon_client.failure import Failure
 
 # Events arrive in bursts: those within this time after the first one are drawn together.
 _BURST_SECONDS = 0.25
@@ -31,7 +32,7 @@ _BEGIN_FRAME, _END_FRAME = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
 # Erase the rest of the line, and of the screen. Both are written before the text of a line: after a text that fills the
 # line, the cursor is on the last character, which would be erased too.
 _ERASE_LINE, _ERASE_BELOW = "\x1b[K", "\x1b[J"
-_DISCONNECTED = "the daemon has gone; this goes on when it is back (rookery up -d starts it)"
+_DISCONNECTED = "the daemon has stopped; the view continues when it runs again (rookery up -d)"
 
 Fetch = Callable[[], bytes]
 Render = Callable[[Any], str]
@@ -147,7 +148,7 @@ class _ScreenView(_View):
             return
         rows = os.get_terminal_size(sys.stdout.fileno()).lines or 24
         width = output.get_line_width(sys.stdout) or 80
-        head = [output.paint(output.cut(f"{self._title}   q ends", width), "dim")]
+        head = [output.paint(output.cut(f"{self._title}   q quits", width), "dim")]
         if self._notice:
             head.append(output.paint(output.shorten(self._notice, width), "yellow"))
         lines = [*head, "", *(_fit_line(line, width) for line in self._render(self._data).split("\n"))]
@@ -212,19 +213,19 @@ class _Events:
     """Reads the daemon's events in a thread, which writes a byte to a pipe for each and closes the pipe at the end."""
 
     def __init__(self) -> None:
-        self._link = link.connect_or_start(start=False)
+        self._connection = connect_or_start(start=False)
         try:
-            self._link.request("GET", "/api/events")
+            self._connection.request("GET", "/api/events")
         except (OSError, ValueError, IndexError):
-            self._link.close()
-            raise Failure("daemon-unreachable", "the daemon broke off", "see `rookery logs`") from None
+            self._connection.close()
+            raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`") from None
         self.reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):
-            for line in self._link.lines():
+            for line in self._connection.lines():
                 if line.startswith(b"event: end"):
                     break
                 if line.startswith(b"event: "):
@@ -234,9 +235,9 @@ class _Events:
         os.close(self._writer)
 
     def close(self) -> None:
-        self._link.shutdown()
+        self._connection.shutdown()
         self._thread.join()
-        self._link.close()
+        self._connection.close()
         os.close(self.reader)
 
 

@@ -13,31 +13,31 @@ COMMANDS = {
     "up": ("rookery.cli.commands.up", "Start the daemon and register a repository."),
     "down": ("rookery.cli.commands.up", "Stop the daemon, and everything it started."),
     "status": ("rookery.cli.commands.status", "Show the daemon, workspaces, agents and servers."),
-    "doctor": ("rookery.cli.commands.doctor", "Check this machine, one row a check, changing nothing."),
+    "doctor": ("rookery.cli.commands.doctor", "Check this machine, without changing anything."),
     "logs": ("rookery.cli.commands.logs", "Show the daemon's log."),
-    "demo": ("rookery.cli.commands.demo", "See it work: two agents on a throw-away project."),
-    "project": ("rookery.cli.commands.project", "The repositories that Rookery knows."),
+    "demo": ("rookery.cli.commands.demo", "Run a demo: two agents on a temporary project."),
+    "project": ("rookery.cli.commands.project", "Projects: the repositories that are registered with Rookery."),
     "ws": ("rookery.cli.ws.group", "Workspaces: a worktree for every task."),
     "agent": ("rookery.cli.agent.group", "Agents: an OpenCode in every workspace."),
     "session": ("rookery.cli.session.group", "Sessions: read and control the conversations of agents."),
     "boulder": ("rookery.cli.commands.boulder", "Boulder: keeps sessions going that stopped with work left."),
     "plugin": ("rookery.cli.commands.plugin", "Plugins: list them, show their state, run their actions."),
-    "mcp": ("rookery.cli.mcp.group", "The MCP servers behind Rookery, for this checkout or for all."),
+    "mcp": ("rookery.cli.mcp.group", "MCP servers: those of this checkout, or of all projects."),
     "guard": ("rookery.cli.commands.guard", "Manage your approvals of content from repositories."),
     "client": ("rookery.cli.commands.client", "Configs for the programs that connect to Rookery."),
     "bridge": ("rookery.cli.commands.bridge", "Serve MCP over stdio, for clients that support only stdio."),
-    "model": ("rookery.cli.commands.model", "The scripted model: plays a script, so that agents run offline."),
+    "model": ("rookery.cli.commands.model", "The scripted model: replays a script, so that agents run offline."),
     "config": ("rookery.cli.commands.config", "Show and change settings."),
     "completion": ("rookery.cli.commands.completion", "Print a completion script for a shell."),
 }
 
 EPILOG = """\b
 Examples:
-  rookery demo           see it work, on a throw-away project
+  rookery demo           run a demo on a temporary project
   rookery up -d          start the daemon in the background, on this repository
-  rookery status         what is running
-  rookery doctor         what is missing on this machine
-  rookery ws create x    a workspace of its own for a task
+  rookery status         show what is running
+  rookery doctor         check this machine
+  rookery ws create x    create a workspace for a task
 """
 
 
@@ -57,7 +57,7 @@ def _has_current_folder() -> bool:
 
 def main() -> None:
     """Run the `rookery` command. Report errors as one line with a remedy, and exit with the documented code."""
-    from rookery.cli.failure import Failure, make_os_failure, report_failure
+    from rookery.daemon_client.failure import Failure, make_os_failure, report_failure
 
     stdout = sys.stdout
     try:
@@ -75,7 +75,7 @@ def main() -> None:
         # The current folder may be a workspace that has been deleted.
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
             message = "the current folder does not exist any more"
-            sys.exit(report_failure(Failure("repository-not-found", message, "go to another one")))
+            sys.exit(report_failure(Failure("repository-not-found", message, "change to another folder")))
         failure = make_os_failure(error)
         if failure is None:
             raise

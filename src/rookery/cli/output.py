@@ -1,8 +1,8 @@
 """Output for people and programs: results on stdout, notes on stderr, colour on terminals only.
 
 Tables fit the width of a terminal; elsewhere nothing is shortened, since programs may read it. Control characters in
-foreign text are made visible, by a function that is imported on first use: no module of the command line imports
-another package of Rookery at its top.
+foreign text are made visible, by a function that is imported on first use: of Rookery's other packages, modules of
+the command line import only `daemon_client` at their top.
 """
 
 import itertools

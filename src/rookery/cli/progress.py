@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure
+from rookery.cli import output
 from rookery.cli.output import visible
+from rookery.daemon_client.connection import connect_or_start
+from rookery.daemon_client.failure import Failure
 
 _TICK_SECONDS = 1.0
 
@@ -23,26 +24,26 @@ class EventStream:
     """The daemon's events from now on. Open it before an operation starts, so that none of its events is missed."""
 
     def __init__(self, *, start: bool) -> None:
-        self._link = link.connect_or_start(start=start)
+        self._connection = connect_or_start(start=start)
         # One iterator for all methods, since it buffers what was read.
-        self._lines = self._link.lines()
+        self._lines = self._connection.lines()
 
     def __enter__(self) -> Self:
         try:
-            self._link.request("GET", "/api/events")
+            self._connection.request("GET", "/api/events")
         except (OSError, ValueError, IndexError):
-            self._link.close()
+            self._connection.close()
             raise _stream_failure() from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._link.close()
+        self._connection.close()
 
     def stop(self) -> None:
         """Stop the stream, also for another thread that reads it."""
-        self._link.shutdown()
+        self._connection.shutdown()
 
     def workspace_events(self, project: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of one workspace, with `workspace.` removed from their kinds."""
@@ -72,8 +73,10 @@ class EventStream:
         raise _stream_failure()
 
 
-def _stream_failure(reason: str = "the daemon has gone") -> Failure:
-    return Failure("daemon-unreachable", f"nothing more is heard of it: {reason}", "see how it is: rookery ws show")
+def _stream_failure(reason: str = "the daemon has stopped") -> Failure:
+    return Failure(
+        "daemon-unreachable", f"no further progress is available: {reason}", "see its state: rookery ws show"
+    )
 
 
 class ProgressLine:

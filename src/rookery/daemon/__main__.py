@@ -176,7 +176,7 @@ if __name__ == "__main__":
     except BrokenPipeError:
         code = 141
     except OSError as error:
-        from rookery.cli.failure import make_os_failure, report_failure
+        from rookery.daemon_client.failure import make_os_failure, report_failure
 
         failure = make_os_failure(error)
         if failure is None:

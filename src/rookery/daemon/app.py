@@ -16,7 +16,6 @@ import msgspec
 import psutil
 
 import rookery
-from rookery.api.status import DaemonStatus
 from rookery.daemon.approvals import why_started_by_rookery
 from rookery.daemon.composition import Composition, DaemonCallbacks
 from rookery.daemon.lifecycle import Service, ServiceRunner
@@ -26,6 +25,7 @@ from rookery.daemon.services.core import ChildrenService, HttpService, StoreServ
 from rookery.daemon.settings import layers
 from rookery.daemon.settings.layers import reload_settings
 from rookery.guard.digests import load_digests
+from rookery.operations.status import DaemonStatus, ReloadedSettings
 from rookery.system import log, metrics
 from rookery.system.bus import Bus
 from rookery.system.clock import SYSTEM_CLOCK, iso
@@ -262,8 +262,8 @@ class RunningDaemon:
         """Return descriptions of what was damaged, and was set aside and replaced."""
         return [*self.damage_reports, *self._children.problems, *self._store.problems]
 
-    async def _reload(self) -> dict[str, Any]:
-        return reload_settings(self.options, self.layered, self._events)
+    async def _reload(self) -> ReloadedSettings:
+        return msgspec.convert(reload_settings(self.options, self.layered, self._events), ReloadedSettings)
 
     def _publish_log_records(self, logs: Bus) -> None:
         """Publish every log record on the `logs` bus, from any thread."""

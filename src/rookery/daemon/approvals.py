@@ -29,7 +29,7 @@ from rookery.workspaces.service import Workspaces
 
 logger = logging.getLogger("rookery.daemon")
 
-_BY_ROOKERY = "a process that Rookery started adds it"
+_NOT_BY_USER = "a process that Rookery started adds it, or a model by calling a tool"
 _USED = "Rookery has worked in this repository before"
 
 # Returns the content of one kind in the main checkout of a project.
@@ -60,7 +60,7 @@ class ProjectApprovals:
             # A store that does not know earlier registrations cannot vouch for this one.
             refusal = error.message
         if not await is_added_by_user() if by_user is None else not by_user:
-            return _BY_ROOKERY
+            return _NOT_BY_USER
         return refusal or (_USED if used else "")
 
     async def on_registered(self, project: Project, refusal: str) -> tuple[Sequence[ApprovedContent], str]:

@@ -9,9 +9,7 @@ from typing import Any
 import rookery
 from rookery.agents.opencode.project_config import APPROVAL_KIND as OPENCODE
 from rookery.api import app as api
-from rookery.api.routes.guard import GuardServices
-from rookery.api.routes.mcp import McpServices
-from rookery.api.status import DaemonStatus
+from rookery.api.openapi import make_openapi_document
 from rookery.daemon.approvals import (
     PLUGIN,
     JustfileApprovals,
@@ -29,7 +27,7 @@ from rookery.daemon.services.endpoints import EndpointsService
 from rookery.daemon.services.files import FilesService
 from rookery.daemon.services.gateway import GatewayService, count_search_tokens
 from rookery.daemon.services.nested import NestedFolders
-from rookery.daemon.services.plugins import PluginsService, PluginSurroundings
+from rookery.daemon.services.plugins import PluginCollaborators, PluginsService
 from rookery.daemon.services.sessions import SaveFolders, SessionsService
 from rookery.daemon.services.upkeep import UpkeepService
 from rookery.daemon.services.workspaces import SETUP, WorkspacesService
@@ -38,11 +36,27 @@ from rookery.files.just.run import JustRunner
 from rookery.guard.approvals import Approvals
 from rookery.guard.server import KIND
 from rookery.guard.subject import Key, Subject
+from rookery.operations.agents import AgentOperations
+from rookery.operations.daemon import DaemonOperations, DaemonServices
+from rookery.operations.guard import GuardOperations
+from rookery.operations.operation import BoundOperation, bind_operations
+from rookery.operations.plugins import PluginOperations
+from rookery.operations.project.files import FileOperations
+from rookery.operations.project.tasks import TaskOperations
+from rookery.operations.projects import ProjectOperations
+from rookery.operations.screens import ScreenOperations
+from rookery.operations.servers.control import ServerOperations, ServerSelector
+from rookery.operations.servers.signin import SignInOperations
+from rookery.operations.sessions import SessionOperations
+from rookery.operations.status import DaemonStatus, ReloadedSettings
+from rookery.operations.trash import TrashOperations
+from rookery.operations.workspaces import WorkspaceOperations
 from rookery.plugins.boulder.plugin import boulder_plugin
 from rookery.system.bus import Bus
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.toolsets.project import project_toolset
 from rookery.wire.http.auth import Principal, Tokens
 from rookery.wire.shares import Shares
 from rookery.workspaces.projects import Projects
@@ -55,7 +69,7 @@ class DaemonCallbacks:
 
     instance: str
     describe: Callable[[], DaemonStatus]
-    reload: Callable[[], Awaitable[dict[str, Any]]]
+    reload: Callable[[], Awaitable[ReloadedSettings]]
     stop: Callable[[str], None]
 
 
@@ -75,6 +89,8 @@ class Composition:
         digests: Mapping[str, str] | None = None,
     ) -> None:
         self.shares = Shares(share_limits(settings))
+        # Complete once all services exist; routes and tools are made from it after that.
+        operations: list[BoundOperation[Any]] = []
         spawner.find_workspace = find_home
         self.projects = Projects(store, Git(spawner), events)
         self.approvals = Approvals(store, digests=digests or {})
@@ -82,7 +98,17 @@ class Composition:
         agent_toolsets = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
         workspaces = self.workspaces.tools
         self.gateway = GatewayService(
-            state, store, spawner, events, self.projects, self.approvals, workspaces, agent_toolsets, settings.gateway
+            state,
+            store,
+            spawner,
+            events,
+            self.projects,
+            self.approvals,
+            workspaces,
+            agent_toolsets,
+            settings.gateway,
+            operations,
+            self.shares,
         )
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), JustRunner(spawner)
@@ -93,12 +119,12 @@ class Composition:
         self.files = FilesService(
             settings, state, self.projects, self.workspaces.tools, git, just, self.justfiles, context_sources, events
         )
-        self.gateway.toolsets.append(self.files.toolset)
+        self.gateway.toolsets.append(functools.partial(project_toolset, operations, self.files))
         self.agents = AgentsService(state, self.workspaces.agents, self.gateway, self.configs, events)
         boulder = make_boulder(settings.boulder, store, self.files, self.gateway.lookup, self.projects, events)
         # Built-in plugins.
         self.builtins = [boulder_plugin(boulder)]
-        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, boulder)
+        self.sessions = SessionsService(settings, self.agents, self.workspaces.workspaces, events, boulder, operations)
         self.plugin_files = PluginApprovals(self.approvals, self.projects)
         sources = (
             self.configs.list_in_main_checkout,
@@ -107,12 +133,11 @@ class Composition:
         )
         self.projects.hooks = ProjectApprovals(self.approvals, sources, self._on_decision)
         sessions, agent_manager = self.sessions.sessions, self.workspaces.agents
-        surroundings = PluginSurroundings(self.projects, agent_manager, sessions, self.gateway, self.files, events)
-        self.plugins = PluginsService(settings, state, surroundings, self.plugin_files, self.builtins)
+        collaborators = PluginCollaborators(self.projects, agent_manager, sessions, self.gateway, self.files, events)
+        self.plugins = PluginsService(settings, state, collaborators, self.plugin_files, self.builtins)
         nested = NestedFolders(state, self.projects, self.workspaces.workspaces)
         save_folders = SaveFolders(self.files, nested, state, settings.sessions.save_roots)
-        self.sessions.tool_makers += [save_folders.tools(sessions), self.plugins.tools]
-        self.gateway.scoped_toolsets.append(self.sessions.toolset)
+        self.gateway.toolsets.append(self.sessions.toolset)
         self.upkeep = UpkeepService(settings, self.workspaces.tools, spawner, events)
         self.tokens = Tokens()
         self.agents.is_valid_token = lambda key: (
@@ -122,26 +147,45 @@ class Composition:
         workspace_tokens.on_valid = lambda token, own: self.tokens.add(token, Principal("workspace", workspace=own))
         workspace_tokens.on_revoked = lambda token, own: self.tokens.remove(token)
         self.callers = Callers(settings, spawner, self.tokens, workspace_tokens, self.gateway.lookup)
-        app_services = api.AppServices(
+        record_view = agent_manager.mark_session_seen
+        server_selector = ServerSelector(self.gateway.hub, self.gateway.lookup.find_folder)
+        daemon_services = DaemonServices(
             instance=callbacks.instance,
             version=rookery.__version__,
-            daemon=callbacks.describe,
+            describe=callbacks.describe,
             projects=self.projects,
-            workspaces=self.workspaces.tools,
+            workspaces=workspaces,
+            endpoints=lambda: self.endpoints,
+            list_servers=self.gateway.hub.all_records,
+            list_clients=lambda: self.endpoint_router.clients(),
             events=events,
             logs=logs,
             reload=callbacks.reload,
             stop=callbacks.stop,
-            guard=GuardServices(self.approvals, events, self._list_subjects, self._on_decision),
-            mcp=McpServices(self.gateway.hub, self.gateway.lookup.find_folder, count_search_tokens()),
-            agents=self.workspaces.agents,
-            endpoints=lambda: self.endpoints,
-            sessions=sessions,
-            plugins=self.plugins.plugins,
-            shares=self.shares,
-            clients=lambda: self.endpoint_router.clients(),
+            make_document=functools.partial(make_openapi_document, operations, rookery.__version__),
         )
-        self.endpoint_router = self.gateway.make_router(api.build_app(app_services), self.shares)
+        operations += bind_operations(
+            ProjectOperations(workspaces),
+            WorkspaceOperations(workspaces, lambda: self.endpoints, lambda: callbacks.describe().url),
+            AgentOperations(workspaces, agent_manager),
+            TrashOperations(workspaces),
+            FileOperations(workspaces, self.files, git),
+            TaskOperations(workspaces, self.files),
+            SessionOperations(sessions, record_view),
+            ScreenOperations(sessions, record_view, save_folders),
+            ServerOperations(server_selector, count_search_tokens()),
+            SignInOperations(server_selector),
+            PluginOperations(self.plugins.plugins),
+            DaemonOperations(daemon_services),
+            GuardOperations(self.approvals, events, self._list_subjects, self._on_decision),
+        )
+        app_services = api.AppServices(
+            workspaces=self.workspaces.tools,
+            events=events,
+            operations=operations,
+            shares=self.shares,
+        )
+        self.endpoint_router = self.gateway.make_router(api.build_app(app_services))
         self.endpoints = EndpointsService(
             settings, store, self.callers, self.endpoint_router, self.shares, self.gateway, events
         )

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 
-from rookery.cli.failure import Failure, report_failure
 from rookery.daemon.app import RunningDaemon
 from rookery.daemon.options import Options, StartReporter
 from rookery.daemon.presence import describe_running, format_lock_note
 from rookery.daemon.settings.layers import load_settings
+from rookery.daemon_client.failure import Failure, report_failure
 from rookery.guard.seal import Seal
 from rookery.system import log, metrics
 from rookery.system.causes import explain_os_error

@@ -6,9 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rookery.cli.failure import Failure
-from rookery.cli.launch import start_daemon
+import msgspec
+
+from rookery.daemon_client.failure import Failure
+from rookery.daemon_client.start import start_daemon
 from rookery.sdk.hub import Hub
+from rookery.sdk.operations import Operations
 from rookery.sdk.projects import Projects
 from rookery.sdk.rest import RestClient
 from rookery.sdk.sessions import Sessions
@@ -17,22 +20,20 @@ from rookery.system.errors import RookeryError
 
 logger = logging.getLogger("rookery.sdk")
 
-_HEALTH_SECONDS = 60.0
-
 
 class Rookery:
     """A connection to the daemon. Created by `connect`, and valid until the end of its block."""
 
     def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
-        self.projects = Projects(rest)
-        self.workspaces = Workspaces(rest)
-        self.sessions = Sessions(rest)
-        self.hub = Hub(rest)
+        self.operations = Operations(rest)
+        self.projects = Projects(self.operations)
+        self.workspaces = Workspaces(self.operations)
+        self.sessions = Sessions(self.operations)
+        self.hub = Hub(rest, self.operations, self.workspaces)
 
     async def status(self) -> dict[str, Any]:
         """Return the status that `rookery status --json` prints."""
-        return await self._rest.request("GET", "/api/status", dict[str, Any])
+        return msgspec.to_builtins(await self.operations.daemon.report())
 
 
 @asynccontextmanager
@@ -43,26 +44,26 @@ async def connect(*, start: bool = False) -> AsyncGenerator[Rookery]:
     `RookeryError`, with the code `daemon-unreachable` if no daemon runs. The daemon is found as by the command line: in
     the folder that `ROOKERY_HOME` names, else in the default one.
     """
-    line = RestClient()
+    rest = RestClient()
     try:
-        await _connect_or_start(line, start)
-        client = Rookery(line)
+        client = Rookery(rest)
+        await _connect_or_start(client.operations, start)
         try:
             yield client
         finally:
             await client.hub.close()
     finally:
-        await line.http.close()
+        await rest.http.close()
 
 
-async def _connect_or_start(rest: RestClient, start: bool) -> None:
+async def _connect_or_start(operations: Operations, start: bool) -> None:
     try:
-        await rest.request("GET", "/api/health", dict[str, Any], seconds=_HEALTH_SECONDS)
+        await operations.daemon.health()
     except RookeryError as error:
         if not start or error.code != "daemon-unreachable":
             raise
         await asyncio.to_thread(_start_daemon)
-        await rest.request("GET", "/api/health", dict[str, Any], seconds=_HEALTH_SECONDS)
+        await operations.daemon.health()
 
 
 def _start_daemon() -> None:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 import rookery
+from rookery.sdk.operations import Operations
 from rookery.sdk.rest import LOGS_REMEDY, URL, RestClient
 from rookery.sdk.results import Result, parse_result
 from rookery.sdk.workspaces import Workspace, Workspaces
@@ -128,8 +129,8 @@ def _decode_or(raw: Raw, kind: type[T], default: T) -> T:
 class Hub:
     """The MCP servers behind Rookery: the app-wide ones, or those of a workspace."""
 
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
+    def __init__(self, rest: RestClient, operations: Operations, workspaces: Workspaces) -> None:
+        self._http, self._operations, self._workspaces = rest.http, operations, workspaces
         self._clients: dict[tuple[str | None, str], Client] = {}
         self._lock = asyncio.Lock()
 
@@ -139,7 +140,7 @@ class Hub:
         """Return the current tools by their public names. Later changes do not affect the result.
 
         A server that has failed, is disabled, or waits for its user has none. A server that sleeps is woken by the
-        first call. `toolsets` names Rookery's own toolsets to include, such as `workspace` or `project`.
+        first call. `toolsets` names Rookery's own toolsets to include, such as `workspace`, `project` or `admin`.
         """
         client = await self._client(await self._path(workspace), ",".join(toolsets))
         with _translate_errors():
@@ -165,7 +166,7 @@ class Hub:
     async def servers(self, workspace: Workspace | Path | str | None = None) -> dict[str, dict[str, Any]]:
         """Return all servers by name: `status`, `error`, `tools`, `source` and more of each."""
         path = await self._path(workspace)
-        return await self._rest.request("GET", "/api/mcp", dict[str, dict[str, Any]], workspace=path)
+        return msgspec.to_builtins(await self._operations.server.list(workspace=path))
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -174,7 +175,7 @@ class Hub:
     async def _path(self, workspace: Workspace | Path | str | None) -> str | None:
         if workspace is None:
             return None
-        resolved = workspace if isinstance(workspace, Workspace) else await Workspaces(self._rest).at(workspace)
+        resolved = workspace if isinstance(workspace, Workspace) else await self._workspaces.at(workspace)
         return str(resolved.path)
 
     async def _client(self, path: str | None, toolsets: str) -> Client:
@@ -184,9 +185,7 @@ class Hub:
                 return existing
             # The path may contain characters that a header cannot contain.
             headers = {"X-Workspace-Path": quote(path)} if path is not None else {}
-            transport = HttpTransport(
-                self._rest.http, f"{URL}/mcp?mode=list&toolsets={quote(toolsets, safe=',')}", headers
-            )
+            transport = HttpTransport(self._http, f"{URL}/mcp?mode=list&toolsets={quote(toolsets, safe=',')}", headers)
             identity = ClientIdentity({"name": "rookery-python", "version": rookery.__version__})
             client, _ = await connect_client(lambda channel: Client(channel, identity, _TIMEOUTS), transport)
             self._clients[path, toolsets] = client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from rookery.sdk.rest import RestClient, quote_segment
+from rookery.sdk.operations import Operations
 from rookery.system.errors import RookeryError
 
 
@@ -21,11 +21,11 @@ class Project(msgspec.Struct, frozen=True):
 class Projects:
     """Lists, adds and removes projects."""
 
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations.project
 
     async def list(self) -> list[Project]:
-        return await self._rest.request("GET", "/api/projects", list[Project])
+        return [Project(record.id, record.name, Path(record.path)) for record in await self._operations.list()]
 
     async def get(self, project: str) -> Project:
         """Return a project by its id, or by its name if only one project has it."""
@@ -43,9 +43,9 @@ class Projects:
     async def add(self, path: str | os.PathLike[str]) -> Project:
         """Register the repository that contains a folder. A known one stays as it is."""
         folder = await asyncio.to_thread(Path(path).absolute)
-        return await self._rest.request("POST", "/api/projects", Project, {"path": str(folder)})
+        record = await self._operations.add(str(folder))
+        return Project(record.id, record.name, Path(record.path))
 
     async def remove(self, project: Project | str) -> None:
         """Forget a project; its workspaces and their files stay on the disk."""
-        id_ = project.id if isinstance(project, Project) else (await self.get(project)).id
-        await self._rest.request("DELETE", f"/api/projects/{quote_segment(id_)}", msgspec.Raw)
+        await self._operations.remove(project.id if isinstance(project, Project) else (await self.get(project)).id)

@@ -1,17 +1,19 @@
-"""Results of tools: text, structured content and attachments.
+"""Results of tools: text, structured content and attachments; and results of operations that are not JSON.
 
-They convert to the formats of OpenAI's and Anthropic's APIs.
+Results of tools convert to the formats of OpenAI's and Anthropic's APIs.
 """
 
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from rookery.system.errors import RookeryError
+
+T = TypeVar("T")
 
 _UNKNOWN = "application/octet-stream"
 
@@ -63,6 +65,28 @@ class Attachment:
         """Return an image as a content block for Anthropic's API."""
         source = {"type": "base64", "media_type": self.media_type, "data": self.data}
         return {"type": "image", "source": source}
+
+
+@dataclass(frozen=True)
+class BinaryResult:
+    """A result that is not JSON, such as a picture. `headers` are Rookery's own, in lower case."""
+
+    data: bytes
+    media_type: str
+    headers: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class StreamEvent(Generic[T]):
+    """An event of a stream: its type, its data, and its id if it has one."""
+
+    type: str
+    data: T
+    id: int | None = None
 
 
 def read_text(block: ContentBlock) -> str | None:

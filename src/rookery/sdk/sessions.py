@@ -8,14 +8,24 @@ import builtins
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
 
-from rookery.sdk.rest import RestClient, drop_none, quote_segment
+from rookery.sdk.operations import Operations
+from rookery.sdk.operations.session import (
+    EXECUTE_TOOL_TIMEOUT,
+    MESSAGES_LIMIT,
+    SCREENSHOT_SCALE,
+    SEND_TIMEOUT,
+    SHOW_TOAST_DURATION,
+    SHOW_TOAST_VARIANT,
+    TOOL_HISTORY_LIMIT,
+    WAIT_FOR_MESSAGE_TIMEOUT,
+    WAIT_FOR_MODE,
+    WAIT_FOR_TOAST_TIMEOUT,
+)
 from rookery.sessions.records import (
-    CloseResult,
     MessagePage,
     ScreenshotData,
     ScreenState,
@@ -25,15 +35,11 @@ from rookery.sessions.records import (
     Toast,
     ToolRun,
     Turn,
+    WaitKind,
     WaitResult,
 )
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import write_atomic
-
-T = TypeVar("T")
-
-# What the daemon may need in addition to the time limit of a wait: it may have to start an agent.
-_OVERHEAD_SECONDS = 180.0
 
 
 class Session:
@@ -43,8 +49,8 @@ class Session:
     returned instead, with the information that there is.
     """
 
-    def __init__(self, rest: RestClient, record: SessionInfo) -> None:
-        self._rest = rest
+    def __init__(self, operations: Operations, record: SessionInfo) -> None:
+        self._operations = operations.session
         self.record = record
 
     @property
@@ -54,64 +60,77 @@ class Session:
     async def wait_for_message(
         self,
         pattern: str,
-        timeout: float = 30.0,
+        timeout: float = WAIT_FOR_MESSAGE_TIMEOUT,
         *,
         role: Literal["user", "assistant"] | None = None,
         since: float | None = None,
         check: bool = True,
     ) -> WaitResult:
         """Wait for a message that matches the regular expression. Existing messages count."""
-        return await self._wait("message", timeout, check, pattern=pattern, role=role, since=since)
+        return await self.wait_for("message", timeout, pattern=pattern, role=role, since=since, check=check)
 
     async def wait_for_toast(
-        self, pattern: str, timeout: float = 10.0, *, since: float | None = None, check: bool = True
+        self, pattern: str, timeout: float = WAIT_FOR_TOAST_TIMEOUT, *, since: float | None = None, check: bool = True
     ) -> WaitResult:
         """Wait for a toast that matches the regular expression. Toasts of other sessions do not count."""
-        return await self._wait("toast", timeout, check, pattern=pattern, since=since)
+        return await self.wait_for("toast", timeout, pattern=pattern, since=since, check=check)
 
-    async def wait_for_idle(self, timeout: float = 30.0, *, check: bool = True) -> WaitResult:
+    async def wait_for_idle(self, timeout: float | None = None, *, check: bool = True) -> WaitResult:
         """Wait until no turn runs."""
-        return await self._wait("idle", timeout, check)
+        return await self.wait_for("idle", timeout, check=check)
 
     async def wait_for_tool(
         self,
         tool: str | None = None,
-        timeout: float = 30.0,
+        timeout: float | None = None,
         *,
         pattern: str | None = None,
         since: float | None = None,
         check: bool = True,
     ) -> WaitResult:
         """Wait for a run of this tool, or of any, that has ended, with the pattern in its input, output or error."""
-        return await self._wait("tool", timeout, check, tool=tool, pattern=pattern, since=since)
+        return await self.wait_for("tool", timeout, tool=tool, pattern=pattern, since=since, check=check)
 
     async def wait_for_file(
-        self, path: str | os.PathLike[str], timeout: float = 30.0, *, pattern: str | None = None, check: bool = True
+        self,
+        path: str | os.PathLike[str],
+        timeout: float | None = None,
+        *,
+        pattern: str | None = None,
+        check: bool = True,
     ) -> WaitResult:
         """Wait until this file of the session's folder exists and, with `pattern`, matches."""
-        return await self._wait("file", timeout, check, path=os.fspath(path), pattern=pattern)
+        return await self.wait_for("file", timeout, path=path, pattern=pattern, check=check)
 
-    async def _wait(
-        self, what: str, timeout: float, check: bool, *, since: float | None = None, **more: str | None
+    async def wait_for(
+        self,
+        what: WaitKind,
+        timeout: float | None = None,
+        *,
+        pattern: str | None = None,
+        tool: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        role: Literal["user", "assistant"] | None = None,
+        since: float | None = None,
+        check: bool = True,
     ) -> WaitResult:
-        """Send a wait to the daemon; with `check`, raise an error if it found nothing."""
-        moment = since * 1000 if since is not None else None
-        body = {"for": what, "timeout": timeout * 1000, **drop_none(since=moment, **more)}
-        result = await self._request("POST", "/wait", WaitResult, body, seconds=timeout)
-        if check and result.closed:
-            raise RookeryError(
-                "session-not-found", f"{self.id} was closed during the wait for {what}", "create another session"
-            )
-        if check and not result.found:
-            last_seen = f"; last seen: {result.seen}" if result.seen else ""
-            raise RookeryError("timeout", f"no {what} within {timeout:g} s{last_seen}", result.note or "")
-        return result
+        """Wait for a message, a toast, idle, the end of a tool, a file or the screen.
 
-    async def _request(
-        self, method: str, suffix: str, kind: type[T], body: object = None, *, seconds: float = 0.0, **query: str | None
-    ) -> T:
-        path = f"/api/sessions/{quote_segment(self.id)}{suffix}"
-        return await self._rest.request(method, path, kind, body, seconds=seconds + _OVERHEAD_SECONDS, **query)
+        The default time limit is 10 seconds for a toast, and 30 for everything else.
+        """
+        result = await self._operations.wait(
+            self.id,
+            what,
+            pattern=pattern,
+            tool=tool,
+            path=os.fspath(path) if path is not None else None,
+            role=role,
+            since=since,
+            timeout=timeout,
+        )
+        if check:
+            _require_match(result, what)
+        return result
 
     async def screenshot(
         self,
@@ -120,22 +139,16 @@ class Session:
         format: Literal["png", "svg"] | None = None,
         columns: int | None = None,
         rows: int | None = None,
-        scale: int = 1,
+        scale: int = SCREENSHOT_SCALE,
     ) -> ScreenshotData:
         """Return a picture of the session's terminal as `data`, and write it to `path`, whose suffix sets the format.
 
         `source` is `rendering` if there is no terminal: then it is the conversation, drawn by Rookery.
         """
-        is_svg = os.fspath(path).lower().endswith(".svg") if path is not None else False
-        screenshot = await self._request(
-            "GET",
-            "/screenshot",
-            ScreenshotData,
-            format=format or ("svg" if is_svg else "png"),
-            columns=str(columns) if columns is not None else None,
-            rows=str(rows) if rows is not None else None,
-            scale=str(scale),
-            json="true",
+        if format is None and path is not None and os.fspath(path).lower().endswith(".svg"):
+            format = "svg"
+        screenshot = await self._operations.screenshot_json(
+            session=self.id, format=format, columns=columns, rows=rows, scale=scale
         )
         if path is None:
             return screenshot
@@ -153,30 +166,23 @@ class Session:
 
         `source` is `rendering` if there is none: then it is the conversation.
         """
-        return await self._request(
-            "GET",
-            "/screen",
-            ScreenState,
-            columns=str(columns) if columns is not None else None,
-            rows=str(rows) if rows is not None else None,
-            colours="true" if colours else None,
-        )
+        return await self._operations.screen(session=self.id, columns=columns, rows=rows, colours=colours)
 
     async def press(self, *keys: str) -> ScreenState:
         """Press keys by their names, such as `enter` or `ctrl+p`; return the screen that is drawn then."""
-        return await self._request("POST", "/keys", ScreenState, {"keys": keys})
+        return await self._operations.press_keys(self.id, keys=keys)
 
     async def type(self, text: str) -> ScreenState:
         """Type text, which is not sent before `press("enter")`."""
-        return await self._request("POST", "/keys", ScreenState, drop_none(text=text))
+        return await self._operations.press_keys(self.id, text=text)
 
     async def paste(self, text: str) -> ScreenState:
         """Paste text, which may have several lines."""
-        return await self._request("POST", "/keys", ScreenState, drop_none(paste=text))
+        return await self._operations.press_keys(self.id, paste=text)
 
-    async def wait_for_screen(self, pattern: str, timeout: float = 30.0, *, check: bool = True) -> WaitResult:
+    async def wait_for_screen(self, pattern: str, timeout: float | None = None, *, check: bool = True) -> WaitResult:
         """Wait until the text on the session's terminal matches the regular expression."""
-        return await self._wait("screen", timeout, check, pattern=pattern)
+        return await self.wait_for("screen", timeout, pattern=pattern, check=check)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
@@ -192,7 +198,7 @@ class Session:
 
     async def refresh(self) -> "Session":
         """Update the session from the daemon and return it."""
-        self.record = await self._request("GET", "", SessionInfo)
+        self.record = await self._operations.show(self.id)
         return self
 
     async def send(
@@ -200,14 +206,13 @@ class Session:
         text: str,
         *,
         wait: bool = True,
-        timeout: float = 30.0,
+        timeout: float = SEND_TIMEOUT,
         agent: str | None = None,
         model: str | None = None,
         check: bool = True,
     ) -> Turn:
         """Send a message and wait for the end of the turn. After the time limit the turn goes on."""
-        body = {"content": text, "wait": wait, "timeout": timeout * 1000, **drop_none(agent=agent, model=model)}
-        turn = await self._request("POST", "/messages", Turn, body, seconds=timeout)
+        turn = await self._operations.send(self.id, text, wait=wait, timeout=timeout, agent=agent, model=model)
         if check and turn.status == "error":
             raise RookeryError("turn-failed", turn.error or "the turn failed", "see its messages")
         if check and turn.status == "timeout":
@@ -217,7 +222,7 @@ class Session:
         return turn
 
     async def messages(
-        self, limit: int = 50, *, since: float | None = None, before: str | None = None
+        self, limit: int = MESSAGES_LIMIT, *, since: float | None = None, before: str | None = None
     ) -> list[SessionMessage]:
         """Return the newest messages, in the order they were created.
 
@@ -227,31 +232,28 @@ class Session:
         return list((await self.messages_page(limit, since=since, before=before)).messages)
 
     async def messages_page(
-        self, limit: int = 50, *, since: float | None = None, before: str | None = None
+        self, limit: int = MESSAGES_LIMIT, *, since: float | None = None, before: str | None = None
     ) -> MessagePage:
         """Return the newest messages as a page.
 
         Its `before` is the id that requests the previous page, None if there is none.
         """
-        return await self._request(
-            "GET", "/messages", MessagePage, limit=str(limit), since=_format_milliseconds(since), before=before
-        )
+        return await self._operations.messages(self.id, limit=limit, since=since, before=before)
 
     async def toasts(self, *, since: float | None = None) -> list[Toast]:
         """Return the toasts that are visible now, or all since a moment, without those of other sessions."""
-        return await self._request("GET", "/toasts", list[Toast], since=_format_milliseconds(since))
+        return await self._operations.toasts(session=self.id, since=since)
 
     async def show_toast(
         self,
         message: str,
         *,
         title: str | None = None,
-        variant: Literal["info", "success", "warning", "error"] = "info",
-        duration: float = 5.0,
+        variant: Literal["info", "success", "warning", "error"] = SHOW_TOAST_VARIANT,
+        duration: float = SHOW_TOAST_DURATION,
     ) -> None:
         """Show a toast in the session's workspace for `duration` seconds."""
-        body = {"message": message, "variant": variant, "duration": int(duration * 1000), **drop_none(title=title)}
-        await self._request("POST", "/toasts", Raw, body)
+        await self._operations.show_toast(self.id, message, title=title, variant=variant, duration=duration)
 
     async def execute_tool(
         self,
@@ -259,23 +261,22 @@ class Session:
         args: Mapping[str, Any] | None = None,
         *,
         wait: bool = True,
-        timeout: float = 120.0,
+        timeout: float = EXECUTE_TOOL_TIMEOUT,
         check: bool = True,
     ) -> ToolRun:
         """Run a tool of the agent with the session's permissions; the conversation stays as it is."""
-        body = {"tool": tool, "args": dict(args or {}), "wait": wait, "timeout": timeout * 1000}
-        run = await self._request("POST", "/tools", ToolRun, body, seconds=timeout)
+        run = await self._operations.execute_tool(self.id, tool, args or {}, wait=wait, timeout=timeout)
         if check and run.status in ("error", "aborted"):
             raise RookeryError("tool-failed", f"{tool}: {run.error or run.status}")
         return run
 
-    async def tool_history(self, limit: int = 20) -> list[ToolRun]:
+    async def tool_history(self, limit: int = TOOL_HISTORY_LIMIT) -> list[ToolRun]:
         """Return the newest tool runs, in the order they started."""
-        return await self._request("GET", "/tools", list[ToolRun], limit=str(limit))
+        return await self._operations.tool_history(session=self.id, limit=limit)
 
     async def asks(self) -> list[SessionAsk]:
         """Return the open asks of the session."""
-        return await self._request("GET", "/asks", list[SessionAsk])
+        return await self._operations.asks(session=self.id)
 
     async def answer(
         self,
@@ -287,12 +288,11 @@ class Session:
     ) -> SessionAsk:
         """Answer a permission with a `reply`, or a question with the labels for each of its questions."""
         id_ = ask if isinstance(ask, str) else ask.id
-        body = drop_none(reply=reply, answers=answers, message=message)
-        return await self._request("POST", f"/asks/{quote_segment(id_)}", SessionAsk, body)
+        return await self._operations.answer(id_, session=self.id, reply=reply, answers=answers, message=message)
 
     async def abort(self) -> "Session":
         """Stop the running turn, if there is one."""
-        self.record = await self._request("POST", "/abort", SessionInfo)
+        self.record = await self._operations.abort(self.id)
         return self
 
     async def close(self, *, delete: bool = False) -> None:
@@ -300,19 +300,24 @@ class Session:
 
         OpenCode keeps its history, unless `delete` is true.
         """
-        await self._request("DELETE", "", CloseResult, delete="true" if delete else None)
+        await self._operations.close(self.id, delete=delete)
 
 
-def _format_milliseconds(moment: float | None) -> str | None:
-    """Convert seconds to milliseconds, as a query parameter."""
-    return None if moment is None else repr(moment * 1000)
+def _require_match(result: WaitResult, what: str) -> None:
+    """Raise an error if a wait found nothing."""
+    if result.closed:
+        message = f"{result.session_id} was closed during the wait for {what}"
+        raise RookeryError("session-not-found", message, "create another session")
+    if not result.found:
+        last_seen = f"; last seen: {result.seen}" if result.seen else ""
+        raise RookeryError("timeout", f"{result.session_id}: no {what} in time{last_seen}", result.note or "")
 
 
 class Sessions:
     """The sessions of all workspaces."""
 
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
 
     async def create(
         self,
@@ -327,42 +332,72 @@ class Sessions:
         `record.notes` lists what differs from the request.
         """
         folder = await asyncio.to_thread(Path(directory).absolute)
-        body = {"directory": str(folder), **drop_none(agent=agent, model=model, title=title)}
-        return Session(self._rest, await self._rest.request("POST", "/api/sessions", SessionInfo, body))
+        record = await self._operations.session.create(str(folder), agent=agent, model=model, title=title)
+        return Session(self._operations, record)
 
     async def list(self) -> builtins.list[Session]:
         """Return all open sessions, the most recently used first."""
-        return [
-            Session(self._rest, record)
-            for record in await self._rest.request("GET", "/api/sessions", list[SessionInfo])
-        ]
+        return [Session(self._operations, record) for record in await self._operations.session.list()]
 
     async def get(self, id_: str) -> Session:
         """Return a session by its id, or by a unique prefix of it."""
-        return Session(self._rest, await self._rest.request("GET", f"/api/sessions/{quote_segment(id_)}", SessionInfo))
+        return Session(self._operations, await self._operations.session.show(id_))
+
+    async def wait_for(
+        self,
+        sessions: Sequence[Session | str],
+        what: WaitKind,
+        timeout: float | None = None,
+        *,
+        mode: Literal["any", "all"] = WAIT_FOR_MODE,
+        pattern: str | None = None,
+        tool: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        role: Literal["user", "assistant"] | None = None,
+        since: float | None = None,
+        check: bool = True,
+    ) -> builtins.list[WaitResult]:
+        """Wait until all of several sessions, or with `mode="any"` one of them, meet a condition.
+
+        Return a result for each of them. With `check`, raise an error if not enough of them match.
+        """
+        ids = [session if isinstance(session, str) else session.id for session in sessions]
+        outcome = await self._operations.session.wait_for(
+            what,
+            ids,
+            mode=mode,
+            pattern=pattern,
+            tool=tool,
+            path=os.fspath(path) if path is not None else None,
+            role=role,
+            since=since,
+            timeout=timeout,
+        )
+        if check and not outcome.found:
+            for result in outcome.results:
+                _require_match(result, what)
+        return outcome.results
 
     async def asks(self) -> builtins.list[SessionAsk]:
         """Return the open asks of all sessions."""
-        return await self._rest.request("GET", "/api/sessions/asks", list[SessionAsk])
+        return await self._operations.session.asks()
 
 
 class WorkspaceSessions:
     """The sessions of one workspace: `ws.sessions`."""
 
-    def __init__(self, rest: RestClient, project: str, name: str, path: Path) -> None:
-        self._rest, self._project, self._name, self._path = rest, project, name, path
+    def __init__(self, operations: Operations, project: str, name: str, path: Path) -> None:
+        self._operations, self._project, self._name, self._path = operations, project, name, path
 
     async def create(self, *, agent: str | None = None, model: str | None = None, title: str | None = None) -> Session:
         """Create a session; start the agent of the workspace if it does not run.
 
         `record.notes` lists what differs from the request.
         """
-        body = {"directory": str(self._path), **drop_none(agent=agent, model=model, title=title)}
-        return Session(self._rest, await self._rest.request("POST", "/api/sessions", SessionInfo, body))
+        record = await self._operations.session.create(str(self._path), agent=agent, model=model, title=title)
+        return Session(self._operations, record)
 
     async def list(self) -> builtins.list[Session]:
         """Return the open sessions of the workspace, the most recently used first."""
-        records = await self._rest.request(
-            "GET", "/api/sessions", list[SessionInfo], project=self._project, workspace=self._name
-        )
-        return [Session(self._rest, record) for record in records]
+        records = await self._operations.session.list(project=self._project, workspace=self._name)
+        return [Session(self._operations, record) for record in records]

@@ -1,111 +1,28 @@
-"""Create, find, inspect and remove workspaces.
-
-The daemon may send more fields than the records here have; those are ignored.
-"""
+"""Create, find, inspect and remove workspaces."""
 
 import asyncio
 import builtins
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from rookery.sdk.operations import Operations
+from rookery.sdk.operations.records.agent import AgentReport
+from rookery.sdk.operations.records.workspace import AgentInfo, Need, WorkspaceRecord, WorkspaceStatus
 from rookery.sdk.projects import Project
-from rookery.sdk.rest import RestClient, drop_none, quote_segment
 from rookery.sdk.sessions import WorkspaceSessions
 from rookery.system.errors import RookeryError
-
-
-class SessionCounts(msgspec.Struct, frozen=True):
-    """The number of sessions of an agent, by activity."""
-
-    idle: int
-    busy: int
-    total: int
-
-
-class AgentStatus(msgspec.Struct, frozen=True):
-    """What the agent of a workspace does, over all its sessions."""
-
-    type: Literal["none", "idle", "busy", "mixed"]
-    counts: SessionCounts
-
-
-class WorkspaceStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The git status of a workspace, and what its agent does.
-
-    `ahead` and `behind` count commits relative to the base; `unmerged_commits` counts those that are in no branch that
-    stays. `merged_into` is the branch that contains the work, if there was any and all of it is merged.
-    """
-
-    is_dirty: bool
-    unmerged_commits: int
-    ahead: int
-    behind: int
-    conflicts: list[str]
-    base: str | None
-    agent: AgentStatus
-    merged_into: str | None = None
-
-
-class AttentionReason(msgspec.Struct, frozen=True):
-    """A reason why a workspace needs its user; `reason` is a code for programs."""
-
-    reason: str
-    text: str
-    id: str = ""
-
-
-class Agent(msgspec.Struct, frozen=True):
-    """The OpenCode process of a workspace; `error` says why an agent that should run does not."""
-
-    state: Literal["stopped", "starting", "running", "asleep", "restarting", "failed"]
-    port: int | None
-    pid: int | None
-    error: str | None
-    detail: str | None = None
-    notes: list[str] = []
-    needs_restart: bool = False
-    activity: Literal["new", "queued", "working", "waiting", "failed", "finished", "idle"] = "new"
-
-
-class WorkspaceStart(msgspec.Struct, frozen=True):
-    """Where a workspace started: at the `commit` that `ref` named then, and why there."""
-
-    ref: str
-    commit: str
-    reason: Literal["given", "remote-default", "head", "detached", "branch"]
-
-
-class WorkspaceRecord(msgspec.Struct, frozen=True):
-    """A workspace as the daemon describes it."""
-
-    project: str
-    name: str
-    path: Path
-    branch: str | None
-    main: bool
-    state: Literal["preparing", "ready", "failed", "missing", "deleting"]
-    error: str | None
-    open: bool
-    agent: Agent
-    attention: list[AttentionReason]
-    # Where a workspace that Rookery created started.
-    start: WorkspaceStart | None = None
-
-
-class _DismissedSessions(msgspec.Struct, frozen=True):
-    dismissed: builtins.list[str]
 
 
 class Workspace:
     """One worktree of a project, as of the last request; `refresh` updates it."""
 
-    def __init__(self, rest: RestClient, record: WorkspaceRecord) -> None:
-        self._rest = rest
+    def __init__(self, operations: Operations, record: WorkspaceRecord) -> None:
+        self._operations, self._agent = operations.workspace, operations.agent
         self.record = record
-        self.sessions = WorkspaceSessions(rest, record.project, record.name, record.path)
+        self.sessions = WorkspaceSessions(operations, record.project, record.name, Path(record.path))
 
     def __repr__(self) -> str:
         return f"<Workspace {self.project}/{self.name} {self.state}>"
@@ -123,7 +40,7 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        return self.record.path
+        return Path(self.record.path)
 
     @property
     def branch(self) -> str | None:
@@ -151,11 +68,11 @@ class Workspace:
         return self.record.open
 
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> AgentInfo:
         return self.record.agent
 
     @property
-    def attention(self) -> list[AttentionReason]:
+    def attention(self) -> builtins.list[Need]:
         """The reasons why the workspace needs its user."""
         return self.record.attention
 
@@ -163,40 +80,41 @@ class Workspace:
 
     async def refresh(self) -> "Workspace":
         """Update the workspace from the daemon and return it."""
-        self.record = await self._request("GET", "", WorkspaceRecord)
+        details = await self._operations.show(self.project, self.name)
+        self.record = msgspec.convert(details, WorkspaceRecord, from_attributes=True)
         return self
 
     async def status(self) -> WorkspaceStatus:
         """Return the git status of the workspace, and the status of its agent."""
-        return await self._request("GET", "/status", WorkspaceStatus)
+        return await self._operations.status(self.project, self.name)
 
     async def diff(self) -> dict[str, Any]:
         """Return the changes since the branch left its base: `files`, a `patch`, and what was `cut` off."""
-        return await self._request("GET", "/diff", dict[str, Any])
+        return msgspec.to_builtins(await self._operations.diff(self.project, self.name))
 
     async def metadata(self) -> dict[str, str]:
         """Return the metadata, text by key; `base` always exists."""
-        return await self._request("GET", "/metadata", dict[str, str])
+        return await self._operations.metadata(self.project, self.name)
 
     async def set_metadata(self, key: str, value: str | None) -> dict[str, str]:
         """Set a key, or remove it with None; return all metadata."""
-        return await self._request("PUT", "/metadata", dict[str, str], {"key": key, "value": value})
+        return await self._operations.set_metadata(self.project, self.name, key, value)
 
     # Operations
 
     async def open(self) -> "Workspace":
         """Open the workspace: start its parts, now and with the daemon."""
-        self.record = await self._request("POST", "/open", WorkspaceRecord)
+        self.record = await self._operations.open(self.project, self.name)
         return self
 
     async def close(self) -> "Workspace":
         """Close the workspace: stop its parts. Nothing is deleted."""
-        self.record = await self._request("POST", "/close", WorkspaceRecord)
+        self.record = await self._operations.close(self.project, self.name)
         return self
 
     async def prepare(self) -> "Workspace":
         """Prepare the workspace again after a failure; return when that has succeeded or failed."""
-        self.record = await self._request("POST", "/prepare", WorkspaceRecord, {"wait": True})
+        self.record = await self._operations.prepare(self.project, self.name, wait=True)
         return self
 
     async def delete(self, *, force: bool = False, keep_branch: bool = False, wait: bool = True) -> None:
@@ -204,31 +122,26 @@ class Workspace:
 
         Refused with `workspace-not-clean` if work would be lost, unless `force` is true.
         """
-        body = {"force": force, "keepBranch": keep_branch, "wait": wait}
-        await self._request("DELETE", "", msgspec.Raw, body)
+        await self._operations.delete(self.project, self.name, force=force, keep_branch=keep_branch, wait=wait)
 
-    async def start_agent(self) -> Agent:
+    async def start_agent(self) -> AgentReport:
         """Start or wake the agent; return when it listens."""
-        return await self._request("POST", "/agent/start", Agent)
+        return await self._agent.start(self.project, self.name)
 
-    async def stop_agent(self) -> Agent:
+    async def stop_agent(self) -> AgentReport:
         """Stop the agent, until it is started again."""
-        return await self._request("POST", "/agent/stop", Agent)
+        return await self._agent.stop(self.project, self.name)
 
     async def dismiss(self, session: str | None = None) -> builtins.list[str]:
         """Dismiss the failed turns of all sessions, or of one; return the sessions that had one."""
-        return (await self._request("POST", "/agent/dismiss", _DismissedSessions, {"session": session})).dismissed
-
-    async def _request(self, method: str, suffix: str, kind: type[Any], body: object = None) -> Any:
-        path = f"/api/workspaces/{quote_segment(self.project)}/{quote_segment(self.name)}{suffix}"
-        return await self._rest.request(method, path, kind, body)
+        return (await self._agent.dismiss(self.project, self.name, session=session)).dismissed
 
 
 class Workspaces:
     """Lists, creates and finds workspaces."""
 
-    def __init__(self, rest: RestClient) -> None:
-        self._rest = rest
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
 
     async def create(
         self,
@@ -247,15 +160,14 @@ class Workspaces:
         `agent` none works there. With `wait`, return when the workspace is prepared or that has failed: see its
         `state`.
         """
-        body = drop_none(project=_project_id(project), base=base, branch=branch, prompt=prompt)
-        request = {"name": name, "agent": agent, "wait": wait, **body}
-        return self._make_workspace(await self._rest.request("POST", "/api/workspaces", WorkspaceRecord, request))
+        record = await self._operations.workspace.create(
+            name, project=_project_id(project), base=base, branch=branch, prompt=prompt, agent=agent, wait=wait
+        )
+        return self._make_workspace(record)
 
     async def list(self, *, project: Project | str | None = None) -> builtins.list[Workspace]:
         """Return the workspaces of one project, or of all. Each main checkout is among them, as `@main`."""
-        records = await self._rest.request(
-            "GET", "/api/workspaces", list[WorkspaceRecord], project=_project_id(project)
-        )
+        records = await self._operations.workspace.list(project=_project_id(project))
         return [self._make_workspace(record) for record in records]
 
     async def get(self, name: str, *, project: Project | str | None = None) -> Workspace:
@@ -273,12 +185,10 @@ class Workspaces:
     async def at(self, path: str | os.PathLike[str]) -> Workspace:
         """Return the workspace that contains a folder."""
         folder = await asyncio.to_thread(Path(path).absolute)
-        return self._make_workspace(
-            await self._rest.request("GET", "/api/workspaces/at", WorkspaceRecord, path=str(folder))
-        )
+        return self._make_workspace(await self._operations.workspace.at(str(folder)))
 
     def _make_workspace(self, record: WorkspaceRecord) -> Workspace:
-        return Workspace(self._rest, record)
+        return Workspace(self._operations, record)
 
 
 def _project_id(project: Project | str | None) -> str | None:

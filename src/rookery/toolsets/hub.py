@@ -1,6 +1,7 @@
 """`hub`: the servers behind the gateway, and `hub_find_tool`, a search over their tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -8,7 +9,10 @@ from msgspec import Meta, Raw
 
 from rookery.gateway.search.view import FIND, ToolMatches
 from rookery.gateway.table import Target
-from rookery.toolsets.toolset import NoArguments, TextResult, Tool, Toolset
+from rookery.operations.operation import BoundOperation
+from rookery.operations.results import TextResult
+from rookery.toolsets.operations import operation_tools
+from rookery.toolsets.toolset import Tool, Toolset
 from rookery.wire.protocol.provider import Call
 
 # Searches for tools, with the arguments session, query and limit.
@@ -84,43 +88,12 @@ def _describe_match(target: Target) -> dict[str, Any]:
     }
 
 
-class ServerStatus(msgspec.Struct):
-    """One server, as in `rookery status --json`."""
+def hub_toolset(
+    operations: Sequence[BoundOperation[Any]], scope: Path | None, directory: Path | None, find: FindTools
+) -> Toolset:
+    """Return the `hub` toolset of a view that acts in the workspace at `directory`, or in none.
 
-    name: str
-    status: str
-    error: str | None
-    tools: int
-    source: str
-    shadowed: bool
-    scope: str
-    era: str | None
-
-
-class ServerStatuses(msgspec.Struct):
-    servers: list[ServerStatus]
-
-
-def hub_toolset(records: Callable[[str | None], Awaitable[Sequence[Any]]], find: FindTools) -> Toolset:
-    """Return the `hub` toolset.
-
-    `records` returns all servers as a session sees them, `find` the tools that match a query.
+    `scope` is the only workspace that the clients of the view may access, None for the owner. `find` returns the tools
+    that match a query.
     """
-
-    async def list_servers(call: Call, arguments: NoArguments) -> ServerStatuses:
-        servers = await records(call.session)
-        return ServerStatuses([msgspec.convert(server, ServerStatus, from_attributes=True) for server in servers])
-
-    return Toolset(
-        "hub",
-        [
-            Tool(
-                "hub_list_servers",
-                "List the MCP servers behind this gateway: status, error, number of tools, and where each is defined.",
-                list_servers,
-                output_type=ServerStatuses,
-                read_only=True,
-            ),
-            find_tool(find),
-        ],
-    )
+    return Toolset("hub", [*operation_tools(operations, "hub", scope, directory), find_tool(find)])

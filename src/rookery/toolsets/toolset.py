@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from rookery.gateway import results
 from rookery.gateway.provider import Catalog, CatalogEntry
+from rookery.operations.results import ContentBlocks, NotedResult, TextResult, require_all_members
 from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
 from rookery.toolsets.resources import Prompt, Resource, complete_prompt, complete_resource, get_prompt, read_resource
@@ -21,6 +22,9 @@ from rookery.wire.protocol.messages import EMPTY_OBJECT, INVALID_PARAMS, METHOD_
 from rookery.wire.protocol.provider import Call, ChangeNotifier, InputNeeded
 
 _ERROR = {"required": ["error"], "properties": {"error": {"type": "object", "required": ["code", "message"]}}}
+
+# Earlier protocol revisions have no resource links in content.
+_LINKS_SINCE = "2025-06-18"
 
 logger = logging.getLogger("rookery.mcp.toolsets")
 
@@ -32,25 +36,7 @@ def input_schema(takes: type[msgspec.Struct]) -> dict[str, Any]:
 
 def output_schema(gives: Any) -> dict[str, Any]:
     """Return the JSON Schema of structured content: an object, or an object around the value; or a Rookery error."""
-    return _or_error(_require_object(_require_all_members(_schema(gives))))
-
-
-def _require_all_members(schema: Any) -> Any:
-    """Return the schema of a result, in which every member is required, even one with a default.
-
-    A member that may be unset is the exception: it may be omitted, and has no default.
-    """
-    if isinstance(schema, list):
-        return [_require_all_members(item) for item in cast(list[Any], schema)]
-    if not isinstance(schema, dict):
-        return schema
-    members = cast(dict[str, Any], schema)
-    complete = {key: _require_all_members(value) for key, value in members.items() if key != "default"}
-    if isinstance(complete.get("properties"), dict):
-        properties: dict[str, Any] = members["properties"]
-        required: list[str] = members.get("required", [])
-        complete["required"] = [name for name in properties if name in required or "default" in properties[name]]
-    return complete
+    return _or_error(_require_object(require_all_members(_schema(gives))))
 
 
 def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
@@ -91,35 +77,6 @@ def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
 
 class NoArguments(msgspec.Struct, forbid_unknown_fields=True):
     """The arguments of a tool that takes none."""
-
-
-@dataclass(frozen=True)
-class ContentBlocks:
-    """A result that consists of content blocks, such as the text of a file, without structured content.
-
-    With an `error` it is a failed result, with the error as structured content.
-    """
-
-    content: Sequence[Mapping[str, Any]]
-    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    error: RookeryError | None = None
-
-
-@dataclass(frozen=True)
-class TextResult:
-    """A result that is already a JSON object as text; large ones are not parsed again."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class NotedResult:
-    """A result with additions: content `blocks`, a `note`, or the `error` that makes it a failed result."""
-
-    value: Any
-    note: str | None = None
-    error: RookeryError | None = None
-    blocks: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -207,10 +164,13 @@ class Toolset:
             raise WireError(INVALID_PARAMS, f"there is no tool {params.get('name')}")
         try:
             arguments = msgspec.json.decode(params.get("arguments", EMPTY_OBJECT), type=tool.input_type)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return results.tool_failure("invalid-input", f"invalid arguments for {tool.name}: {error}")
         try:
-            return _make_result(await tool.run(call, arguments))
+            result = await tool.run(call, arguments)
+            if isinstance(result, ContentBlocks):
+                return _make_content_result(call, result)
+            return _make_result(result)
         except RookeryError as error:
             return results.tool_error(error)
         except (WireError, InputNeeded):
@@ -233,20 +193,29 @@ class Toolset:
         )
 
 
+def _make_content_result(call: Call, blocks: ContentBlocks) -> Mapping[str, Any]:
+    content = blocks.content
+    if blocks.links and call.client.revision >= _LINKS_SINCE:
+        content = [*content, *blocks.links]
+    if blocks.error is None:
+        return {"content": content, "_meta": blocks.meta}
+    return {**results.tool_error(blocks.error), "content": content, "_meta": blocks.meta}
+
+
 def _make_result(value: Any) -> Mapping[str, Any]:
     """Return the value as text and as structured content, which older protocol revisions require to be an object."""
-    if isinstance(value, ContentBlocks):
-        failed: Mapping[str, Any] = results.tool_error(value.error) if value.error is not None else {}
-        return {**failed, "content": value.content, "_meta": value.meta}
     if isinstance(value, TextResult):
         content = [{"type": "text", "text": value.text}]
         return {"content": content, "structuredContent": Raw(value.text.encode())}
     noted = value if isinstance(value, NotedResult) else NotedResult(value)
-    plain = msgspec.to_builtins(noted.value)
-    plain = {**plain, "error": noted.error.as_dict()} if noted.error is not None else plain
-    texts = [msgspec.json.encode(plain).decode(), *([f"[{noted.note}]"] if noted.note else [])]
+    result = noted.value
+    if noted.error is not None:
+        result = {**msgspec.to_builtins(result), "error": noted.error.as_dict()}
+    # Encoded once: parts that are JSON already, such as definitions of tools, stay as they are.
+    data = msgspec.json.encode(result)
+    texts = [data.decode(), *([f"[{noted.note}]"] if noted.note else [])]
     return {
         "content": [*({"type": "text", "text": text} for text in texts), *noted.blocks],
-        "structuredContent": plain if isinstance(plain, dict) else {"result": plain},
+        "structuredContent": Raw(data) if data.startswith(b"{") else {"result": Raw(data)},
         **({"isError": True} if noted.error is not None else {}),
     }

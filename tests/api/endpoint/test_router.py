@@ -1,4 +1,4 @@
-"""The endpoints: which view a path, a header and a query open, and that none of them opens another's."""
+"""The endpoints: which view a path, a header and a query select, and that none selects another's."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from websockets.asyncio.client import connect
 
-from tests.support.gateway.gateway import Gateway, a_gateway, checkout, view_of
+from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, failure, told, words
 from tests.support.mcp.scripted_server import all_of
 from tests.support.requirements import requirement
@@ -37,7 +37,7 @@ async def test_a_workspace_is_chosen_by_header_or_by_path_and_is_the_same_one(er
     link = folder.parent / "link"
     link.symlink_to(folder)
     spellings = [quote(str(folder)), quote(str(folder)) + "/", str(folder.parent) + "/./x/../link", str(link)]
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         callers = [await gateway.caller("/mcp", era, headers={HEADER: value}) for value in spellings]
         callers.append(await gateway.caller(view_of(folder), era))
         pids = {told(await caller.call("one__echo"))["pid"] for caller in callers}
@@ -48,7 +48,7 @@ async def test_a_workspace_is_chosen_by_header_or_by_path_and_is_the_same_one(er
 async def test_a07_a_header_that_makes_no_sense_is_refused_before_anything_happens() -> None:
     folder = checkout()
     good = str(folder).encode()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         assert "X-Workspace-Path" not in (await status_with(gateway, good))[1]
         for values in (
             (good, good),
@@ -72,7 +72,7 @@ async def test_a07_a_header_that_makes_no_sense_is_refused_before_anything_happe
 async def test_a07_a_workspace_that_is_not_registered_can_use_nothing_and_starts_nothing(era: str) -> None:
     folder = checkout()
     (folder / "inside").mkdir()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for path in ("/", "/nowhere", str(folder / "inside"), str(folder) + "x", str(folder.parent)):
             caller = await gateway.caller("/mcp", era, headers={HEADER: path})
             assert "one__echo" not in await caller.tools()
@@ -86,7 +86,7 @@ async def test_a07_a_workspace_that_is_not_registered_can_use_nothing_and_starts
 
 async def test_a_workspace_that_is_registered_meanwhile_is_there_at_once() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.caller(headers={HEADER: str(folder)})
         assert failure(await caller.call("one__echo")) == "project-not-found"
         status, _ = await gateway.rest("POST", "/api/projects", {"path": str(folder)})
@@ -97,7 +97,7 @@ async def test_a_workspace_that_is_registered_meanwhile_is_there_at_once() -> No
 
 async def test_a_path_that_leads_nowhere_is_not_found() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         right = view_of(folder)
         wrong = [
             "/w/none/@main/mcp",
@@ -123,7 +123,7 @@ async def test_a_path_that_leads_nowhere_is_not_found() -> None:
 
 async def test_a18_a_session_of_one_view_opens_no_other() -> None:
     left, right = checkout("left"), checkout("right")
-    async with a_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), left, right) as gateway:
         caller = await gateway.old_caller(view_of(left))
         assert await caller.tools()
         others: list[tuple[str, dict[str, str]]] = [
@@ -145,14 +145,14 @@ async def test_a18_a_session_of_one_view_opens_no_other() -> None:
 
 async def test_clients_that_come_at_the_same_time_all_keep_their_sessions() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         callers = await all_of(gateway.old_caller(view_of(folder)) for _ in range(8))
         for caller in callers:
             assert "one__echo" in await caller.tools()
 
 
 async def test_the_toolsets_of_ours_can_be_narrowed() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         for query, shown in (
             ("", True),
             ("?toolsets=hub", True),
@@ -166,7 +166,7 @@ async def test_the_toolsets_of_ours_can_be_narrowed() -> None:
 
 
 async def test_addresses_without_end_do_not_push_out_a_view_that_is_in_use() -> None:
-    async with a_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         caller = await gateway.old_caller()
         for number in range(1_200):
             status, _ = await status_with(gateway, path=f"/mcp?toolsets=t{number}&x={number}")
@@ -181,7 +181,7 @@ async def test_addresses_without_end_do_not_push_out_a_view_that_is_in_use() -> 
 async def test_a_client_of_the_first_transport_is_served_the_view_that_it_opened(query: str) -> None:
     folder = checkout()
     tool = "one_echo" if query else "one__echo"
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for view in (f"/mcp{query}", view_of(folder) + query):
             # That the list has grown is told before the client comes: this one fails if it is told while it leaves.
             first = await gateway.caller(view)
@@ -196,7 +196,7 @@ async def test_a_client_of_the_first_transport_is_served_the_view_that_it_opened
 
 async def test_a_client_over_a_websocket_is_served_the_view_that_it_opened() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         for path, tool in (("/ws?names=opencode", "one_echo"), (view_of(folder, "one").replace("/mcp", "/ws"), "echo")):
             url = gateway.url(path).replace("http", "ws")
             async with connect(url, subprotocols=["mcp"], proxy=None) as socket:  # pyright: ignore[reportArgumentType]
@@ -212,7 +212,9 @@ async def test_a_client_over_a_websocket_is_served_the_view_that_it_opened() -> 
 @requirement("hub.servers.tool")
 async def test_the_servers_are_listed_for_a_model_as_this_view_has_them() -> None:
     folder = checkout()
-    async with a_gateway(lambda scripted: scripted.servers("one") | {"bad": {"command": "false"}}, folder) as gateway:
+    async with start_gateway(
+        lambda scripted: scripted.servers("one") | {"bad": {"command": "false"}}, folder
+    ) as gateway:
         caller = await gateway.caller(headers={HEADER: str(folder)})
         await caller.tools()
         found = (await caller.call("hub_list_servers"))["result"]

@@ -1,4 +1,4 @@
-"""What was chosen before is chosen again only as long as the name means the same workspace."""
+"""A cached selection is used only as long as the name means the same workspace."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from rookery.api.endpoint.router import RECHECK_SECONDS, CachedRoute, read_link_
 from rookery.gateway.unavailable import Absence, UnavailableView
 from rookery.system.ids import project_id
 from rookery.wire.server.endpoint import Endpoint
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.http.listener import LIMIT
 from tests.support.mcp.caller import Caller
 from tests.support.requirements import requirement
@@ -59,7 +59,7 @@ async def test_everybody_who_asks_hears_that_a_choice_no_longer_holds(tmp_path: 
 @requirement("hub.pool.scope")
 async def test_a_name_that_another_workspace_has_by_now_leads_to_that_one() -> None:
     checkout, (first, second) = worktrees("first", "second")
-    async with a_gateway({}, checkout) as gateway:
+    async with start_gateway({}, checkout) as gateway:
         caller = await caller_of(gateway, checkout, "first")
         assert await who(caller) == "first"
         git(first, "switch", "-q", "-c", "third")
@@ -71,7 +71,7 @@ async def test_a_name_that_another_workspace_has_by_now_leads_to_that_one() -> N
 @requirement("hub.pool.scope")
 async def test_a_workspace_is_found_by_the_name_that_it_had_as_long_as_nobody_else_has_it() -> None:
     checkout, (folder,) = worktrees("first")
-    async with a_gateway({}, checkout) as gateway:
+    async with start_gateway({}, checkout) as gateway:
         caller = await caller_of(gateway, checkout, "first")
         assert await who(caller) == "first"
         git(folder, "switch", "-q", "-c", "third")

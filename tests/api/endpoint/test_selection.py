@@ -1,4 +1,4 @@
-"""Which view a request chooses, and whose things it shows."""
+"""The view that a request selects, and its scope."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from starlette.types import Scope
 
 from rookery.api.endpoint.selection import HEADER, ViewSelector
 from rookery.system.errors import RookeryError
-from rookery.wire.http.auth import OWNER, Principal
+from rookery.wire.http.auth import LOOPBACK, OWNER, Principal
 from rookery.wire.http.head import RequestHead
 from rookery.workspaces.lookup import LocatedWorkspace
 from rookery.workspaces.model import Workspace
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 FOLDER, OWN = Path("/work/one"), Path("/work/app/.git/worktrees/one")
 PROJECT = Project("app-1", "app", "/work/app")
 FOUND = LocatedWorkspace(Workspace(PROJECT, "one", FOLDER, "one", False, "ready"), Worktree(FOLDER), OWN)
-TOOLSETS = frozenset({"project", "workspace", "session"})
+TOOLSETS = frozenset({"project", "workspace", "session", "admin"})
 
 
 class OneWorkspace:
@@ -39,17 +39,35 @@ class OneWorkspace:
         return FOUND if own == OWN else None
 
 
-def request(principal: Principal, *header: str) -> Scope:
+def request(principal: Principal, *header: str, query: bytes = b"") -> Scope:
     head = RequestHead.from_headers([(HEADER, value.encode()) for value in header])
-    return {"state": {"principal": principal}, "query_string": b"", "headers": head}
+    return {"state": {"principal": principal}, "query_string": query, "headers": head}
 
 
 @pytest.mark.parametrize("beside", ["", "/w/app-1/one", "/w/app-1/one/s/server"])
 @pytest.mark.parametrize("header", [(), (str(FOLDER),)])
-async def test_whoever_comes_with_the_token_of_a_workspace_sees_the_things_of_that_one_alone(
-    beside: str, header: tuple[str, ...]
-) -> None:
+async def test_a_workspace_token_selects_the_view_of_that_workspace_alone(beside: str, header: tuple[str, ...]) -> None:
     chooser = ViewSelector(OneWorkspace(), TOOLSETS, TOOLSETS)
     found = await chooser.choose(request(Principal("workspace", workspace=OWN), *header), beside)
     assert (found.directory, found.scope) == (FOLDER, FOLDER)
     assert (await chooser.choose(request(OWNER, *header), beside)).scope is None
+
+
+async def test_only_the_owner_gets_the_toolset_admin_and_only_by_naming_it() -> None:
+    # Even if the settings were to list it for agents.
+    selector = ViewSelector(OneWorkspace(), TOOLSETS, TOOLSETS)
+
+    async def select(principal: Principal, query: bytes, prefix: str = "", *header: str) -> frozenset[str]:
+        return (await selector.choose(request(principal, *header, query=query), prefix)).toolsets
+
+    token = Principal("workspace", workspace=OWN)
+    for header in ((), (str(FOLDER),)):
+        assert await select(OWNER, b"", "", *header) == TOOLSETS - {"admin"}
+        assert await select(OWNER, b"mode=search", "", *header) == TOOLSETS - {"admin"}
+        assert await select(OWNER, b"toolsets=admin", "", *header) == {"admin"}
+        assert await select(OWNER, b"toolsets=admin,workspace", "", *header) == {"admin", "workspace"}
+        assert await select(token, b"", "", *header) == TOOLSETS - {"admin"}
+        assert await select(token, b"toolsets=admin", "", *header) == set()
+    assert await select(LOOPBACK, b"toolsets=admin,workspace", "", str(FOLDER)) == {"workspace"}
+    for principal in (OWNER, token, LOOPBACK):
+        assert await select(principal, b"toolsets=admin,workspace", "/w/app-1/one") == {"workspace"}

@@ -1,4 +1,4 @@
-"""Socket.IO as editor extensions use it: its own client, over a real listener, on real workspaces."""
+"""Socket.IO as editor extensions use it: the official client, a real listener and real workspaces."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -17,15 +16,15 @@ from websockets.asyncio.client import connect
 from rookery.api.socketio import app as socketio, clients
 from rookery.api.socketio.app import SocketIo
 from rookery.api.socketio.events import WorkspaceEvents
-from rookery.toolsets.workspace import workspace_toolset
 from rookery.wire.http.auth import OWNER, Principal, Tokens, make_tcp_authenticator
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.worktrees import read_git_folder
 from tests.support.daemon.socketio import editor
-from tests.support.http.listener import Site, serving as listening, soon
+from tests.support.http.listener import RunningListener, start_listener, within_limit
 from tests.support.requirements import requirement
 from tests.support.workspaces.no_agents import NoAgents
-from tests.support.workspaces.service import Served, branches, make_repository, serving
+from tests.support.workspaces.service import WorkspaceParts, branches, make_repository, start_workspaces
+from tests.support.workspaces.toolset import bind_workspaces, call_workspace_tool
 
 pytestmark = pytest.mark.anyio
 BEARER = {"Authorization": "Bearer owner"}
@@ -36,9 +35,9 @@ TRANSPORTS = [pytest.param(["websocket"], id="websocket"), pytest.param(["pollin
 class Desk:
     """A service of workspaces with one project, `app`, and Socket.IO in front of it."""
 
-    served: Served
+    served: WorkspaceParts
     tools: WorkspaceOperations
-    site: Site
+    site: RunningListener
     tokens: Tokens
     app: Path
 
@@ -64,14 +63,14 @@ async def desk(state: Path, tmp_path: Path) -> AsyncGenerator[Desk]:
     app = make_repository(tmp_path / "app")
     tokens = Tokens()
     tokens.add("owner", OWNER)
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         await served.project(app)
         tools = WorkspaceOperations(served.workspaces, served.projects, served.git, served.events, NoAgents())
-        served_app = SocketIo(WorkspaceEvents(tools), served.events)
-        async with listening(served_app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
+        served_app = SocketIo(WorkspaceEvents(tools, bind_workspaces(tools)), served.events)
+        async with start_listener(served_app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as site:
             yield Desk(served, tools, site, tokens, app)
             served.events.end_all("shutdown")
-            await soon(served_app._tasks.wait_all())
+            await within_limit(served_app._tasks.wait_all())
 
 
 @requirement("ws.socketio.ack")
@@ -135,12 +134,8 @@ async def test_a_workspace_is_deleted_exactly_as_the_tool_does(desk: Desk, keep:
             if name == "by-event":
                 async with editor(desk.url, "owner", path=str(path)) as ours:
                     return await ours.call("delete", {**given, **more})
-            toolset = workspace_toolset(desk.tools, path)
-            arguments = json.dumps({**given, **more}).encode()
-            call: Any = SimpleNamespace(method="tools/call", meta={}, owner="owner")
-            told: Any = await toolset.handle(call, {"name": "workspace_delete", "arguments": arguments})
-            found = told["structuredContent"]
-            if told.get("isError"):
+            found = await call_workspace_tool(desk.tools, path, "workspace_delete", **given, **more)
+            if "error" in found:
                 return {"success": False, "error": found["error"]}
             return {"success": True, "data": found}
 
@@ -249,9 +244,9 @@ async def raw(desk: Desk) -> AsyncGenerator[Any]:
     """A WebSocket below the library, connected to Socket.IO."""
     url = f"ws://127.0.0.1:{desk.site.port}/socket.io/?EIO=4&transport=websocket"
     async with connect(url, proxy=None, additional_headers=BEARER) as socket:
-        assert str(await soon(socket.recv())).startswith("0{")
+        assert str(await within_limit(socket.recv())).startswith("0{")
         await socket.send("40")
-        assert str(await soon(socket.recv())).startswith("40{")
+        assert str(await within_limit(socket.recv())).startswith("40{")
         yield socket
 
 
@@ -291,7 +286,7 @@ async def test_packets_that_the_library_would_stumble_over_are_ignored(desk: Des
 async def test_a_connection_that_is_beyond_help_ends_and_nothing_of_it_stays(desk: Desk, packet: str) -> None:
     async with raw(desk) as socket:
         await socket.send(packet)
-        await soon(socket.wait_closed())
+        await within_limit(socket.wait_closed())
     await desk.site.connections.reach(0)
     async with editor(desk.url, "owner", path=str(desk.app)) as ours:
         assert await ours.data("getMetadata") == {"base": "main"}
@@ -314,14 +309,14 @@ async def test_clients_and_events_under_way_are_bounded_and_the_limit_says_so(
     async with editor(desk.url, "owner", path=str(desk.app)) as ours, asyncio.TaskGroup() as group:
         first = [group.create_task(ours.data("getStatus")) for _ in range(2)]
         for _ in first:
-            await soon(entered.get())
+            await within_limit(entered.get())
         assert await ours.code("getStatus") == "too-many-events"
         polling = f"{desk.url}/socket.io/?EIO=4&transport=polling"
         async with aiohttp.ClientSession() as session, session.get(polling, headers=BEARER) as answer:
-            assert (answer.status, (await answer.json())["error"]["code"]) == (503, "too-many-connections")
+            assert (answer.status, (await answer.json())["error"]["code"]) == (429, "too-many-connections")
         holding.set()
         for one in first:
-            assert "isDirty" in await soon(one)
+            assert "isDirty" in await within_limit(one)
 
 
 async def changed(desk: Desk, name: str) -> None:
@@ -371,4 +366,4 @@ async def test_clients_are_told_of_the_end(desk: Desk, transports: list[str]) ->
         assert await ours.code("getStatus") == "invalid-input"
         desk.served.events.end_all("shutdown")
         assert await ours.heard("shutdown") is None
-        await soon(ours.parted.wait())
+        await within_limit(ours.parted.wait())

@@ -16,7 +16,7 @@ import pytest
 from rookery.cli.agent.group import COMMANDS, agent as group
 from rookery.system.process.table import MARKER
 from tests.support.agents.launch import config_with
-from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.user import TerminalUser, at_a_terminal
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.endpoints import listens
 from tests.support.daemon.process import ROOKERY, Daemon, alive, rookery
@@ -70,10 +70,10 @@ async def test_an_agent_is_started_shown_followed_restarted_on_its_port_and_stop
         now = await answers(system, "show", "fix", cwd=checkout)
         assert f"  port   {port}\n" in now and f"  pid    {pid}" not in now
 
-        assert await answers(system, "resume", "fix", cwd=checkout) == "nothing was cut off in fix\n"
+        assert await answers(system, "resume", "fix", cwd=checkout) == "no turn was interrupted in fix\n"
         assert await answers(system, "stop", "fix", cwd=checkout) == "the agent of fix is stopped\n"
         done = await system.cli("session", "messages", "fix", cwd=checkout)
-        remedy = "start it: rookery agent start fix; or begin one: rookery session new fix"
+        remedy = "start it: rookery agent start fix; or start one: rookery session new fix"
         told = f"rookery: fix has no open session: its agent is stopped ({remedy})\n"
         assert (done.returncode, done.stderr) == (3, told)
         listed = await system.cli("session", "list", cwd=checkout)
@@ -128,11 +128,11 @@ async def test_a_turn_that_is_cut_off_is_shown_taken_up_again_and_seen_in_the_in
         await answers(system, "restart", "fix", cwd=checkout)
         await system.until(one, lambda now: "interrupted" in [each["reason"] for each in now["attention"]])
         assert "rookery agent resume" in await answers(system, "list", cwd=checkout)
-        assert await answers(system, "resume", "fix", cwd=checkout) == "took up 1 session in fix\n"
+        assert await answers(system, "resume", "fix", cwd=checkout) == "resumed 1 session in fix\n"
         await system.asked(lambda record: record.turn == 2 and record.ended == "answered")
         await system.until(one, lambda now: not now["attention"])
 
-        def types_a_prompt(person: Person) -> None:
+        def types_a_prompt(person: TerminalUser) -> None:
             person.types("more")
             person.reads("more", LIMIT)
             person.types("\r")
@@ -168,7 +168,7 @@ async def test_attach_leaves_nothing_in_a_home_that_is_not_the_agents(
 
 
 def looked_at(
-    wanted: str, folder: Path, env: Mapping[str, str], meanwhile: Callable[[Person], None] = lambda person: None
+    wanted: str, folder: Path, env: Mapping[str, str], meanwhile: Callable[[TerminalUser], None] = lambda person: None
 ) -> int:
     """Attaches until `wanted` is on the screen, looks for the password, and leaves with the interface's own key."""
     command = 'stty rows 40 cols 120; exec "$0" agent attach'
@@ -239,7 +239,7 @@ def test_one_that_does_not_run_is_told_as_it_is(daemon: Daemon, tmp_path: Path) 
     missing = rookery("agent", "show", "fox", cwd=checkout)
     assert missing.returncode == 3 and "did you mean fix?" in missing.stderr
     empty = rookery("agent", "logs", "fix", cwd=checkout)
-    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "it has printed nothing yet\n")
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "the agent has printed nothing yet\n")
     nobody = rookery("agent", "attach", "fix", cwd=checkout)
     assert nobody.returncode == 2 and "terminal" in nobody.stderr
 

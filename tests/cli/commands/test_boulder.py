@@ -1,4 +1,4 @@
-"""`rookery boulder`, where no agent runs: switches of projects and workspaces, the log, and what is refused."""
+"""`rookery boulder` without agents: switches of projects and workspaces, the log, and refusals."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def typed(*words: str, cwd: Path) -> tuple[int, str]:
 
 
 @requirement("boulder.control.actions", "boulder.enforce.idle")
-def test_the_owner_switches_it_for_projects_and_workspaces_and_all_of_it_is_written_down(daemon: Daemon) -> None:
+def test_the_owner_switches_boulder_for_projects_and_workspaces_and_it_is_logged(daemon: Daemon) -> None:
     app = make_repository(Path.home() / "src" / "app")
     assert rookery("project", "add", str(app)).returncode == 0
     empty = rookery("boulder", "status", cwd=app)
@@ -50,8 +50,8 @@ def test_agents_switch_nothing_on_and_what_makes_no_sense_is_refused(daemon: Dae
     assert refused.returncode == 4 and "started by Rookery" in refused.stderr
     assert rookery("boulder", "log", "--json", cwd=app).stdout.strip() == "[]"
     for words, code, told in (
-        (("on",), 2, "say for what"),
-        (("off", "--workspace", "@main", "--project", "app"), 2, "say for what"),
+        (("on",), 2, "give a session"),
+        (("off", "--workspace", "@main", "--project", "app"), 2, "give a session"),
         (("on", "--project", "app", "--budget", "-1"), 2, "--budget"),
         (("pause",), 2, "SESSION"),
         (("pause", "."), 3, "no open session"),

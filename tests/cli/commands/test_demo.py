@@ -1,4 +1,4 @@
-"""`rookery demo` when something goes wrong, or somebody does not want it any more: nothing stays behind."""
+"""`rookery demo` when a step fails or the user interrupts it: nothing is left."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def test_without_opencode_it_says_so_and_makes_nothing(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_a_step_that_fails_is_named_with_the_reason_and_the_logs_and_all_else_is_gone(temporary: Path) -> None:
+def test_a_failed_step_is_named_with_reason_and_logs_and_the_rest_is_removed(temporary: Path) -> None:
     done = demo(temporary, "echo broken; exit 3", "--json")
     assert done.returncode == 1
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""`rookery guard` as a person meets it, at a real terminal."""
+"""`rookery guard` at a real terminal."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rookery.system.process.table import MARKER
-from tests.support.cli.user import Person, at_a_terminal
+from tests.support.cli.user import TerminalUser, at_a_terminal
 from tests.support.daemon.process import ROOKERY, Daemon, rookery
 from tests.support.mcp.project_servers import define, local, make_checkout, was_started
 from tests.support.requirements import requirement
@@ -43,7 +43,7 @@ def registered(folder: Path, **servers: dict[str, Any]) -> Path:
     return made
 
 
-def answers(person: Person, typed: str, question: str = "[y/N] ") -> str:
+def answers(person: TerminalUser, typed: str, question: str = "[y/N] ") -> str:
     seen = person.reads(question)
     person.types(typed + "\n")
     return seen
@@ -167,7 +167,7 @@ def test_without_a_terminal_it_takes_a_person(daemon: Daemon, checkout: Path) ->
         start_new_session=True,
     )
     assert done.returncode == 3
-    assert "takes a person at a terminal" in done.stderr
+    assert "need a person at a terminal" in done.stderr
     assert rookery("guard", "approve", "--yes", cwd=checkout).returncode == 2
     assert states() == {"tools": "new"}
 
@@ -248,7 +248,7 @@ def test_what_is_approved_counts_in_a_new_workspace_whoever_looks_at_it_first(da
 
 
 def test_with_nothing_there_that_is_said(daemon: Daemon) -> None:
-    assert rookery("guard", "list").stdout == "nothing waits\n"
+    assert rookery("guard", "list").stdout == "nothing waits for approval\n"
     done = rookery("guard", "approve")
     assert done.returncode == 3
     assert "nothing waits for approval here" in done.stderr

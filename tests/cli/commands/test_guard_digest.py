@@ -1,4 +1,4 @@
-"""Approval in advance, by digest: for machines where nobody sits at a terminal."""
+"""Approval in advance, by digest, for machines without a user at a terminal."""
 
 import asyncio
 import json
@@ -183,7 +183,7 @@ def test_what_waits_is_printed_only_if_it_is_asked_for(ci: Machine, digests: str
     assert ci.run("up", "-d").returncode == 0
     register_again(ci)
     nothing = ci.run("guard", "digest")
-    assert nothing.returncode != 0 and "left out: setup setup: it is not approved here" in nothing.stderr
+    assert nothing.returncode != 0 and "omitted: setup setup: it is not approved here" in nothing.stderr
     every = ci.run("guard", "digest", "--waiting")
     assert sorted(every.stdout.splitlines()) == sorted(digests.splitlines())
     shown = json.loads(ci.run("guard", "digest", "--waiting", "--json").stdout)

@@ -1,4 +1,4 @@
-"""`rookery logs` shows what was logged: all of it, and nothing that only looks like it."""
+"""`rookery logs` shows every record, and nothing that only looks like a record."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`rookery model serve`: a script is checked, and played until Ctrl-C."""
+"""`rookery model serve` checks a script and plays it until Ctrl-C."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`rookery plugin` and the approval of plugins, at a real daemon, as a person and as an agent meet it."""
+"""`rookery plugin` and the approval of plugins with a real daemon, run by a person and by an agent."""
 
 import json
 import os
@@ -27,9 +27,7 @@ def added_by_a_person(app: Path) -> None:
 
 
 @requirement("guard.approve.plugins")
-def test_c23_what_rookery_started_can_neither_approve_a_plugin_nor_bring_one_in_by_adding_a_project(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_c23_a_process_that_rookery_started_cannot_approve_a_plugin_in_any_way(daemon: Daemon, tmp_path: Path) -> None:
     assert MARKER in os.environ, "what a test starts looks as if Rookery had"
     app = make_repository(tmp_path / "app", {in_plugins("notify.py"): source(), "justfile": "test:\n  @echo\n"})
     assert rookery("project", "add", str(app)).returncode == 0
@@ -52,9 +50,7 @@ def test_c23_what_rookery_started_can_neither_approve_a_plugin_nor_bring_one_in_
 
 
 @requirement("plugin.list.all", "plugin.state.get", "plugin.action.trigger", "guard.approve.plugins")
-def test_a_persons_own_project_brings_its_plugins_along_and_they_are_listed_and_asked(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_plugins_of_a_users_own_project_are_loaded_listed_and_can_be_used(daemon: Daemon, tmp_path: Path) -> None:
     files = {in_plugins("notify.py"): source(more=ADD), in_plugins("broken.py"): "import sys\nsys.exit('gone')\n"}
     app = make_repository(tmp_path / "app", files)
     added_by_a_person(app)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli.user import Person, at_a_terminal, user
+from tests.support.cli.user import TerminalUser, at_a_terminal, user
 from tests.support.daemon.jobs import as_child
-from tests.support.daemon.process import Daemon, quiet_port, rookery
+from tests.support.daemon.process import Daemon, rookery, unused_port
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
 from tests.support.requirements import requirement
@@ -42,7 +42,7 @@ def test_a_local_server_is_written_to_the_users_file_and_connected(daemon: Daemo
     done = user("mcp", "add", "showy", "--env", "A=b=c", "--", *SHOWY)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"added showy to {user_file()}\n"
-    assert done.stderr == "connecting showy ...\nconnected: it speaks 2025-11-25 and offers 7 tools\n"
+    assert done.stderr == "connecting showy ...\nconnected (2025-11-25), 7 tools\n"
     assert entries() == {"showy": {"command": SHOWY, "environment": {"A": "b=c"}}}
     assert user_file().stat().st_mode & 0o777 == 0o600
 
@@ -53,17 +53,17 @@ def test_a_remote_server_is_tried_and_its_headers_are_kept_as_they_were_written(
         words = ["--header", "X-One=1", "--header", "Authorization: Bearer {env:TOKEN}"]
         done = user("mcp", "add", "far", "--url", url, *words)
         assert done.returncode == 0, done.stderr
-        assert "connected: it speaks 2025-11-25" in done.stderr
+        assert "connected (2025-11-25)" in done.stderr
     assert entries()["far"] == {"url": url, "headers": {"X-One": "1", "Authorization": "Bearer {env:TOKEN}"}}
 
 
 @requirement("hub.cli.add-check", "hub.cli.failed")
-def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_with_the_cause(daemon: Daemon) -> None:
-    url = f"http://127.0.0.1:{quiet_port()}/mcp"
+def test_a_server_that_cannot_connect_stays_in_the_file_and_the_command_fails(daemon: Daemon) -> None:
+    url = f"http://127.0.0.1:{unused_port()}/mcp"
     done = user("mcp", "add", "far", "--url", url)
     assert done.returncode == 1
     assert 'MCP server "far" failed: ' in done.stderr
-    assert "it stays in the file; see what happens: rookery mcp debug far" in done.stderr
+    assert "the entry stays in the file; see the details: rookery mcp debug far" in done.stderr
     assert entries() == {"far": {"url": url}}
     told = user("mcp", "add", "gone", "--json", "--", "/nowhere/at-all")
     assert told.returncode == 1
@@ -73,25 +73,25 @@ def test_a_server_that_does_not_connect_stays_in_the_file_and_the_command_fails_
 
 
 @requirement("hub.cli.add-check", "hub.cli.failed")
-def test_a_server_that_was_not_there_in_time_may_only_have_been_fetched_for_the_first_time(daemon: Daemon) -> None:
+def test_the_error_for_a_slow_start_suggests_that_the_server_was_downloading(daemon: Daemon) -> None:
     entry = {"command": ["sleep", "600"], "timeouts": {"startup": 0.2}}
     done = user("mcp", "add-json", "my files", json.dumps(entry))
     assert done.returncode == 1 and "not connected within the start-up timeout of 0.2 s" in done.stderr
-    assert "fetch the server; try again: rookery mcp connect 'my files'" in done.stderr
+    assert "download the server; try again: rookery mcp connect 'my files'" in done.stderr
 
 
 @requirement("hub.cli.add-check", "house.cli.exit")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["x", "--url", "ftp://example.com"], "begins with http:// or https://"),
-        (["x", "--url", "http://"], "names a host"),
-        (["x", "--url", "http://a:99999/"], "names a host"),
-        (["x", "--url", "example.com/mcp"], "begins with http:// or https://"),
-        (["a/b", "--", "true"], 'has no "/"'),
+        (["x", "--url", "ftp://example.com"], "must begin with http:// or https://"),
+        (["x", "--url", "http://"], "name a host"),
+        (["x", "--url", "http://a:99999/"], "name a host"),
+        (["x", "--url", "example.com/mcp"], "must begin with http:// or https://"),
+        (["a/b", "--", "true"], 'must not contain "/"'),
         (["", "--", "true"], "give a NAME"),
         ([" x ", "--", "true"], "starts or ends with a space"),
-        (["a\x1b[2Jb", "--", "true"], "no control character"),
+        (["a\x1b[2Jb", "--", "true"], "control characters"),
         (["x" * 201, "--", "true"], "longer than 200"),
         (["x", "--url", "http://a/", "--", "true"], "either local"),
         (["x", "--url", "http://a/", "--env", "A=b"], "--env is for local"),
@@ -156,7 +156,7 @@ def test_in_a_projects_file_it_waits_for_approval_and_that_is_said(
 def test_the_file_is_any_that_the_user_names(daemon: Daemon, app: Path, tmp_path: Path) -> None:
     done = user("mcp", "add", "showy", "--file", "some.json", "--", *SHOWY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "not tried: Rookery does not read this file here" in done.stderr
+    assert "connection not tested: Rookery does not read this file here" in done.stderr
     assert json.loads((tmp_path / "some.json").read_text()) == {"servers": {"showy": {"command": SHOWY}}}
     done = user("mcp", "add", "showy", "--file", "opencode.jsonc", "--", *SHOWY, cwd=app)
     assert done.returncode == 0, done.stderr
@@ -167,14 +167,14 @@ def test_one_that_another_stands_before_is_told_of(daemon: Daemon, app: Path) ->
     (app / ".mcp.json").write_text('{"mcpServers": {"showy": {"command": "true"}}}')
     done = user("mcp", "add", "showy", "--", *SHOWY, cwd=app)
     assert done.returncode == 0, done.stderr
-    assert f"not tried: {app}/.mcp.json:1 stands before it" in done.stderr
+    assert f"connection not tested: {app}/.mcp.json:1 overrides it" in done.stderr
     assert user("mcp", "add", "showy", "--global", "--force", "--", *SHOWY, cwd=app).returncode == 0
 
 
 def test_a_projects_file_needs_a_project(daemon: Daemon, tmp_path: Path) -> None:
     done = user("mcp", "add", "showy", "--scope", "project", "--", *SHOWY, cwd=tmp_path)
     assert done.returncode == 3
-    assert "this folder is in no project of Rookery (rookery project add PATH)" in done.stderr
+    assert "this folder is not in a project of Rookery (rookery project add PATH)" in done.stderr
 
 
 def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(daemon: Daemon) -> None:
@@ -182,7 +182,7 @@ def test_an_entry_is_taken_as_json_from_the_words_or_from_stdin(daemon: Daemon) 
     assert user("mcp", "add-json", "one", json.dumps(claude)).returncode == 0
     assert user("mcp", "add-json", "two", "-", given=json.dumps({"command": SHOWY})).returncode == 0
     assert entries() == {"one": claude, "two": {"command": SHOWY}}
-    for text, said in (("{", "no JSON"), ("[]", "is an object"), ("{}", "neither a command nor a url")):
+    for text, said in (("{", "not JSON"), ("[]", "must be a JSON object"), ("{}", "neither a command nor a url")):
         refused = user("mcp", "add-json", "three", text)
         assert refused.returncode == 2
         assert said in refused.stderr
@@ -198,7 +198,7 @@ def test_c23_a_process_that_rookery_started_adds_nothing(daemon: Daemon) -> None
 # ---- on a terminal
 
 
-def answers(person: Person, question: str, typed: str) -> None:
+def answers(person: TerminalUser, question: str, typed: str) -> None:
     person.reads(question)
     person.types(typed + "\n")
 
@@ -207,12 +207,12 @@ def answers(person: Person, question: str, typed: str) -> None:
 def test_a_person_is_asked_for_what_is_left_out_of_a_local_server(daemon: Daemon) -> None:
     with at_a_terminal("mcp", "add") as person:
         answers(person, "Name", "a/b")
-        answers(person, 'has no "/"', "my notes")
+        answers(person, 'must not contain "/"', "my notes")
         answers(person, "A local program, or a remote server (local, remote) [local]", "elsewhere")
         answers(person, "is not one of", "local")
         answers(person, "Command", "unfinished 'quote")
         answers(person, "cannot be split", f"{SHOWY[0]} '{SHOWY[1]}' ~/x \"two words\"")
-        person.reads("connected: it speaks 2025-11-25")
+        person.reads("connected (2025-11-25)")
         assert person.ends() == 0, person.text
     assert entries() == {"my notes": {"command": [*SHOWY, f"{os.environ['HOME']}/x", "two words"]}}
 
@@ -222,8 +222,8 @@ def test_a_person_is_asked_for_what_is_left_out_of_a_remote_server(daemon: Daemo
     with everything_at_a_port() as url, at_a_terminal("mcp", "add", "far") as person:
         answers(person, "A local program, or a remote server", "remote")
         answers(person, "URL", "not-an-address")
-        answers(person, "begins with http:// or https://", url)
-        person.reads("connected: it speaks 2025-11-25")
+        answers(person, "must begin with http:// or https://", url)
+        person.reads("connected (2025-11-25)")
         assert person.ends() == 0, person.text
         assert "Name" not in person.text
     assert entries() == {"far": {"url": url}}

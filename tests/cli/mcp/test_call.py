@@ -1,4 +1,4 @@
-"""`rookery mcp call`: a tool from the command line, over MCP itself."""
+"""`rookery mcp call`: call a tool from the command line, over MCP."""
 
 import json
 import os
@@ -65,10 +65,10 @@ def test_text_is_printed_and_arguments_become_what_the_schema_wants(showy: Daemo
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["showy", "kinds", "number=many"], 2, "number is to be integer, not 'many'"),
+        (["showy", "kinds", "number=many"], 2, "number must be integer, not 'many'"),
         (["showy", "kinds", "nothing"], 2, "'nothing' is not key=value"),
-        (["showy", "kinds", "{"], 2, "the arguments are no JSON"),
-        (["showy", "kinds", "-"], 2, "the arguments are no JSON"),
+        (["showy", "kinds", "{"], 2, "the arguments are not JSON"),
+        (["showy", "kinds", "-"], 2, "the arguments are not JSON"),
         (["showy", "kind"], 3, "did you mean kinds?"),
         (["showy", "zzz"], 3, "see: rookery mcp tools showy"),
         (["nobody", "kinds"], 3, "there is no MCP server 'nobody'"),
@@ -114,7 +114,7 @@ def test_pictures_and_files_are_saved_under_names_of_ours(showy: Daemon, tmp_pat
     assert (tmp_path / "out" / "deep" / "2.png").read_bytes() == b"\x89PNG not really"
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["2.png", "3.pdf", "4.bin"]
     unsaved = call("showy", "picture").stdout.splitlines()
-    assert unsaved[1] == "[image/png, 15 bytes; --save DIR keeps it]"
+    assert unsaved[1] == "[image/png, 15 bytes; save it with --save DIR]"
 
 
 def test_content_that_is_not_what_it_says_is_printed_as_data(showy: Daemon) -> None:
@@ -123,7 +123,7 @@ def test_content_that_is_not_what_it_says_is_printed_as_data(showy: Daemon) -> N
     lines = done.stdout.splitlines()
     assert lines[:3] == ["null", "7", '{"type": "text"}']
     assert lines[-2:] == ["a note note://1", "the note itself"]
-    assert "is not the base64 that it is to be" in done.stderr
+    assert "is not valid base64" in done.stderr
 
 
 def test_c19_nothing_that_a_server_says_does_anything_to_a_terminal(showy: Daemon) -> None:
@@ -173,7 +173,7 @@ def test_a_person_sees_that_a_server_takes_long_to_start(daemon: Daemon, tmp_pat
     os.mkfifo(gate)
     define(showy={"command": ["sh", "-c", f"read -r go < {gate}; exec {shlex.join(SHOWY)}"]})
     with at_a_terminal("mcp", "call", "showy", "kinds", "text=x", env={"TERM": "xterm"}) as person:
-        person.reads("\r\x1b[Kasking showy for its tools ... 1 s")
+        person.reads("\r\x1b[Klisting the tools of showy ... 1 s")
         gate.write_text("go\n")
         assert person.ends() == 0
     # The line is taken away before the answer.

@@ -22,12 +22,12 @@ def test_servers_are_judged_for_people_and_for_builds_and_the_exit_code_tells(da
     assert lines[0].split() == ["NAME", "STATUS", "ERA", "TOOLS", "TOKENS", "MS"]
     assert lines[1].split()[:4] == ["good", "reachable", "2025-11-25", "7"]
     assert any(line.startswith("✗ dead: cannot start dead") and "[unreachable]" in line for line in lines)
-    assert "1 error," in lines[-1] and "where clients search instead (?mode=search)" in lines[-1]
+    assert "1 error," in lines[-1] and "in search mode (?mode=search)" in lines[-1]
     done = user("mcp", "check", "good", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["ok"], [one["name"] for one in found["servers"]]) == (0, True, ["good"])
     assert user("mcp", "check", "nobody").returncode == 3
     # The same two numbers stand under the list of tools, with each server's cost before them.
     told = user("mcp", "tools").stdout
-    assert f"{found['list_tokens']:,} tokens in a list, {found['search_tokens']:,} where clients search" in told
+    assert f"{found['list_tokens']:,} tokens in list mode, {found['search_tokens']:,} in search mode" in told
     assert "good: 7 tools, about" in told

@@ -1,4 +1,4 @@
-"""The verbs of `rookery mcp` on servers of the running daemon."""
+"""The `rookery mcp` commands for servers of the running daemon."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.cli.test_main import HEAVY, imported_by
 from tests.support.cli.user import user
 from tests.support.daemon.foreground import on_a_terminal, wait_for_line
-from tests.support.daemon.process import Answer, Daemon, rookery, up
+from tests.support.daemon.process import Daemon, HttpResponse, rookery, up
 from tests.support.gateway.gateway import worktree
 from tests.support.mcp.client import PROGRAMS
 from tests.support.npm.mcp_servers import everything_at_a_port
@@ -118,7 +118,7 @@ def test_a_server_that_wants_to_know_who_calls_is_told_of_with_how_to_sign_in(da
         done = user("mcp", "connect", "locked")
         server.kill()
     assert done.returncode == 3
-    assert 'MCP server "locked" wants you to sign in: ' in done.stderr
+    assert 'MCP server "locked" requires a sign-in: ' in done.stderr
     assert "(sign in: rookery mcp login locked)" in done.stderr
 
 
@@ -188,7 +188,7 @@ def tools_of(daemon: Daemon, session: str) -> set[str]:
     return {tool["name"] for tool in speak(daemon, "tools/list", {}, session).json()["result"]["tools"]}
 
 
-def speak(daemon: Daemon, method: str, params: dict[str, Any], session: str | None = None) -> Answer:
+def speak(daemon: Daemon, method: str, params: dict[str, Any], session: str | None = None) -> HttpResponse:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     return daemon.http("POST", "/mcp", body, headers=headers | ({"Mcp-Session-Id": session} if session else {}))
@@ -218,7 +218,7 @@ def test_tools_are_listed_with_what_each_costs_and_servers_that_failed_are_named
 def test_several_servers_are_summed_up(daemon: Daemon) -> None:
     define(one={"command": SHOWY}, two={"command": SHOWY})
     *_, whole, _, costs = user("mcp", "tools").stdout.splitlines()
-    assert whole.startswith("in all: 14 tools, about ") and whole.removeprefix("in all: 14 tools, ") in costs
+    assert whole.startswith("total: 14 tools, about ") and whole.removeprefix("total: 14 tools, ") in costs
 
 
 def test_debug_shows_each_step_for_local_and_remote_servers(daemon: Daemon) -> None:
@@ -230,7 +230,7 @@ def test_debug_shows_each_step_for_local_and_remote_servers(daemon: Daemon) -> N
     assert SECRET not in near.stdout
     for step in ("resolve", "open process", "server/discover", "initialize", "tools/list"):
         assert re.search(rf"^✓ +[\d.]+ ms +\+[\d.]+  {step}", near.stdout, re.MULTILINE), step
-    assert "speaks   2025-11-25" in near.stdout
+    assert "protocol 2025-11-25" in near.stdout
     assert "offers   7 tools" in near.stdout
     assert "open Streamable HTTP" in far.stdout
     dead = user("mcp", "debug", "dead")

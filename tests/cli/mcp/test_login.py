@@ -17,7 +17,7 @@ from tests.support.cli.user import at_a_terminal, user, user_environment
 from tests.support.daemon.jobs import as_child
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, wait_dead
 from tests.support.mcp.caller import HANDSHAKE
-from tests.support.mcp.oauth import Issuer, an_estate, browse
+from tests.support.mcp.oauth import Issuer, browse, start_oauth_servers
 from tests.support.requirements import requirement
 from tests.upstreams.test_server_faults_remote import Remote
 
@@ -36,7 +36,7 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
 ) -> None:
     (tmp_path / "browser.py").write_text(BROWSER)
     env = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}"}
-    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
+    async with start_oauth_servers(Remote(HANDSHAKE), Issuer()) as estate:
         define(far={"url": estate.url})
         done = await asyncio.to_thread(rookery, "mcp", "login", "far", env=as_child(daemon))
         assert done.returncode == 4 and "was started by Rookery" in done.stderr
@@ -64,15 +64,15 @@ async def test_s1_a_person_signs_in_with_a_browser_and_out_again_and_an_agent_do
 
 
 @requirement("hub.signin.addresses")
-async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_the_time_there_is(daemon: Daemon) -> None:
-    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate, aiohttp.ClientSession() as http:
+async def test_over_ssh_the_final_url_of_the_browser_is_pasted_within_the_timeout(daemon: Daemon) -> None:
+    async with start_oauth_servers(Remote(HANDSHAKE), Issuer()) as estate, aiohttp.ClientSession() as http:
         define(far={"url": estate.url})
         done = await asyncio.to_thread(user, "mcp", "login", "far", "--no-browser", "--timeout", "1")
         assert done.returncode == 124 and "nobody signed in within 1 s" in done.stderr
         with pytest.raises(aiohttp.ClientConnectorError):
             await http.get(estate.issuer.registered[0]["redirect_uris"][0])
         with at_a_terminal("mcp", "login", "far", "--no-browser") as person:
-            asked = await asyncio.to_thread(person.reads, "paste the address that it ends at:")
+            asked = await asyncio.to_thread(person.reads, "paste its final URL:")
             back = await browse(http, next(line.strip() for line in asked.splitlines() if "/authorize?" in line))
             person.types("http://127.0.0.1:1/callback?code=x&state=y\n")
             await asyncio.to_thread(person.reads, "cannot be used")
@@ -83,7 +83,7 @@ async def test_over_ssh_the_address_that_the_browser_ends_at_is_pasted_within_th
 
 async def test_what_a_script_reads_is_not_taken_for_an_address_that_was_pasted(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "browser.py").write_text(BROWSER)
-    async with an_estate(Remote(HANDSHAKE), Issuer()) as estate:
+    async with start_oauth_servers(Remote(HANDSHAKE), Issuer()) as estate:
         define(far={"url": estate.url})
         done = await asyncio.to_thread(
             subprocess.run,

@@ -1,4 +1,4 @@
-"""Ids may be abbreviated to any unique beginning, wherever a command, a route or a tool takes one."""
+"""Ids can be abbreviated to any unique prefix in every command, route and tool that accepts one."""
 
 import asyncio
 import json
@@ -149,4 +149,4 @@ def test_projects_and_trash_entries_are_named_by_the_beginning_of_their_ids(daem
     purged = json.loads(ws("trash", "purge", cells[1], "--yes", "--json", cwd=project))
     assert purged == {"purged": [second]}
 
-    assert rookery("project", "remove", short).stdout == f"forgot {id_}\n"
+    assert rookery("project", "remove", short).stdout == f"unregistered {id_}\n"

@@ -139,7 +139,7 @@ async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_i
 
         text = await asyncio.to_thread(leave)
         assert text.startswith("word-0 ") and "word-999" not in text
-        assert f"the turn goes on; stop it: rookery session abort {id_}\n" in text
+        assert f"the turn continues; stop it: rookery session abort {id_}\n" in text
         assert f"rookery session wait {id_} --idle" in text
         assert (await told(system, path, "show", id_))["status"] == "active"
         await run(system, path, "abort", id_)
@@ -153,7 +153,7 @@ async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_i
                 assert person.ends() == 130
                 return person.text
 
-        assert "it asks: bash: echo asked" in await asyncio.to_thread(ask)
+        assert "the agent asks: bash: echo asked" in await asyncio.to_thread(ask)
         await run(system, path, "abort", id_)
         await run(system, path, "wait", id_, "--idle", "--timeout", "120")
         done = await run(system, path, "send", "fix", "hello", "--timeout", "120")
@@ -234,14 +234,14 @@ async def test_exit_codes_tell_what_went_wrong() -> None:
         turn = await told(system, path, "send", id_, "hold", "--timeout", "1", code=124)
         assert turn["status"] == "timeout"
         done = await run(system, path, "wait", id_, "--message", "At last", "--timeout", "1", code=124)
-        assert done.stdout == "" and "seen last" in done.stderr
+        assert done.stdout == "" and "last seen" in done.stderr
         assert (await told(system, path, "wait", id_, "--idle", "--timeout", "1", code=124))["found"] is False
         (line,) = (await run(system, path, "wait", id_, "--idle", "--timeout", "1", code=124)).stderr.splitlines()
-        assert line.startswith("rookery: it did not come; seen last: ")
+        assert line.startswith("rookery: no match; last seen: ")
         assert (await run(system, path, "abort", id_)).stdout.startswith(id_)
         await run(system, path, "wait", id_, "--idle", "--timeout", "120")
         done = await run(system, path, "send", id_, "hello", "--no-wait")
-        assert "has it" in done.stderr
+        assert "has the message" in done.stderr
 
         failed = await run(system, path, "tool", id_, "read", f"filePath={path}/missing", code=1)
         assert "failed" in failed.stderr
@@ -258,7 +258,7 @@ async def test_exit_codes_tell_what_went_wrong() -> None:
 
 
 @requirement("session.asks.visible")
-async def test_what_a_session_asks_is_answered_by_a_person_and_by_nothing_that_rookery_started() -> None:
+async def test_only_a_person_answers_asks_and_no_process_that_rookery_started() -> None:
     async with start_system_with_sessions("fix") as (system, (path,)):
         id_ = (await told(system, path, "new"))["id"]
         await run(system, path, "send", id_, "ask", "--no-wait")
@@ -277,4 +277,4 @@ async def test_what_a_session_asks_is_answered_by_a_person_and_by_nothing_that_r
             assert await asyncio.to_thread(person.ends) == 0, person.text
         await run(system, path, "wait", id_, "--message", "Done", "--timeout", "120")
         assert (path / "asked.txt").read_text() == "asked\n"
-        assert (await run(system, path, "asks")).stdout == "nothing is asked\n"
+        assert (await run(system, path, "asks")).stdout == "no question is waiting\n"

@@ -1,11 +1,11 @@
-"""Which workspace a name means."""
+"""Which workspace a name selects."""
 
 from typing import Any
 
 import pytest
 
-from rookery.cli.failure import Failure
 from rookery.cli.ws.common import find_enclosing, find_workspace
+from rookery.daemon_client.failure import Failure
 from tests.support.requirements import requirement
 
 pytestmark = requirement("ws.cli.verbs")
@@ -51,7 +51,7 @@ ALL = [*APP, *LIB]
 )
 def test_a_name_is_looked_for_near_first_and_must_be_clear(name: str, folder: str | None, path: str | None) -> None:
     if path is None:
-        with pytest.raises(Failure, match="may be several workspaces") as caught:
+        with pytest.raises(Failure, match="matches several workspaces") as caught:
             find_workspace(ALL, name, folder)
         assert caught.value.exit_code == 2
         assert "app-1/" in caught.value.remedy and "lib-2/fix" in caught.value.remedy

@@ -38,8 +38,8 @@ def test_the_path_is_on_stdout_and_what_happens_on_stderr(daemon: Daemon, tmp_pa
     path = Path(done.stdout.removesuffix("\n"))
     assert path.is_dir() and git(path, "branch", "--show-current") == "fix-login"
     assert (path / "secret").read_text() == "key"
-    assert done.stderr.splitlines()[0] == "making fix-login ..."
-    assert "bringing files along" in done.stderr
+    assert done.stderr.splitlines()[0] == "creating fix-login ..."
+    assert "copying files" in done.stderr
     assert "\x1b" not in done.stderr and "\r" not in done.stderr
 
 
@@ -105,9 +105,7 @@ def test_json_is_the_workspace_and_nothing_else_is_said(daemon: Daemon, tmp_path
 
 
 @requirement("ws.create.barrier")
-def test_a_setup_command_that_is_not_approved_waits_for_the_user_and_is_run_by_prepare(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_an_unapproved_setup_command_waits_for_the_user_and_is_run_by_prepare(daemon: Daemon, tmp_path: Path) -> None:
     checkout = app(tmp_path / "app", setup("echo done > $ROOKERY_WORKSPACE_PATH/made"))
     waits = run("create", "fix", cwd=checkout)
     assert waits.returncode == 3, waits.stderr
@@ -194,7 +192,7 @@ def test_on_a_terminal_one_line_changes_and_goes(daemon: Daemon, tmp_path: Path)
     checkout = app(tmp_path / "app")
     with at_a_terminal("ws", "create", "fix", cwd=checkout) as person:
         assert person.ends() == 0
-    assert "\r\x1b[Kmaking fix ..." in person.text
+    assert "\r\x1b[Kcreating fix ..." in person.text
     path = told("show", "fix", cwd=checkout)["path"]
     lines = [line.rpartition("\r\x1b[K")[2] for line in person.text.replace("\r\n", "\n").split("\n")]
     assert lines[0].startswith("fix begins at main (")
@@ -214,7 +212,7 @@ def test_ctrl_c_leaves_a_workspace_that_goes_on_being_prepared(daemon: Daemon, t
     with on_a_terminal("ws", "create", "fix", "--project", "app") as (pid, ours):
         wait_for_line(ours, b"setting up: cat")
         os.write(ours, b"\x03")
-        wait_for_line(ours, b"what was begun goes on; see it: rookery ws show fix")
+        wait_for_line(ours, b"the operation continues in the background; see: rookery ws show fix")
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert told("show", "fix", cwd=checkout)["state"] == "preparing"
     gate.write_text("go")

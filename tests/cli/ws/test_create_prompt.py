@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.anyio, requirement("ws.cli.verbs", "ws.create.barrier"
 SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
 
 
-async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_model_could_answer(tmp_path: Path) -> None:
+async def test_progress_is_shown_until_the_prompt_is_sent_and_it_is_kept_without_a_model(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
     async with start_system(SCRIPT, checkout) as system:
         done = await system.cli("ws", "create", "fix", "--prompt", "hello", cwd=checkout)
         assert done.returncode == 0, done.stderr
         told = done.stderr.splitlines()
-        assert told[0] == "making fix ..."
+        assert told[0] == "creating fix ..."
         assert "starting OpenCode ..." in told
-        assert told[-1] == "its agent works on the prompt; see it: rookery agent attach fix"
+        assert told[-1] == "the agent works on the prompt; open it: rookery agent attach fix"
         # The turn runs, so that a script can wait for its end.
         waited = await system.cli("session", "wait", "fix", "--idle", "--timeout", "300", cwd=checkout)
         assert waited.returncode == 0, waited.stderr
@@ -49,7 +49,7 @@ async def test_a_prompt_is_told_of_until_the_agent_has_it_and_kept_where_no_mode
         config.write_text(config_with(enabled_providers=["anthropic"]))
         held = await system.cli("ws", "create", "other", "--prompt", "hello", cwd=checkout)
         assert held.returncode == 3, held.stderr
-        assert "other is made, but its agent did not get the prompt" in held.stderr
+        assert "other was created, but its agent did not get the prompt" in held.stderr
         assert "rookery agent login" in held.stderr and "rookery agent restart other" in held.stderr
         needy = json.loads((await system.cli("ws", "list", "--attention", "--json", cwd=checkout)).stdout)
         assert [(one["name"], one["attention"][0]["reason"]) for one in needy] == [("other", "prompt-not-sent")]
@@ -71,7 +71,7 @@ async def test_without_a_provider_that_answers_it_is_said_with_the_remedy_and_ex
         assert needy[0]["agent"]["activity"] == "waiting"
 
 
-async def test_a_prompt_is_kept_where_nobody_is_signed_in_and_the_free_models_are_out_of_reach(tmp_path: Path) -> None:
+async def test_a_prompt_is_kept_without_a_login_if_the_free_models_are_unreachable(tmp_path: Path) -> None:
     checkout = make_repository(tmp_path / "app")
     async with start_system(SCRIPT, checkout) as system:
         nowhere = {"opencode": {"options": {"baseURL": "http://127.0.0.1:9/v1"}}}
@@ -80,7 +80,7 @@ async def test_a_prompt_is_kept_where_nobody_is_signed_in_and_the_free_models_ar
         assert done.returncode == 3, done.stderr
         told = done.stderr.splitlines()
         assert "its first prompt is being sent ..." in told[told.index("starting OpenCode ...") :]
-        assert "fix is made, but its agent did not get the prompt: no model provider is signed in" in told[-1]
+        assert "fix was created, but its agent did not get the prompt: no model provider is signed in" in told[-1]
         assert "rookery agent login" in told[-1] and "rookery agent restart fix" in told[-1]
         shown = json.loads((await system.cli("ws", "show", "fix", "--json", cwd=checkout)).stdout)
         assert (shown["agent"]["activity"], shown["agent"]["detail"]) == ("queued", None)

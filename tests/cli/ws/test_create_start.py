@@ -1,4 +1,4 @@
-"""Where a new workspace begins is said, and a branch that exists is used only if it is named."""
+"""The start of a new workspace is reported, and an existing branch is used only if it is named."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def test_it_says_at_which_commit_of_which_branch_a_workspace_begins(daemon: Daem
     assert "origin/main" in said and start["commit"] == there
     git(app, "branch", "topic", ahead)
     said, start = created("review", "--branch", "topic", cwd=app)
-    assert f"review begins at topic ({ahead[:12]}), a branch that was there already" in said
+    assert f"review begins at topic ({ahead[:12]}), an existing branch" in said
     assert start == {"ref": "topic", "commit": ahead, "reason": "branch"}
     shown = json.loads(run("create", "json", "--no-agent", "--json", cwd=app).stdout)
     assert shown["start"] == {"ref": "origin/main", "commit": there, "reason": "remote-default"}
@@ -56,7 +56,7 @@ def test_without_a_remote_it_begins_at_head_which_may_be_on_no_branch(daemon: Da
     assert start == {"ref": "main", "commit": here, "reason": "head"}
     git(app, "checkout", "-q", "--detach")
     said, start = created("two", cwd=app)
-    assert f"two begins at {here[:12]}, where HEAD is, on no branch" in said
+    assert f"two begins at {here[:12]}, the detached HEAD" in said
     assert start == {"ref": here, "commit": here, "reason": "detached"}
 
 

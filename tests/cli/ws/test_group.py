@@ -204,8 +204,8 @@ def test_a_project_that_is_removed_is_forgotten_and_nothing_of_it_is_touched(dae
     (fix / "work").write_text("mine")
     before = git(checkout, "worktree", "list", "--porcelain"), git(checkout, "for-each-ref")
     done = rookery("project", "remove", "app")
-    assert done.returncode == 0 and done.stdout.startswith("forgot app-")
-    assert "nothing was touched" in done.stderr and str(checkout) in done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("unregistered app-")
+    assert "are unchanged" in done.stderr and str(checkout) in done.stderr
     assert json.loads(rookery("project", "list", "--json").stdout) == []
     assert (git(checkout, "worktree", "list", "--porcelain"), git(checkout, "for-each-ref")) == before
     assert (fix / "work").read_text() == "mine"

@@ -33,7 +33,7 @@ def test_a_clean_workspace_goes_to_the_trash_and_comes_back(checkout: Path) -> N
     fix = made("fix", cwd=checkout)
     done = run("rm", "fix", cwd=checkout)
     assert (done.returncode, done.stdout) == (0, "fix is in the trash\n")
-    assert "moving it to the trash" in done.stderr
+    assert "moving to the trash" in done.stderr
     assert not fix.exists() and branches(checkout) == {"main"}
     assert names(checkout) == ["@main"]
     listed = ws("trash", cwd=checkout)
@@ -76,13 +76,13 @@ def test_the_main_checkout_is_never_deleted(checkout: Path) -> None:
 def test_on_a_terminal_what_is_not_clean_is_shown_and_asked_about(checkout: Path) -> None:
     fix = dirty("fix", checkout)
     with at_a_terminal("ws", "rm", "fix", cwd=checkout) as person:
-        seen = person.reads("Move it to the trash all the same? [y/N]: ")
+        seen = person.reads("Move it to the trash anyway? [y/N]: ")
         person.types("n\n")
         assert person.ends() == 3
     assert "draft" in seen and "fix was not deleted" in person.text
     assert fix.is_dir()
     with at_a_terminal("ws", "rm", "fix", cwd=checkout) as person:
-        person.reads("all the same?")
+        person.reads("anyway?")
         person.types("y\n")
         assert person.ends() == 0
     assert not fix.exists() and person.text.endswith("fix is in the trash\n")
@@ -112,7 +112,7 @@ def test_where_one_stands_is_asked_about_and_told(checkout: Path) -> None:
     unasked = run("rm", cwd=fix)
     assert unasked.returncode == 3 and "--yes" in unasked.stderr and fix.is_dir()
     with at_a_terminal("ws", "rm", cwd=fix) as person:
-        person.reads("Delete fix, the workspace that you are in? [y/N]: ")
+        person.reads("Delete fix, the workspace of the current folder? [y/N]: ")
         person.types("n\n")
         assert person.ends() == 130
     assert fix.is_dir()
@@ -140,7 +140,7 @@ def test_merged_shows_the_list_and_removes_those_that_are_merged_and_clean(check
     assert shown[:3] == ["NAME", "merged", "squashed"] and shown[3] == "rookery:"
     assert all(place.is_dir() for place in places.values())
     with at_a_terminal("ws", "rm", "--merged", cwd=checkout) as person:
-        seen = person.reads("Delete these 2? [y/N]: ")
+        seen = person.reads("Delete these 2 workspaces? [y/N]: ")
         person.types("y\n")
         assert person.ends() == 0
     assert "merged" in seen and "squashed" in seen and "fresh" not in seen
@@ -179,7 +179,7 @@ def test_it_is_restored_by_name_or_id_to_another_place_and_purged_for_good(check
     assert run("trash", "purge", cwd=checkout).returncode == 2
     assert run("trash", "purge", "fix", "--all", cwd=checkout).returncode == 2
     with at_a_terminal("ws", "trash", "purge", "fix", cwd=checkout) as person:
-        person.reads("Purge fix? Nothing brings it back then. [y/N]: ")
+        person.reads("Purge fix? This cannot be undone. [y/N]: ")
         person.types("y\n")
         assert person.ends() == 0
     assert told("trash", cwd=checkout) == []

@@ -1,4 +1,4 @@
-"""Work counts as merged once a branch that stays has it, and which branch that is is said."""
+"""Work counts as merged once a remaining branch contains it, and that branch is named."""
 
 from pathlib import Path
 

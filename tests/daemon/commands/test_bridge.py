@@ -1,4 +1,4 @@
-"""The bridge, with the official SDK on one side and the real daemon on the other."""
+"""The bridge, between the official SDK and the real daemon."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, kill, rookery
 from tests.support.gateway.gateway import write
 from tests.support.mcp.caller import MODERN
 from tests.support.mcp.scripted_server import start_scripted_servers
-from tests.support.mcp.sdk_client import LIMIT, Told
+from tests.support.mcp.sdk_client import LIMIT, ClientRecorder
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +31,8 @@ def _down() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def a_client(*words: str, mode: str = "legacy", told: Told | None = None) -> AsyncGenerator[Client]:
-    told = told or Told()
+async def a_client(*words: str, mode: str = "legacy", told: ClientRecorder | None = None) -> AsyncGenerator[Client]:
+    told = told or ClientRecorder()
     way = StdioServerParameters(command=str(ROOKERY), args=["bridge", *words], env=dict(os.environ))
     async with Client(way, mode=mode, read_timeout_seconds=LIMIT, message_handler=told.on_message) as client:
         yield client
@@ -79,7 +79,7 @@ def test_a_workspace_that_does_not_exist_is_told_at_once(daemon: Daemon) -> None
 
 @requirement("client.bridge.relay")
 async def test_a_killed_daemon_costs_the_calls_under_way_and_nothing_else() -> None:
-    told = Told()
+    told = ClientRecorder()
     async with start_scripted_servers() as scripted:
         write(scripted.servers("one"))
         daemon = await asyncio.to_thread(up)

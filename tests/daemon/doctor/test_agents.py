@@ -1,4 +1,4 @@
-"""The doctor's rows about agents: what is missing is told with what to do, and nothing is brought or written."""
+"""The doctor's checks of agents: each problem has a remedy, and nothing is installed or written."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_a_registry_that_answers_and_a_provider_with_a_key_are_fine(tmp_path: Pa
     assert found["models"] == ("ok", "openai (OPENAI_API_KEY)", "")
 
 
-def test_an_opencode_on_path_is_used_if_that_is_wanted_and_must_be_one_that_is_supported(tmp_path: Path) -> None:
+def test_opencode_on_path_is_used_on_request_and_must_be_a_supported_version(tmp_path: Path) -> None:
     own = tmp_path / "bin"
     wanted = {"ROOKERY_AGENTS_VERSION": "path", "PATH": f"{own}:{os.environ['PATH']}"}
     program(own, "opencode", PINNED_VERSION)

@@ -1,4 +1,4 @@
-"""The doctor looks, tells, and changes nothing."""
+"""The doctor reports problems and changes nothing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The doctor re-reads the files in which clients keep Rookery."""
+"""The doctor checks the entries for Rookery in the files of clients."""
 
 import json
 import os

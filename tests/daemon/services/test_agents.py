@@ -1,4 +1,4 @@
-"""Agents in the daemon, with the real OpenCode: they come and go with workspaces, and outlive what befalls them."""
+"""Agents in the daemon, with the real OpenCode: they start and stop with workspaces and recover from failures."""
 
 import asyncio
 import json
@@ -14,15 +14,15 @@ from rookery.agents.policy import SupervisionIntervals
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
 from tests.support.agents.host import AgentHost, environment_of, start_agent_host
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.daemon.process import alive, wait_dead
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(
+SCRIPT = make_script(
     hello=[{"say": "hello yourself"}],
     work=[{"say": "at last", "hold": "work"}],
     cut=[{"say": "taken up again"}],
@@ -83,7 +83,7 @@ async def test_an_agent_comes_with_its_workspace_and_goes_with_it() -> None:
         assert host.told(made) == ["starting", "running", "stopped", "starting", "running", "stopped"]
 
 
-async def test_an_agent_ends_in_the_middle_of_its_turn_when_other_hands_delete_its_worktree() -> None:
+async def test_an_agent_ends_in_mid_turn_when_its_worktree_is_deleted_from_outside() -> None:
     checkout = app()
     async with start_agent_host(SCRIPT, checkout) as host:
         made = await host.create("one", prompt="work")
@@ -97,7 +97,7 @@ async def test_an_agent_ends_in_the_middle_of_its_turn_when_other_hands_delete_i
 
 
 @requirement("agent.restart.policy", "agent.crash.interrupted")
-async def test_d15_an_agent_that_is_killed_is_back_on_its_port_and_what_was_cut_off_is_taken_up() -> None:
+async def test_d15_a_killed_agent_restarts_on_its_port_and_its_turn_can_be_resumed() -> None:
     async with start_agent_host(SCRIPT, app(), pace=QUICK) as host:
         made = await host.create("one", prompt="work")
         session = await host.session_is(made, "busy")
@@ -185,7 +185,7 @@ async def test_without_a_model_or_a_gateway_an_agent_runs_and_says_what_does_not
             "no-provider",
             "sign in to one: rookery agent login (opencode auth login)",
         )
-        assert await soon(asyncio.to_thread(heard.read_text)) == "one prompt-not-sent\n"
+        assert await within_limit(asyncio.to_thread(heard.read_text)) == "one prompt-not-sent\n"
         made = await host.tools.workspaces.get((await host.tools.resolve_project(None)).id, "one")
         agent = await host.until_is(made, "running")
         assert [one.reason for one in agent.attention] == ["prompt-not-sent"]

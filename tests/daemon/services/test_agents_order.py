@@ -1,10 +1,10 @@
-"""Agents and the gateway in one life of the daemon: which comes first, and which goes first."""
+"""The order in which agents and the gateway start and stop in one daemon."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.daemon.process import alive
 from tests.support.daemon.system import is_ready, start_system
 from tests.support.requirements import requirement
@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 
 @requirement("agent.order.start", "agent.order.stop", "agent.config.file")
-async def test_d07_the_gateway_is_there_before_the_first_agent_and_until_the_last_has_ended(
+async def test_d07_the_gateway_starts_before_the_first_agent_and_stops_after_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOKERY_LOG_LEVEL", "debug")
-    script = steps(work=[{"say": "never", "hold": "for ever"}])
+    script = make_script(work=[{"say": "never", "hold": "for ever"}])
     async with start_system(script, make_repository(tmp_path / "app")) as system:
         busy = await system.create("busy", "work")
         await system.until(busy, lambda one: one["status"]["agent"]["type"] == "busy")

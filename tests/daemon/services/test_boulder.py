@@ -1,4 +1,4 @@
-"""What boulder asks of workspaces: plans through the sandbox, and tasks of approved justfiles."""
+"""Boulder's access to workspaces: plans through the sandbox, and tasks of approved justfiles."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from rookery.daemon.services.boulder import BoulderWorkspaces
 from rookery.daemon.settings.layers import list_settings
 from rookery.system.ids import project_id
 from tests.support.agents.sessions import refusal
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
@@ -30,7 +30,7 @@ async def test_a_plan_is_read_through_the_sandbox() -> None:
     (Path.home() / "outside.md").write_text("- [x] all\n")
     (app / "link.md").symlink_to(Path.home() / "outside.md")
     (app / "long.md").write_text("- [x] done\n" * 100_000)
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         ground = ground_of(gateway)
         assert (await ground.read(str(app), "PLAN.md")).startswith("- [ ] it")
         for path, code in (
@@ -50,7 +50,7 @@ async def test_a_plan_is_read_through_the_sandbox() -> None:
 @requirement("boulder.complete.checks")
 async def test_only_a_task_of_an_approved_justfile_runs_and_nobody_confirms_one() -> None:
     app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE})
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         ground, place = ground_of(gateway), str(app)
         assert (await ground.run(place, "good"))[0] is True
         assert await ground.run(place, "bad") == (False, "fails with 3")
@@ -66,7 +66,7 @@ async def test_only_a_task_of_an_approved_justfile_runs_and_nobody_confirms_one(
 
 async def test_a_switch_is_for_a_project_or_a_workspace_that_there_is() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         ground = ground_of(gateway)
         assert await ground.subject("project", "app") == await ground.subject("project", project_id(app))
         assert await ground.subject("workspace", f"{project_id(app)}/@main") == str(app)
@@ -79,7 +79,7 @@ async def test_a_switch_is_for_a_project_or_a_workspace_that_there_is() -> None:
 
 async def test_what_is_asked_of_it_is_told_to_everybody_who_watches() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         await gateway.parts.plugins.start()
         try:
             asked = {"args": {"workspace": str(app), "checks": "todos"}}
@@ -97,7 +97,7 @@ async def test_what_is_asked_of_it_is_told_to_everybody_who_watches() -> None:
 
 async def test_what_was_switched_on_is_not_on_for_another_one_in_its_place() -> None:
     app = make_repository(Path.home() / "src" / "app")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         await gateway.parts.plugins.start()
         try:
             made = (await gateway.rest("POST", "/api/workspaces", {"name": "fix", "wait": True}))[1]

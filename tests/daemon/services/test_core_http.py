@@ -1,4 +1,4 @@
-"""The front door of the real daemon: who gets in, and what attackers get."""
+"""The HTTP server of the real daemon: authentication, and attacks on it."""
 
 import json
 import os
@@ -17,14 +17,15 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from rookery.api import app as api
+from rookery.operations.table import make_unbound_operations
 from tests.support.cli.user import user
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.foreground import read_daemon
-from tests.support.daemon.process import Daemon, kill, quiet_port, rookery, up
+from tests.support.daemon.process import Daemon, kill, rookery, unused_port, up
 from tests.support.requirements import requirement
 
 # The routes are made for a house that is not needed before one of them is called.
-APP = cast(Starlette, api.build_app(cast(api.AppServices, Mock())))
+APP = cast(Starlette, api.build_app(cast(api.AppServices, Mock(operations=make_unbound_operations()))))
 ROUTES = [
     *(
         (method, re.sub(r"{\w+}", "x", route.path))
@@ -137,7 +138,7 @@ def test_a08_only_the_loopback_address_is_bound(daemon: Daemon) -> None:
 
 @requirement("house.bind.port")
 def test_the_port_is_remembered_and_taken_again(state: Path) -> None:
-    port = quiet_port()
+    port = unused_port()
     assert up("--port", str(port)).port == port
     assert rookery("down").returncode == 0
     second = up()
@@ -149,7 +150,7 @@ def test_the_port_is_remembered_and_taken_again(state: Path) -> None:
 
 @requirement("house.bind.conflict", "house.bind.port")
 def test_a09_a_squatter_on_the_remembered_port_is_left_alone(state: Path) -> None:
-    first = up("--port", str(quiet_port()))
+    first = up("--port", str(unused_port()))
     assert rookery("down").returncode == 0
     with socket.create_server(("127.0.0.1", first.port)) as squatter:
         second = up()
@@ -165,7 +166,7 @@ def test_a09_a_squatter_on_the_remembered_port_is_left_alone(state: Path) -> Non
 
 @requirement("house.bind.conflict")
 def test_a09_a_port_that_was_asked_for_and_is_taken_is_an_error_that_names_it(state: Path) -> None:
-    port = quiet_port()
+    port = unused_port()
     with socket.create_server(("127.0.0.1", port)):
         done = rookery("up", "-d", "--port", str(port))
     assert done.returncode == 1
@@ -293,7 +294,7 @@ def test_both_faces_answer_the_same_status(daemon: Daemon) -> None:
 def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     made("feature", cwd=checkout)
-    assert "it stays in the file" in user("mcp", "add", "none", "--", "true").stderr
+    assert "the entry stays in the file" in user("mcp", "add", "none", "--", "true").stderr
     report = json.loads(rookery("status", "--json", cwd=checkout).stdout)
     assert report["daemon"].keys() >= {"pid", "url", "mcp_url", "uptime_s", "version"}
     (project,) = report["projects"]
@@ -323,11 +324,11 @@ def test_status_has_every_field_for_a_project_with_a_workspace_and_a_server(daem
     ("body", "words"),
     [
         (b"", "path"),
-        (b"{", "the body is invalid"),
+        (b"{", "the request is invalid"),
         (b'{"path": 3}', "path"),
         (b'{"path": "relative"}', "not an absolute path"),
         (b'{"path": "/", "more": 1}', "more"),
-        (b'{"path": "\xff"}', "the body is invalid"),
+        (b'{"path": "\xff"}', "the request is invalid"),
     ],
 )
 def test_bad_input_gets_400_with_what_is_wrong(daemon: Daemon, body: bytes, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Whatever one workspace's token does, the owner and the other workspaces are served, and the memory is bounded."""
+"""No workspace's token can lock out the owner or other workspaces, and memory is bounded."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.cli.workspaces import app, made
 from tests.support.daemon.endpoints import HELLO, JSON, bearer, call, create, initialize, start_daemon, token_of
 from tests.support.daemon.process import Daemon, rookery
@@ -181,6 +181,65 @@ def test_a13_answers_that_one_workspace_does_not_read_are_bounded(daemon: Daemon
         serves(daemon, token)
 
 
+def test_a11_what_sessions_of_one_workspace_keep_is_bounded() -> None:
+    with start_daemon("limits.held_bytes_each=1000000") as daemon:
+        workspaces("one")
+        token = token_of(daemon, "one")
+        process = psutil.Process(daemon.pid)
+        before = process.memory_info().rss
+        for number in range(100):
+            large: dict[str, Any] = {"name": "x" * 900_000} if number % 2 else {"name": [{}] * 200_000}
+            hello: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+            hello["clientInfo" if number % 3 else "capabilities"] = large
+            refused = daemon.http("POST", "/mcp", call(1, "initialize", **hello), token=token, headers=JSON).json()
+            assert refused["error"]["code"] == -32602 and "larger than 16384 bytes" in refused["error"]["message"]
+        session = initialize(daemon, token).headers["mcp-session-id"]
+
+        def subscribe(uri: str, session: str) -> Any:
+            headers = JSON | {"Mcp-Session-Id": session}
+            body = call(2, "resources/subscribe", uri=uri)
+            return daemon.http("POST", "/mcp", body, token=token, headers=headers).json().get("error")
+
+        assert "longer than 4096" in subscribe("x:" + "y" * 900_000, session)["message"]
+        errors = [subscribe(f"x:{number}:" + "y" * 4000, session) for number in range(300)]
+        assert errors[:200] == [None] * 200
+        assert all("too-many-bytes" in error["message"] for error in errors[260:])
+        assert process.memory_info().rss - before < 100 * MEGABYTE
+        serves(daemon)
+        # The next session has room again.
+        gone = daemon.http("DELETE", "/mcp", token=token, headers={"Mcp-Session-Id": session})
+        assert gone.status == 204
+        assert subscribe("x:" + "y" * 4000, initialize(daemon, token).headers["mcp-session-id"]) is None
+
+
+@pytest.mark.anyio
+async def test_a11_parked_calls_of_a_workspace_hold_no_more_bytes_than_its_share() -> None:
+    tool = "workspace_set_metadata"
+    write({}, permission={tool: "ask"})
+    with start_daemon("limits.held_bytes_each=1000000") as daemon:
+        workspaces("one")
+        async with aiohttp.ClientSession() as http:
+            caller = Caller(http, daemon.runtime["url"] + "/mcp", headers=bearer(token_of(daemon, "one")))
+            large = {"key": "k", "value": "v" * 400_000}
+            for _ in range(2):
+                assert (await caller.call(tool, large))["result"]["resultType"] == "input_required"
+            assert failure(await caller.call(tool, large)) == "too-many-bytes"
+            small = {"key": "k", "value": "v"}
+            assert (await caller.call(tool, small))["result"]["resultType"] == "input_required"
+        serves(daemon)
+
+
+def test_a11_a_batch_of_one_workspace_is_not_decoded_before_it_is_counted(daemon: Daemon) -> None:
+    workspaces("one")
+    process = psutil.Process(daemon.pid)
+    before = process.memory_info().rss
+    batch = b"[" + b",".join([b"{}"] * 15_000_000) + b"]"
+    refused = daemon.http("POST", "/mcp", batch, token=token_of(daemon, "one"), headers=JSON)
+    assert refused.status == 400 and "between 1 and 100 messages" in refused.json()["error"]["message"]
+    assert process.memory_info().rss - before < 400 * MEGABYTE
+    serves(daemon)
+
+
 def test_a16_abandoned_sessions_make_room_before_those_in_use_and_close_no_endpoint(daemon: Daemon) -> None:
     workspaces("one", "two")
     # More than a workspace's token may have, and more than an endpoint may.
@@ -257,7 +316,7 @@ def test_a16_sessions_of_a_workspace_that_are_all_in_use_are_a_share_of_its_own(
 
 
 @pytest.mark.anyio
-async def test_calls_that_one_workspace_leaves_parked_are_limited_and_the_owner_can_park_more() -> None:
+async def test_parked_calls_of_a_workspace_are_limited_and_the_owner_can_park_more() -> None:
     tool = "workspace_get_metadata"
     write({}, permission={tool: "ask"})
     with start_daemon("gateway.parked_calls=4", "gateway.parked_calls_each=2") as daemon:
@@ -298,7 +357,7 @@ def test_a_workspace_creates_so_many_workspaces_with_its_token_and_its_own_count
 
 @pytest.mark.anyio
 async def test_a_workspace_starts_so_many_agents_with_its_token(tmp_path: Path) -> None:
-    script = steps(hello=[{"say": "hello yourself"}])
+    script = make_script(hello=[{"say": "hello yourself"}])
     limits = {"ROOKERY_LIMITS_AGENTS_EACH": "1"}
     async with start_system(script, make_repository(tmp_path / "app"), settings=limits) as system:
         await system.rest("POST", "/api/workspaces", {"name": "root", "agent": False, "wait": True})

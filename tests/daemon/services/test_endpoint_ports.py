@@ -1,4 +1,4 @@
-"""Which port a workspace's server gets: held from its choice on, kept, and nobody else's."""
+"""The port of a workspace's server: held as soon as it is chosen, kept, and used by no other workspace."""
 
 import asyncio
 import socket
@@ -11,8 +11,8 @@ import pytest
 from rookery.daemon.services.endpoint_ports import BoundPort, EndpointPorts
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
-from tests.support.daemon.endpoints import a_stranger, is_free
-from tests.support.daemon.process import quiet_port
+from tests.support.daemon.endpoints import hold_port, is_free
+from tests.support.daemon.process import unused_port
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("ws.endpoint.port")]
@@ -49,7 +49,7 @@ async def ports(state: Path) -> AsyncGenerator[Ports]:
 
 
 async def test_a_port_is_held_before_anybody_knows_of_it(state: Path) -> None:
-    first = quiet_port()
+    first = unused_port()
     async with ports(state) as made:
         chooser = EndpointPorts(made._store, first)
         names = ("one", "two", "three", "four")
@@ -59,7 +59,7 @@ async def test_a_port_is_held_before_anybody_knows_of_it(state: Path) -> None:
 
 
 async def test_a_workspace_gets_the_port_it_had_and_no_other_gets_that(state: Path) -> None:
-    first = quiet_port()
+    first = unused_port()
     async with ports(state) as made:
         assert (await made.hold("one", first)).port == first
         made.held.pop().socket.close()
@@ -69,7 +69,7 @@ async def test_a_workspace_gets_the_port_it_had_and_no_other_gets_that(state: Pa
 
 
 async def test_a_port_of_a_workspace_that_is_gone_is_free_again(state: Path) -> None:
-    first = quiet_port()
+    first = unused_port()
     async with ports(state) as made:
         (await made.hold("one", first)).socket.close()
         made.own("one").rmdir()
@@ -77,7 +77,7 @@ async def test_a_port_of_a_workspace_that_is_gone_is_free_again(state: Path) -> 
 
 
 async def test_a_base_that_was_moved_moves_those_below_it(state: Path) -> None:
-    first = quiet_port()
+    first = unused_port()
     async with ports(state) as made:
         (await made.hold("one", first)).socket.close()
         moved = await made.hold("one", first + 5)
@@ -86,7 +86,7 @@ async def test_a_base_that_was_moved_moves_those_below_it(state: Path) -> None:
 
 async def test_a_port_that_is_taken_only_on_the_other_loopback_is_passed_over(state: Path) -> None:
     """Whoever says `localhost` would reach the other program, and give it the token."""
-    first = quiet_port()
+    first = unused_port()
     async with ports(state) as made:
         with socket.socket(socket.AF_INET6) as other:
             other.bind(("::1", first))
@@ -97,10 +97,10 @@ async def test_a_port_that_is_taken_only_on_the_other_loopback_is_passed_over(st
 async def test_where_nothing_else_is_left_a_closed_workspace_gives_its_port(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = quiet_port()
+    first = unused_port()
     monkeypatch.setattr("rookery.daemon.services.endpoint_ports._LAST_PORT", first + 1)
     async with ports(state) as made:
-        with a_stranger(first):
+        with hold_port(first):
             (await made.hold("one", first)).socket.close()
             assert (await made.hold("two", first)).port == first + 1
             with pytest.raises(RookeryError, match=f"from {first} upwards is free"):

@@ -1,4 +1,4 @@
-"""The MCP server of each workspace, on a port of its own, in the real daemon: how it comes and goes."""
+"""The MCP server of each workspace, on its own port, in the real daemon: its start and stop."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.cli.workspaces import app, made, told, ws
-from tests.support.daemon.endpoints import a_stranger, bearer, is_free, listens, mcp, start_daemon, token_of
-from tests.support.daemon.process import Daemon, quiet_port, rookery, up
-from tests.support.http.listener import LIMIT, soon
+from tests.support.daemon.endpoints import bearer, hold_port, is_free, listens, mcp, start_daemon, token_of
+from tests.support.daemon.process import Daemon, rookery, unused_port, up
+from tests.support.http.listener import LIMIT, within_limit
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git
@@ -41,7 +41,7 @@ def marked(name: str, cwd: Path) -> Path:
 
 @requirement("ws.endpoint.start", "ws.endpoint.running")
 async def test_opening_a_workspace_starts_its_server_and_so_does_the_daemon(tmp_path: Path) -> None:
-    with start_daemon(f"endpoints.first_port={quiet_port()}") as daemon:
+    with start_daemon(f"endpoints.first_port={unused_port()}") as daemon:
         checkout = app(tmp_path / "app")
         assert mcp("@main", checkout).items() >= {"server_running": False, "port": None, "url": None}.items()
         for name in ("left", "right"):
@@ -82,7 +82,7 @@ def test_a08_every_port_of_the_daemon_is_bound_to_loopback_alone(daemon: Daemon)
 @requirement("ws.endpoint.stop", "ws.endpoint.running")
 async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_port() -> None:
     # Other daemons of this machine look for ports from the default on, and would take one that was freed.
-    with start_daemon(f"endpoints.first_port={quiet_port()}") as daemon:
+    with start_daemon(f"endpoints.first_port={unused_port()}") as daemon:
         checkout = app(Path.home() / "app")
         marked("one", checkout)
         port = mcp("one", checkout)["port"]
@@ -97,9 +97,9 @@ async def test_closing_or_deleting_a_workspace_stops_its_server_and_frees_the_po
                 assert is_free(port)
                 # Both were ended in order, and not cut off.
                 assert caller.standing is not None
-                await soon(caller.standing)
+                await within_limit(caller.standing)
                 with pytest.raises(ConnectionClosed) as ended:
-                    await soon(socket.recv())
+                    await within_limit(socket.recv())
                 assert ended.value.rcvd is not None and ended.value.rcvd.code == 1001
             shown = mcp("one", checkout)
             assert (shown["server_running"], shown["port"], shown["connected_clients"]) == (False, None, 0)
@@ -135,7 +135,7 @@ async def test_a_worktree_that_other_hands_delete_takes_its_server_along(daemon:
     async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(daemon.token), proxy=None) as socket:
         git(checkout, "worktree", "remove", "--force", str(folder))
         with pytest.raises(ConnectionClosed):
-            await soon(socket.recv())
+            await within_limit(socket.recv())
     assert not listens(daemon.pid, port)
 
 
@@ -151,8 +151,8 @@ def test_a_project_that_is_removed_takes_the_servers_of_its_workspaces_along(dae
 
 @requirement("ws.endpoint.port")
 def test_a09_ports_go_upward_past_those_in_use_and_a_workspace_keeps_its_own(tmp_path: Path) -> None:
-    first = quiet_port()
-    with start_daemon(f"endpoints.first_port={first}"), a_stranger(first + 1):
+    first = unused_port()
+    with start_daemon(f"endpoints.first_port={first}"), hold_port(first + 1):
         checkout = app(tmp_path / "app")
         names = [f"w{number:02}" for number in range(13)]
         for name in names:
@@ -169,13 +169,13 @@ def test_a09_ports_go_upward_past_those_in_use_and_a_workspace_keeps_its_own(tmp
 
 @requirement("ws.endpoint.port")
 def test_a09_a_port_that_a_stranger_has_taken_meanwhile_is_given_up_and_told(tmp_path: Path) -> None:
-    first = quiet_port()
+    first = unused_port()
     with start_daemon(f"endpoints.first_port={first}"):
         checkout = app(tmp_path / "app")
         made("one", "--no-agent", cwd=checkout)
         assert mcp("one", checkout)["port"] == first
         assert rookery("down").returncode == 0
-        with a_stranger(first):
+        with hold_port(first):
             daemon = up("--set", f"endpoints.first_port={first}")
             shown = mcp("one", checkout)
             assert (shown["server_running"], shown["port"]) == (True, first + 1)
@@ -190,7 +190,7 @@ def test_a09_a_port_that_a_stranger_has_taken_meanwhile_is_given_up_and_told(tmp
 @requirement("ws.endpoint.running", "ws.create.base")
 async def test_without_a_free_port_the_workspace_works_and_says_what_is_wrong(tmp_path: Path) -> None:
     settings = ("endpoints.first_port=65535", "worktrees.path=../trees/{project}-{name}")
-    with a_stranger(65_535), start_daemon(*settings) as daemon:
+    with hold_port(65_535), start_daemon(*settings) as daemon:
         checkout = app(tmp_path / "app")
         assert marked("one", checkout) == tmp_path / "trees" / "app-one"
         shown = mcp("one", checkout)
@@ -214,7 +214,7 @@ async def test_old_transports_are_there_too_and_nothing_else_is(daemon: Daemon) 
         assert found.structured_content is not None and found.structured_content["who"] == "one"
     async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=bearer(daemon.token), proxy=None) as socket:
         await socket.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
-        answer: dict[str, Any] = json.loads(await soon(socket.recv()))
+        answer: dict[str, Any] = json.loads(await within_limit(socket.recv()))
         assert answer["result"] == {}
 
 

@@ -1,4 +1,4 @@
-"""The MCP server of a workspace whose folder other hands have moved, or that is closed while it opens."""
+"""The MCP server of a workspace whose folder was moved from outside, or that is closed while it opens."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ import pytest
 from tests.support.cli.workspaces import app, made, told, ws
 from tests.support.daemon.endpoints import bearer, listens, mcp
 from tests.support.daemon.process import Daemon
-from tests.support.gateway.gateway import a_gateway, checkout as checked_out
-from tests.support.http.listener import soon
+from tests.support.gateway.gateway import checkout as checked_out, start_gateway
+from tests.support.http.listener import within_limit
 from tests.support.mcp.caller import Caller
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -55,14 +55,14 @@ def test_a_workspace_in_the_place_of_one_that_was_moved_has_a_server_of_its_own(
 @requirement("ws.endpoint.stop")
 async def test_a_workspace_that_is_closed_while_its_port_is_chosen_leaves_none_behind() -> None:
     folder = checked_out()
-    async with a_gateway(lambda scripted: scripted.servers(), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers(), folder) as gateway:
         workspace = await gateway.workspaces.at(folder)
         endpoints = gateway.parts.endpoints
         await endpoints.start()
         opening = asyncio.ensure_future(endpoints.on_opened(workspace))
         await asyncio.sleep(0)
         await endpoints.on_closed(workspace)
-        await soon(opening)
+        await within_limit(opening)
         assert endpoints.state(workspace.as_dict()).server_running is False
         assert not gateway.hub.workspace_ports
         await endpoints.on_opened(workspace)
@@ -77,7 +77,7 @@ async def test_what_ran_for_a_workspace_where_it_was_before_ends_when_it_is_seen
     checkout = make_repository(Path.home() / "app")
     folder, moved = Path.home() / "one", Path.home() / "moved"
     git(checkout, "worktree", "add", "-q", "-b", "one", str(folder))
-    async with a_gateway(lambda scripted: scripted.servers("tool"), checkout) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("tool"), checkout) as gateway:
         endpoints = gateway.parts.endpoints
         await endpoints.start()
         workspace = await gateway.workspaces.at(folder)

@@ -1,4 +1,4 @@
-"""The MCP server of each workspace while it is used: by many, by whichever way, and only by those who may."""
+"""The MCP server of each workspace in use: many clients, every transport, and only with access rights."""
 
 import asyncio
 import json
@@ -214,7 +214,7 @@ def _counted(events: Reader, clients: int) -> dict[str, Any]:
 
 
 @requirement("ws.endpoint.state")
-def test_no_more_than_the_last_hundred_messages_are_kept_and_one_event_tells_of_a_crowd(daemon: Daemon) -> None:
+def test_only_the_last_hundred_messages_are_kept_and_a_burst_is_one_event(daemon: Daemon) -> None:
     shown = mcp("one", checkout := opened("one"))
     for number in range(80):
         body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "initialize", "params": _hello(number)}).encode()

@@ -1,4 +1,4 @@
-"""The files of a workspace through the daemon's face: clients at the workspace's own endpoint, in both eras."""
+"""The files of a workspace through the daemon: clients at the workspace's own endpoint, in both eras."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ from mcp_types import CallToolResult, TextContent
 
 from rookery.daemon.settings.schema import FileSettings, Settings
 from rookery.system.ids import project_id
-from tests.support.gateway.gateway import Gateway, a_gateway, view_of
-from tests.support.gateway.sdk_client import WAYS, a_face
+from tests.support.gateway.gateway import Gateway, start_gateway, view_of
+from tests.support.gateway.sdk_client import WAYS, open_workspace_client
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Caller, failure, told, words
 from tests.support.requirements import requirement
 from tests.support.sandbox import SECRET, open_descriptors
@@ -46,7 +46,7 @@ async def denied(caller: Caller, path: str) -> list[str]:
 @requirement("files.read.path", "files.list.path")
 @pytest.mark.parametrize(("way", "mode"), WAYS)
 async def test_files_are_read_and_listed_where_the_client_is(way: str, mode: str) -> None:
-    async with a_face(way, mode) as face:
+    async with open_workspace_client(way, mode) as face:
         (face.path / "sub").mkdir()
         (face.path / "sub" / "a.txt").write_text("in the workspace\n")
         assert not (face.app / "sub").exists()
@@ -61,7 +61,7 @@ async def test_p01_p02_p04_p05_p08_p10_p21_p23_no_path_on_the_wire_leads_out(era
     app = repository()
     (app / "link").symlink_to(app.with_name("app-evil"))
     (app / "deep").symlink_to("/proc/self/root")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app), era)
         outside = ["../app-evil", f"{app}-evil/secret", "link/secret", "/etc/passwd", "a/../../x", "deep/etc/passwd"]
         for path in [*outside, "//etc/passwd"]:
@@ -83,7 +83,7 @@ async def test_p18_p19_p20_git_and_secrets_are_denied_and_marked_and_the_user_se
     files = {".env": "TOKEN=1\n", ".env.example": "TOKEN=\n", "plans.key": "k\n", "notes.private": "n\n", "id_x": "i\n"}
     app = repository(files)
     settings = Settings(files=FileSettings(secret="*.private, *.hush", allowed="plans.key"))
-    async with a_gateway(None, app, settings=settings) as gateway:
+    async with start_gateway(None, app, settings=settings) as gateway:
         caller = await gateway.caller(view_of(app))
         for path in (".git", ".git/config", ".GIT/config", ".env", "notes.private", "id_x"):
             assert failure(await caller.call("read_file", {"path": path})) == "path-denied", path
@@ -95,9 +95,9 @@ async def test_p18_p19_p20_git_and_secrets_are_denied_and_marked_and_the_user_se
 
 
 @requirement("files.deny.secrets", "ws.project.add")
-async def test_p26_a_workspace_inside_another_is_denied_from_the_moment_it_comes_until_it_goes() -> None:
+async def test_p26_a_workspace_inside_another_is_denied_for_as_long_as_it_exists() -> None:
     app = repository({"inner/a.txt": "the main checkout's\n"})
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app))
         assert words(await caller.call("read_file", {"path": "inner/a.txt"})) == "the main checkout's\n"
         # By other hands than ours, and where the folder around is known already.
@@ -115,7 +115,7 @@ async def test_p26_a_workspace_inside_another_is_denied_from_the_moment_it_comes
 async def test_a_project_inside_another_is_denied_once_it_is_one() -> None:
     app = repository()
     within = make_repository(app / "vendor" / "lib")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app))
         assert words(await caller.call("read_file", {"path": "vendor/lib/README"})) == "one\n"
         await gateway.rest("POST", "/api/projects", {"path": str(within)})
@@ -132,7 +132,7 @@ async def _made(gateway: Gateway, app: Path, name: str) -> Path:
 @requirement("files.sandbox.links")
 async def test_p25_a_folder_that_took_a_workspaces_place_is_not_read_as_it() -> None:
     app = repository()
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         path = await _made(gateway, app, "fix")
         caller = await gateway.caller(headers={"X-Workspace-Path": str(path)})
         assert words(await caller.call("read_file", {"path": "README"})) == "one\n"
@@ -148,7 +148,7 @@ async def test_p25_a_folder_that_took_a_workspaces_place_is_not_read_as_it() -> 
 
 async def test_what_is_held_of_a_workspace_goes_with_it_and_comes_again() -> None:
     app = repository()
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         paths = [await _made(gateway, app, name) for name in ("a", "b", "c")]
         before = open_descriptors()
         headers = [{"X-Workspace-Path": str(path)} for path in paths]
@@ -177,7 +177,7 @@ async def test_without_a_workspace_the_tools_say_how_to_select_one(era: str) -> 
         **{tool: {} for tool in ("get_project_context", "list_just_tasks")},
         "run_just_task": {"task_name": "x"},
     }
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         nobody = await gateway.caller("/mcp", era)
         listed = {one["name"] for one in await nobody.listed("tools")}
         assert listed >= given.keys()
@@ -196,7 +196,7 @@ async def test_p12_p13_pipes_and_huge_files_hold_nobody_up() -> None:
     with (app / "huge").open("wb") as file:
         file.write(b"first\n")
         file.truncate(10 * 2**30)
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app), HANDSHAKE)
         assert failure(await caller.call("read_file", {"path": "pipe"})) == "invalid-input"
         found = await caller.call("read_file", {"path": "huge"})
@@ -210,7 +210,7 @@ async def test_lines_caps_encodings_and_images_come_over_the_wire_as_such(era: s
     (app / "long.txt").write_text("".join(f"line {number}\n" for number in range(1, 101)))
     (app / "latin.txt").write_bytes("grün\n".encode("latin-1"))
     (app / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n1234")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app), era)
 
         async def read(path: str, **more: int) -> list[dict[str, Any]]:
@@ -234,7 +234,7 @@ async def test_p14_p30_odd_names_and_many_entries_come_over_the_wire_in_pages(er
     folder.mkdir()
     for name in [*odd, *(b"file%04d" % number for number in range(250))]:
         (folder / os.fsdecode(name)).touch()
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         caller = await gateway.caller(view_of(app), era)
         found: list[str] = []
         cursor = None
@@ -254,9 +254,9 @@ async def test_p14_p30_odd_names_and_many_entries_come_over_the_wire_in_pages(er
 
 
 @requirement("files.sandbox.special")
-async def test_b35_a_workspace_that_is_deleted_while_it_is_read_is_told_and_leaves_nothing_open() -> None:
+async def test_b35_reads_in_a_workspace_that_is_deleted_fail_and_leave_no_open_files() -> None:
     app = repository({f"src/{number}.txt": "words\n" * 20_000 for number in range(5)})
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         path = await _made(gateway, app, "fix")
         callers = [await gateway.caller(headers={"X-Workspace-Path": str(path)}) for _ in range(4)]
         calls = [
@@ -293,7 +293,7 @@ def _opened() -> list[str]:
 async def test_the_state_folder_is_denied_where_it_lies_inside_a_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     app = repository()
     monkeypatch.setenv("ROOKERY_HOME", str(app / "var" / "state"))
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         state = app / "var" / "state"
         (state / "token").write_bytes(SECRET)
         caller = await gateway.caller(view_of(app))

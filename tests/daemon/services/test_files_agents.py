@@ -1,4 +1,4 @@
-"""Agents in the context of a project: what they do and said last, for those who may see it. With real OpenCodes."""
+"""Agents in the context of a project: their state and last messages, by access rights. With real OpenCodes."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from rookery.system.ids import project_id
 from tests.support.agents.host import start_agent_host
-from tests.support.agents.watcher import steps
+from tests.support.agents.watcher import make_script
 from tests.support.gateway.gateway import OWNERS
 from tests.support.mcp.caller import Message, words
 from tests.support.requirements import requirement
@@ -14,7 +14,7 @@ from tests.support.workspaces.service import make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-SCRIPT = steps(hello=[{"say": "hello yourself"}], goodbye=[{"say": "see you soon"}])
+SCRIPT = make_script(hello=[{"say": "hello yourself"}], goodbye=[{"say": "see you soon"}])
 
 
 def sections(answer: Message) -> set[str]:

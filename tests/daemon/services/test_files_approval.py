@@ -1,4 +1,4 @@
-"""Justfiles as something to approve: none of their tasks runs before that, unless the project came with them."""
+"""Approval of justfiles: no task runs without it, unless adding the project approved the justfile."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from rookery.system.ids import project_id
 from tests.support.cli.user import at_a_terminal
 from tests.support.cli.workspaces import app as an_app, made, trusted_app
 from tests.support.daemon.process import Daemon, rookery
-from tests.support.gateway.gateway import Gateway, a_gateway, view_of
+from tests.support.gateway.gateway import Gateway, start_gateway, view_of
 from tests.support.mcp.caller import Caller, Message, failure, told, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_repository
@@ -145,6 +145,6 @@ async def test_what_is_added_to_a_main_checkout_later_is_asked_about() -> None:
 async def _a_project(approval: str, **files: str) -> AsyncGenerator[tuple[Gateway, Path]]:
     app = make_repository(Path.home() / "src" / "app", {**FILES, **files})
     settings = Settings(just=JustSettings(approval=cast(Any, approval)))
-    async with a_gateway(None, app, settings=settings) as gateway:
+    async with start_gateway(None, app, settings=settings) as gateway:
         assert (await gateway.workspaces.list(project_id(app)))[0].path == app
         yield gateway, app

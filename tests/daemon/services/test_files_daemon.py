@@ -1,4 +1,4 @@
-"""The project toolset at the real daemon: the official client, with a workspace's own token, at its own address."""
+"""The project toolset of the real daemon: the official client, with a workspace's token, at its endpoint."""
 
 import asyncio
 from pathlib import Path

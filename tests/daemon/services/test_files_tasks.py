@@ -1,4 +1,4 @@
-"""Just tasks through the daemon's face: listed, run, asked about and ended, for clients of both eras."""
+"""Just tasks through the daemon: listed, run, confirmed and ended, for clients of both eras."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from rookery.daemon.settings.schema import JustSettings, Settings
 from rookery.system.ids import project_id
 from tests.support.clock import let_pass
 from tests.support.daemon.process import alive, wait_dead
-from tests.support.gateway.gateway import Gateway, a_gateway, view_of
-from tests.support.gateway.sdk_client import WAYS, a_face
+from tests.support.gateway.gateway import Gateway, start_gateway, view_of
+from tests.support.gateway.sdk_client import WAYS, open_workspace_client
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, Message, failure, told, words
 from tests.support.mcp.client import LIMIT
 from tests.support.requirements import requirement
@@ -50,7 +50,7 @@ async def a_place(**just: Any) -> AsyncGenerator[tuple[Gateway, Path]]:
     """A gateway at a project with tasks, approved by adding it."""
     app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE, "more.just": "more:\n  @echo more\n"})
     os.mkfifo(app / "own")
-    async with a_gateway(None, app, settings=Settings(just=JustSettings(**just))) as gateway:
+    async with start_gateway(None, app, settings=Settings(just=JustSettings(**just))) as gateway:
         yield gateway, app
 
 
@@ -68,7 +68,7 @@ async def ended(pid: int) -> None:
 @requirement("just.list.tasks", "just.run.task")
 @pytest.mark.parametrize(("way", "mode"), WAYS)
 async def test_the_tasks_are_those_of_the_workspace_that_the_client_is_in(way: str, mode: str) -> None:
-    async with a_face(way, mode) as face:
+    async with open_workspace_client(way, mode) as face:
         assert await face.tell("list_just_tasks") == {"tasks": [], "approved": False}
         assert await face.fail("run_just_task", task_name="say") == "task-not-found"
         (face.path / "justfile").write_text("say:\n  @pwd\n")
@@ -146,7 +146,7 @@ async def test_b38_a_task_tells_progress_and_ends_at_its_time_limit(era: str) ->
 
 
 @requirement("just.run.bounds")
-async def test_b38_a_task_ends_when_its_client_cancels_or_goes_and_when_the_workspace_is_closed() -> None:
+async def test_b38_a_task_ends_when_its_client_cancels_or_leaves_or_its_workspace_closes() -> None:
     async with a_place() as (gateway, app):
         old = await gateway.old_caller(view_of(app))
         calling = old.begin("run_just_task", {"task_name": "hang"}, id_=77)

@@ -1,4 +1,4 @@
-"""The gateway in the real daemon: with tokens, over a port, with processes that must not outlive it."""
+"""The gateway in the real daemon: with tokens, over a port, with processes that must end with it."""
 
 import asyncio
 import json
@@ -152,7 +152,7 @@ async def test_c19_an_answer_without_end_costs_the_daemon_neither_its_memory_nor
 
 
 @requirement("hub.config.invalid", "hub.pool.reuse")
-async def test_a_changed_file_counts_while_the_daemon_runs_and_leaves_alone_what_did_not_change(
+async def test_a_changed_file_takes_effect_at_once_and_unchanged_servers_keep_running(
     running: list[Daemon],
 ) -> None:
     async with start_daemon(running) as (daemon, scripted, http):

@@ -1,4 +1,4 @@
-"""The user's command is run for every kind of attention, by a real daemon; and what crashes there is seen."""
+"""`notify.command` runs for every kind of attention, with a real daemon, and its failures are reported."""
 
 import ast
 import asyncio
@@ -128,7 +128,7 @@ def test_a_command_that_fails_is_shown_with_what_it_printed_last_until_it_succee
             failure = json.loads(rookery("status", "--json").stdout)["daemon"]["notify_failure"]
             assert (failure["count"], failure["error"], failure["line"]) == (count, "ended with 3", "no screen here")
         told = "notify.command failed 2 times in a row"
-        printed = "ended with 3; it printed last: no screen here"
+        printed = "ended with 3; last output: no screen here"
         shown = " ".join(rookery("status").stdout.split())
         assert told in shown and printed in shown
         check = _check("notify")
@@ -163,7 +163,7 @@ def test_a_background_task_that_crashes_goes_on_and_is_shown(tmp_path: Path) -> 
         crash = json.loads(rookery("status", "--json").stdout)["daemon"]["crashes"][0]
         assert (crash["task"], crash["count"], crash["restarted"]) == ("upkeep:notify events", 1, True)
         assert "the fault point notify.heard" in crash["error"] and crash["at"]
-        assert "the background task upkeep:notify events crashed once, started again" in rookery("status").stdout
+        assert "the background task upkeep:notify events crashed once, restarted" in rookery("status").stdout
         checks = {one["id"]: one for one in json.loads(rookery("doctor", "--json").stdout)["checks"]}
         assert checks["tasks"]["status"] == "warning" and "upkeep:notify events" in checks["tasks"]["summary"]
         assert "upkeep:notify events crashed once" in rookery("doctor").stdout

@@ -1,4 +1,4 @@
-"""Plugins of a project: those that came with it run, and no other before it is approved."""
+"""Plugins of a project: those present when it was added run, and others only after approval."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ import pytest
 
 from rookery.daemon.settings.layers import load_layers
 from rookery.system.ids import project_id
-from tests.support.plugins.project import a_project, approve, in_plugins, listed, ran, source, until_only
+from tests.support.plugins.project import approve, in_plugins, listed, ran, source, start_project, until_only
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
 
 @requirement("plugin.list.all", "guard.approve.plugins", "plugin.hook.registry")
-async def test_those_that_came_with_the_project_run_and_whatever_comes_later_waits_and_is_not_even_imported() -> None:
+async def test_plugins_present_when_a_project_is_added_run_and_later_ones_need_approval() -> None:
     broken = "import not_there_at_all\n"
     first = {in_plugins("notify.py"): source(), in_plugins("broken.py"): broken, in_plugins("_shared.py"): source("no")}
-    async with a_project(first) as (gateway, app):
+    async with start_project(first) as (gateway, app):
         assert ran() == ["notify-1.0"]
         (app / in_plugins("evil.py")).write_text(source("evil"))
         (app / in_plugins("link.py")).symlink_to(app / in_plugins("evil.py"))
@@ -45,8 +45,8 @@ async def test_those_that_came_with_the_project_run_and_whatever_comes_later_wai
 
 
 @requirement("guard.approve.plugins")
-async def test_what_was_loaded_runs_on_until_other_content_of_its_file_is_approved_or_it_is_revoked() -> None:
-    async with a_project({in_plugins("notify.py"): source()}) as (gateway, app):
+async def test_a_loaded_plugin_runs_until_new_content_is_approved_or_it_is_revoked() -> None:
+    async with start_project({in_plugins("notify.py"): source()}) as (gateway, app):
         asked = gateway.parts.plugins.plugins
         (app / in_plugins("notify.py")).write_text(source(version="2.0"))
         found = await listed(gateway)
@@ -66,10 +66,10 @@ async def test_what_was_loaded_runs_on_until_other_content_of_its_file_is_approv
 
 
 @requirement("guard.approve.plugins")
-async def test_c23_what_runs_is_the_text_that_was_approved_and_what_agents_write_does_not_count() -> None:
+async def test_c23_only_approved_text_runs_and_plugins_that_agents_write_are_ignored() -> None:
     swap = f"pathlib.Path(__file__).with_name('b.py').write_text({source('b', 'evil')!r})\n"
     files = {in_plugins("a.py"): source("a", more=swap), in_plugins("b.py"): source("b")}
-    async with a_project(files) as (gateway, app):
+    async with start_project(files) as (gateway, app):
         # The first one has written another second one before that was run.
         assert ran() == ["a-1.0", "b-1.0"]
         assert {*await listed(gateway)} == {"boulder loaded", "a loaded", "b loaded", "b needs_approval"}
@@ -87,7 +87,7 @@ async def test_c23_what_runs_is_the_text_that_was_approved_and_what_agents_write
 
 
 @requirement("plugin.list.all", "plugin.hook.registry")
-async def test_installed_packages_bring_plugins_for_everybody_and_one_that_fails_holds_up_none(
+async def test_plugins_of_packages_load_for_every_project_and_one_failure_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "installed_one.py").write_text(source("installed"))
@@ -99,7 +99,7 @@ async def test_installed_packages_bring_plugins_for_everybody_and_one_that_fails
     (about / "entry_points.txt").write_text(f"[rookery.plugins]\n{names}")
     monkeypatch.syspath_prepend(tmp_path)
     # A project cannot take the place of what is everybody's.
-    async with a_project({in_plugins("own.py"): source("installed", "9.9")}) as (gateway, _):
+    async with start_project({in_plugins("own.py"): source("installed", "9.9")}) as (gateway, _):
         found = await listed(gateway)
         assert {*found} == {"boulder loaded", "installed loaded", "exits failed", "installed failed", "own failed"}
         assert (found["installed loaded"]["origin"], found["installed loaded"]["project"]) == (
@@ -112,7 +112,7 @@ async def test_installed_packages_bring_plugins_for_everybody_and_one_that_fails
         assert {one["plugin"] for one in gateway.events.of("plugin.failed")} == {"exits", "installed", "own"}
 
 
-def test_a_plugin_is_told_its_table_of_the_users_settings_and_a_project_cannot_give_it_one(tmp_path: Path) -> None:
+def test_a_plugin_receives_its_table_of_user_settings_but_none_of_a_project(tmp_path: Path) -> None:
     user, project = tmp_path / "user", tmp_path / "app"
     for folder in (user, project / ".rookery"):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What can be asked of plugins over MCP and REST, and what they see of calls through the gateway."""
+"""State and actions of plugins over MCP and REST, and their hooks for calls through the gateway."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from rookery.daemon.settings.schema import Settings
 from rookery.system.ids import project_id
 from tests.support.gateway.gateway import view_of
 from tests.support.mcp.caller import failure, told, words
-from tests.support.plugins.project import a_project, approve, in_plugins, listed, source
+from tests.support.plugins.project import approve, in_plugins, listed, source, start_project
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
 
 @requirement("plugin.state.get", "plugin.action.trigger")
-async def test_state_and_actions_are_asked_for_with_nothing_required_and_told_with_what_exists() -> None:
+async def test_plugin_tools_require_no_arguments_and_errors_list_what_exists() -> None:
     action = "@plugin.action('add', scoped=True)\ndef add(args, house):\n    return args['a'] + args['b']\n"
-    async with a_project({in_plugins("notify.py"): source(more=action)}) as (gateway, _):
+    async with start_project({in_plugins("notify.py"): source(more=action)}) as (gateway, _):
         caller = await gateway.caller()
         tools = {one["name"]: one["inputSchema"] for one in await caller.listed("tools")}
         for name, fields in (
@@ -56,10 +56,10 @@ async def test_state_and_actions_are_asked_for_with_nothing_required_and_told_wi
 
 
 @requirement("plugin.state.get")
-async def test_states_in_files_of_workspaces_are_read_inside_them_only_and_what_is_wrong_is_told() -> None:
+async def test_state_files_are_read_only_inside_the_workspace_and_errors_are_reported() -> None:
     files = {".omo/boulder.json": '{"iteration": 4, "works": {}}', ".mine/state.json": "{", "big.json": " " * 5_000_000}
     paths = {"mine": ".mine/state.json", "out": "../secret.json", "big": "big.json", "none": "no.json", "wrong": 7}
-    async with a_project(files, settings=Settings(plugins={"state_files": paths})) as (gateway, app):
+    async with start_project(files, settings=Settings(plugins={"state_files": paths})) as (gateway, app):
         (app.parent / "secret.json").write_text('{"secret": 1}')
         (app / ".sisyphus").mkdir()
         (app / ".sisyphus" / "boulder.json").symlink_to(app.parent / "secret.json")
@@ -93,11 +93,11 @@ def after(event, house):
 
 
 @requirement("hub.hook.around", "hub.hook.failing")
-async def test_around_tools_plugins_are_called_in_their_project_and_cost_nothing_where_there_are_none() -> None:
+async def test_tool_hooks_run_only_in_their_project_and_cost_nothing_without_plugins() -> None:
     def servers(scripted: Any) -> Any:
         return scripted.servers("one")
 
-    async with a_project({in_plugins("plain.py"): source("plain")}, servers) as (gateway, app):
+    async with start_project({in_plugins("plain.py"): source("plain")}, servers) as (gateway, app):
         hooks = gateway.service.hooks
         inside, outside = await gateway.caller(view_of(app, "one")), await gateway.caller()
         assert not hooks

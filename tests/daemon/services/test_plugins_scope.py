@@ -1,4 +1,4 @@
-"""Plugins for whoever holds the token of one workspace, and OpenCode's own in workspaces whose agents differ."""
+"""Plugins with the token of one workspace, and OpenCode's plugins in workspaces with different agents."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from rookery.daemon.settings.schema import AgentSettings, Settings
 from rookery.system.errors import RookeryError
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import Project
-from tests.support.gateway.gateway import OWNERS, a_gateway
+from tests.support.gateway.gateway import OWNERS, start_gateway
 from tests.support.mcp.caller import failure, told, words
 from tests.support.plugins.project import in_plugins, source
 from tests.support.requirements import requirement
@@ -32,7 +32,7 @@ async def anybodys(args, house):
 
 
 @requirement("plugin.list.all", "plugin.state.get", "plugin.action.trigger")
-async def test_a_workspaces_token_has_its_own_projects_plugins_their_state_for_it_and_what_heeds_it() -> None:
+async def test_a_workspace_token_sees_plugins_of_its_project_and_runs_scoped_actions() -> None:
     apps = [
         make_repository(
             Path.home() / "src" / name, {in_plugins("own.py"): source(name, more=ACTIONS), ".omo/boulder.json": "{}"}
@@ -40,7 +40,7 @@ async def test_a_workspaces_token_has_its_own_projects_plugins_their_state_for_i
         for name in ("one", "two")
     ]
     settings = Settings(agents=AgentSettings(toolsets="workspace,session"))
-    async with a_gateway(None, *apps, settings=settings, with_tokens=True) as gateway:
+    async with start_gateway(None, *apps, settings=settings, with_tokens=True) as gateway:
         service = gateway.parts.plugins
         await service.start()
         try:

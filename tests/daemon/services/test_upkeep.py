@@ -1,4 +1,4 @@
-"""What goes on by itself: the user's command is run when a workspace begins to need them, and the trash is emptied."""
+"""Periodic maintenance: `notify.command` runs for new needs of a workspace, and the trash is emptied."""
 
 import asyncio
 import json
@@ -17,10 +17,10 @@ from tests.support.cli import workspaces as ws
 from tests.support.clock import MachineClock, SetClock
 from tests.support.daemon.events import Reader
 from tests.support.daemon.process import Daemon, rookery, up
-from tests.support.gateway.gateway import Gateway, a_gateway
-from tests.support.http.listener import soon
+from tests.support.gateway.gateway import Gateway, start_gateway
+from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
-from tests.support.workspaces.service import make_repository, serving
+from tests.support.workspaces.service import make_repository, start_workspaces
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ class Pager:
         self.command = f'(echo "{told}"; cat; echo) > {self._pipe}'
 
     async def told(self) -> tuple[str, dict[str, Any]]:
-        words, given = (await soon(asyncio.to_thread(self._pipe.read_text))).split("\n")[:2]
+        words, given = (await within_limit(asyncio.to_thread(self._pipe.read_text))).split("\n")[:2]
         return words, json.loads(given)
 
 
@@ -68,7 +68,7 @@ async def test_the_command_is_run_when_a_workspace_begins_to_need_its_user_and_n
     fine = tmp_path / "fine"
     folder, pager = repository(f"test -e {fine}"), Pager(tmp_path)
     settings = Settings(notify=NotifySettings(pager.command))
-    async with a_gateway(None, folder, settings=settings) as gateway:
+    async with start_gateway(None, folder, settings=settings) as gateway:
         service = gateway.workspaces
         task = await service.create(project_id(folder), "task")
         words, given = await pager.told()
@@ -89,7 +89,7 @@ async def test_the_command_is_run_when_a_workspace_begins_to_need_its_user_and_n
         await service.prepare(task)
         assert (await pager.told())[0] == f"task failed {task.path}"
     # What was so when the daemon stopped is not told when it starts: the other one is heard first.
-    async with a_gateway(None, folder, settings=settings) as gateway:
+    async with start_gateway(None, folder, settings=settings) as gateway:
         other = await gateway.workspaces.create(project_id(folder), "other")
         assert (await pager.told())[0] == f"other failed {other.path}"
 
@@ -104,11 +104,11 @@ async def test_a_command_that_fails_is_logged_and_hurts_nothing(monkeypatch: pyt
 
     monkeypatch.setattr(notify.logger, "warning", warning)
     settings = Settings(notify=NotifySettings("echo it is broken >&2; cp /etc/passwd /dev/full"))
-    async with a_gateway(None, folder, settings=settings) as gateway:
+    async with start_gateway(None, folder, settings=settings) as gateway:
         for name in ("one", "two"):
             made = await gateway.workspaces.create(project_id(folder), name)
             await gateway.workspaces.wait_until_prepared(made)
-            told = await soon(logged.get())
+            told = await within_limit(logged.get())
             assert told.startswith("the notify command ended with 1: the disk is full: /dev/full: it is broken")
         assert [one.state for one in await gateway.workspaces.list()] == ["ready", "failed", "failed"]
 
@@ -117,7 +117,7 @@ async def test_a_command_that_fails_is_logged_and_hurts_nothing(monkeypatch: pyt
 async def test_the_trash_is_looked_through_at_the_start_and_then_each_day(state: Path, tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     clock = SetClock()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         project = await served.project(app)
         emptying = TrashEmptying(served.workspaces, clock)
         assert await emptying.empty_if_due()
@@ -134,7 +134,7 @@ async def test_the_trash_is_looked_through_at_the_start_and_then_each_day(state:
 @requirement("ws.trash.clock")
 async def test_setting_the_clock_neither_brings_a_look_forward_nor_puts_it_off(state: Path) -> None:
     clock = MachineClock()
-    async with serving(state) as served:
+    async with start_workspaces(state) as served:
         emptying = TrashEmptying(served.workspaces, clock)
         assert await emptying.empty_if_due()
         clock.set_wall(300 * DAY)
@@ -176,13 +176,13 @@ def test_a_daemon_that_starts_twenty_days_ahead_purges_nothing(tmp_path: Path, m
 @pytest.mark.parametrize("trash", [TrashSettings(days=1e-9), TrashSettings(limit=1024)])
 async def test_the_settings_say_when_the_trash_is_emptied(trash: TrashSettings) -> None:
     folder = make_repository(Path.home() / "src" / "app", {"large": "x" * 100_000})
-    async with a_gateway(None, folder, settings=Settings(trash=trash)) as gateway:
+    async with start_gateway(None, folder, settings=Settings(trash=trash)) as gateway:
         made = await gateway.workspaces.create(project_id(folder), "task")
         await gateway.workspaces.delete(await gateway.workspaces.wait_until_prepared(made), wait=True)
         assert len(gateway.workspaces.deletions.trash.all()) == 1
         assert await TrashEmptying(gateway.workspaces).empty_if_due()
         assert gateway.workspaces.deletions.trash.all() == []
-    async with a_gateway(None, folder) as gateway:
+    async with start_gateway(None, folder) as gateway:
         made = await gateway.workspaces.create(project_id(folder), "task")
         await gateway.workspaces.delete(await gateway.workspaces.wait_until_prepared(made), wait=True)
         await TrashEmptying(gateway.workspaces).empty_if_due()

@@ -1,4 +1,4 @@
-"""The daemon itself, killed at every step of making, deleting and restoring a workspace, and asked for many at once."""
+"""The daemon, killed at every step of creating, deleting and restoring workspaces, also of many at once."""
 
 import ast
 import http.client

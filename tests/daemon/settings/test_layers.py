@@ -1,4 +1,4 @@
-"""Settings come from layers, and each value's source is known."""
+"""Settings come from layers, and the source of each value is known."""
 
 import json
 import re
@@ -202,6 +202,23 @@ def test_a_running_daemon_says_what_it_took_over_and_what_waits(daemon: Daemon) 
     assert "has applied it" in rookery("config", "set", "log.level", "debug").stderr
     assert "next start" in rookery("config", "set", "events.history", "5").stderr
     assert "has applied it" not in rookery("config", "set", "log.level", "debug").stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [
+        *((value, True) for value in ("", "workspace", "workspace,project", " session , hub,", ",hub")),
+        *((value, False) for value in ("admin", "workspace,admin", "workspaces", "workspace session", "hub;project")),
+    ],
+)
+def test_agents_get_known_toolsets_and_never_the_one_for_the_owner(value: str, is_valid: bool) -> None:
+    setting = list_settings()["agents.toolsets"]
+    if is_valid:
+        assert layers.parse_value(setting, value, textual=True) == value
+        return
+    with pytest.raises(RookeryError) as caught:
+        layers.parse_value(setting, value, textual=True)
+    assert "workspace,project,session,hub" in caught.value.remedy
 
 
 def test_every_setting_has_a_text_and_a_variable_of_its_own() -> None:

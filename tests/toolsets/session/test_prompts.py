@@ -10,7 +10,7 @@ import pytest
 
 from rookery.plugins.boulder.service import Boulder
 from rookery.plugins.boulder.session import BoulderSession
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import ERAS, Caller
 from tests.support.requirements import requirement
 
@@ -24,7 +24,7 @@ UPDATED = "notifications/resources/updated"
 @asynccontextmanager
 async def start_daemon() -> AsyncGenerator[Gateway]:
     """A gateway whose plugins run."""
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         await gateway.parts.plugins.start()
         try:
             yield gateway

@@ -1,4 +1,4 @@
-"""Who subscribed to a session is told of its changes: once for many, and at nobody else's cost."""
+"""Subscribers of a session are notified of its changes: merged, and without cost for others."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rookery.sessions.records import SessionChange
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import ERAS, MODERN, Caller
 from tests.support.requirements import requirement
 
@@ -27,7 +27,7 @@ async def change(gateway: Gateway, times: int = 1) -> None:
 @requirement("session.resource.changes")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_change_is_told_to_those_who_watch_it_and_nobody_listens_for_nobody(era: str) -> None:
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         listeners = gateway.parts.sessions.sessions._changes._listeners
         before = len(listeners)
         caller, other = await gateway.caller("/mcp", era), await gateway.caller("/mcp?toolsets=session", era)
@@ -46,7 +46,7 @@ async def test_a_change_is_told_to_those_who_watch_it_and_nobody_listens_for_nob
 
 
 async def test_a14_a_subscriber_that_does_not_read_is_owed_little_and_keeps_nobody_waiting() -> None:
-    async with a_gateway() as gateway:
+    async with start_gateway() as gateway:
         caller = await gateway.caller()
         await caller.listen(URI)
         known = set(gateway.site.connections)
@@ -90,8 +90,8 @@ async def _listens_and_never_reads(gateway: Gateway) -> socket.socket:
 
 
 @requirement("session.scope.token", "session.resource.changes")
-async def test_what_a_workspace_may_not_see_it_is_not_told_of_and_what_concerns_all_sessions_is_told_of_each() -> None:
-    async with a_gateway() as gateway:
+async def test_changes_are_sent_only_within_the_scope_and_general_ones_for_each_session() -> None:
+    async with start_gateway() as gateway:
         sessions, told = gateway.parts.sessions.sessions, list[str]()
         inside, outside = Path("/here"), Path("/there")
         toolset = gateway.parts.sessions.toolset(inside)

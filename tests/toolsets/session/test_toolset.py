@@ -1,4 +1,4 @@
-"""The session tools and resources at a real daemon, with the real OpenCode: every transport, both eras, every scope."""
+"""The session tools and resources with a real daemon and the real OpenCode: every transport, era and scope."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.daemon.process import alive
 from tests.support.daemon.sdk_client import open_sdk_client
 from tests.support.daemon.sessions import README, start_system_with_sessions, terminals
 from tests.support.daemon.system import LIMIT, FullSystem
-from tests.support.mcp.sdk_client import MODERN, WAYS, Told
+from tests.support.mcp.sdk_client import MODERN, WAYS, ClientRecorder
 from tests.support.opencode.api import OpenCodeApi
 from tests.support.requirements import requirement
 
@@ -188,7 +188,7 @@ async def test_one_story_is_told_alike_on_every_transport_and_in_both_eras() -> 
         stage = (await system.rest("POST", "/api/sessions", {"directory": str(path), "title": "stage"}))["id"]
         await system.rest("POST", f"/api/sessions/{stage}/messages", {"content": "hello", "timeout": 120_000})
         for transport, mode in WAYS:
-            told = Told()
+            told = ClientRecorder()
             async with open_sdk_client(system.daemon, transport, mode, told) as client:
                 with anyio.fail_after(LIMIT):
                     await _story(system, client, told, str(path), f"{transport} {mode}")
@@ -208,7 +208,7 @@ async def test_one_story_is_told_alike_on_every_transport_and_in_both_eras() -> 
         assert {ip for _, ip in listening} == {"127.0.0.1"} and len({pid for pid, _ in listening}) > 1
 
 
-async def _story(system: FullSystem, client: Client, told: Told, path: str, title: str) -> None:
+async def _story(system: FullSystem, client: Client, told: ClientRecorder, path: str, title: str) -> None:
     listed = {one.name: one for one in (await client.list_tools()).tools}
     assert set(listed) >= ASK_TOOLS
     check_tools(listed)
@@ -326,7 +326,7 @@ async def _alike(system: FullSystem, client: Client, id_: str) -> None:
         assert answers[0] or tool == "list_asks"
 
 
-async def _hears_of_changes(client: Client, told: Told, id_: str) -> None:
+async def _hears_of_changes(client: Client, told: ClientRecorder, id_: str) -> None:
     uris = [f"session://{id_}", f"messages://{id_}", f"messages://{id_}?limit=1"]
 
     async def say() -> None:
@@ -499,7 +499,7 @@ async def _opencode(system: FullSystem, path: Path) -> AsyncGenerator[OpenCodeAp
 
 @requirement("session.scope.token", "session.asks.visible", "session.exec.input", "session.exec.real")
 @requirement("session.history.get")
-async def test_a_workspaces_token_sees_its_own_sessions_and_only_the_owner_answers_what_is_asked() -> None:
+async def test_a_workspace_token_sees_its_own_sessions_and_only_the_owner_answers_asks() -> None:
     async with start_system_with_sessions("one", "two", ROOKERY_AGENTS_TOOLSETS="workspace,session") as (system, paths):
         tokens = [await _token(system, name) for name in ("one", "two")]
         async with (
@@ -644,7 +644,7 @@ async def test_messages_that_are_left_out_are_told_of_and_read_page_by_page() ->
                 words = ["session", "messages", id_, *(["--before", before] if before else [])]
                 found = json.loads((await system.cli(*words, "--json")).stdout)
                 told = (await system.cli(*words)).stderr
-                assert ("older messages are left out" in told) == (found["before"] is not None)
+                assert ("older messages are omitted" in told) == (found["before"] is not None)
                 assert found["before"] is None or f"rookery session messages {id_} --before {found['before']}" in told
                 return found["messages"], found["before"]
 

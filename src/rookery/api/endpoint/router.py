@@ -16,7 +16,6 @@ from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.api.endpoint.selection import HEADER, ViewChoice, ViewSelector, encode_endpoint_path
-from rookery.api.status import ClientSession
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.provider import CatalogProvider
@@ -24,6 +23,7 @@ from rookery.gateway.rules import ToolPolicy
 from rookery.gateway.search.view import SearchableView, SearchView, ViewSearch
 from rookery.gateway.unavailable import UnavailableView
 from rookery.gateway.view import View
+from rookery.operations.status import ClientSession
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
@@ -59,8 +59,9 @@ class ViewParts:
     hub: Hub
     hooks: Hooks
     make_policy: Callable[[Permissions], ToolPolicy]
-    # Takes the workspace that a view acts in, and the only workspace that its client may see; None for no restriction.
-    toolsets: Callable[[Path | None, Path | None, ViewSearch], Sequence[CatalogProvider]]
+    # Takes the names of toolsets, the workspace that a view acts in, and the only workspace that its client may see;
+    # None for no restriction.
+    toolsets: Callable[[frozenset[str], Path | None, Path | None, ViewSearch], Sequence[CatalogProvider]]
     # Returns the provider of Rookery's tools for a view in search mode.
     make_search_provider: Callable[[ViewSearch], CatalogProvider]
     info: dict[str, Any]
@@ -326,11 +327,7 @@ class EndpointRouter:
 
     def _make(self, choice: ViewChoice, prefix: str, server_set: ServerSet) -> OpenEndpoint:
         parts, view_search = self._parts, ViewSearch()
-        toolsets = [
-            toolset
-            for toolset in parts.toolsets(choice.directory, choice.scope, view_search)
-            if toolset.name in choice.toolsets
-        ]
+        toolsets = parts.toolsets(choice.toolsets, choice.directory, choice.scope, view_search)
         if choice.missing is not None:
             unavailable = UnavailableView(toolsets, parts.info, choice.missing)
             return Endpoint(unavailable, f"{prefix}/mcp", shares=parts.shares), unavailable

@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from rookery.gateway.names import BARE, NamingStyle
 from rookery.gateway.unavailable import Absence
+from rookery.operations.operation import ADMIN_TOOLSET
 from rookery.system.errors import RookeryError
 from rookery.wire.http.auth import Principal
 from rookery.wire.http.head import RequestHead
@@ -25,6 +26,8 @@ HEADER = b"x-workspace-path"
 _MAX_PATH_BYTES = 4096
 # The toolsets at a workspace's own endpoint; agents use the app-wide endpoint, with the toolsets of the settings.
 _WORKSPACE_TOOLSETS = frozenset({"project", "workspace"})
+# The toolsets that a view has only if its query names them.
+_ON_REQUEST = frozenset({ADMIN_TOOLSET})
 # The toolset that stands for the configured servers where toolsets are selected.
 _HUB = "hub"
 
@@ -39,7 +42,7 @@ class ViewQuery:
 
 
 def parse_view_query(query: bytes) -> ViewQuery:
-    """Parse a query: `?prefix=` and `?names=` set how tools are named, `?toolsets=` limits Rookery's own tools.
+    """Parse a query: `?prefix=` and `?names=` set how tools are named, `?toolsets=` selects Rookery's own tools.
 
     With `?mode=search`, tools are searched instead of listed.
     """
@@ -140,7 +143,9 @@ class ViewSelector:
         """Return the toolsets for a principal at the app-wide endpoint, and whether it may use servers."""
         if principal.kind == "loopback":
             return _WORKSPACE_TOOLSETS, False
-        return (self.toolsets, True) if principal.workspace is None else (self.agents, _HUB in self.agents)
+        if principal.workspace is None:
+            return self.toolsets, True
+        return self.agents - _ON_REQUEST, _HUB in self.agents
 
     async def _by_header(self, principal: Principal, path: str | None) -> LocatedWorkspace | None:
         """Return the workspace of the header, else that of the token. Raise if the token is for another one."""
@@ -225,7 +230,8 @@ class ViewSelector:
         )
 
     def _limit_toolsets(self, offered: frozenset[str], view_query: ViewQuery) -> frozenset[str]:
-        return self.toolsets & offered if view_query.toolsets is None else self.toolsets & offered & view_query.toolsets
+        available = self.toolsets & offered
+        return available - _ON_REQUEST if view_query.toolsets is None else available & view_query.toolsets
 
     def _is_search(self, view_query: ViewQuery) -> bool:
         return self.search if view_query.search is None else view_query.search

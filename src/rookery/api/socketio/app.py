@@ -87,7 +87,7 @@ class SocketIo:
         if len(names) < _MAX_CLIENTS and (principal.name == OWNER.name or len(names) - owner_count < maximum):
             return None
         message = f"there are already {maximum} Socket.IO clients"
-        return Refusal(503, "too-many-connections", message, remedy="close some of them")
+        return Refusal(429, "too-many-connections", message, remedy="close some of them")
 
     async def _get_clients(self) -> SocketClients:
         """Return the clients, and load the library at the first request."""

@@ -1,24 +1,21 @@
-"""The requests of Socket.IO clients about workspaces, and their formats."""
+"""The requests of Socket.IO clients: selects the workspace that a request is about, and runs the operation."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
+from rookery.operations.operation import BoundOperation, Caller, rename_parameters
+from rookery.operations.target import OMIT_TARGET, InWorkspace
 from rookery.system.errors import RookeryError
 from rookery.wire.http.auth import Principal
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.operations import WorkspaceOperations
-from rookery.workspaces.projects import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-T = TypeVar("T", bound="WorkspaceRequest")
 
 _MAX_PATH_LENGTH = 4096
-_EVENT_PREFIX = "api:workspace:"
+_PATH_FIELD = "workspacePath"
 
 
 @dataclass(frozen=True)
@@ -30,168 +27,124 @@ class SocketCaller:
     is_deleted: bool = False
 
 
-class WorkspaceRequest(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """A request about the workspace at `workspace_path`, or else about the default workspace of the client."""
+class SocketEvent:
+    """One event: decodes its requests, and runs its operation. Its result has the form of the tool's."""
 
-    workspace_path: str | None = None
+    def __init__(self, bound: BoundOperation[Any]) -> None:
+        self._bound, self._parameters = bound, bound.operation.parameters
+        # Whether it acts in the workspace that the client selects; otherwise it acts in the project of that.
+        self.is_in_workspace = issubclass(self._parameters, InWorkspace)
+        omit = OMIT_TARGET if self.is_in_workspace else frozenset[str]()
+        self._type = rename_parameters(self._parameters, {}, forbid_unknown=True, omit=omit)
 
+    def decode(self, data: object) -> tuple[str | None, msgspec.Struct]:
+        """Return the path of the workspace that a request names, if any, and the parameters of the operation."""
+        request: object = {} if data is None else data
+        path: object = None
+        if isinstance(request, dict):
+            fields = dict(cast(dict[str, object], request))
+            path, request = fields.pop(_PATH_FIELD, None), fields
+        try:
+            arguments = msgspec.convert(request, type=self._type)
+        except msgspec.ValidationError as error:
+            names = ", ".join([_PATH_FIELD, *(field.encode_name for field in msgspec.structs.fields(self._type))])
+            raise RookeryError("invalid-input", f"the request is invalid: {error}", f"send: {names}") from None
+        return _check_absolute(path), self._parameters(**msgspec.structs.asdict(arguments))
 
-class MetadataRequest(WorkspaceRequest, kw_only=True):
-    key: str
-    value: str | None
-
-
-class DeleteRequest(WorkspaceRequest, kw_only=True):
-    keep_branch: bool = False
-    force: bool = False
-    wait: bool = False
-
-
-class CreateRequest(WorkspaceRequest, kw_only=True):
-    name: str
-    project: str | None = None
-    base: str | None = None
-    branch: str | None = None
-    prompt: str | None = None
-    agent: bool = True
-    wait: bool = False
+    async def run(self, caller: Caller, arguments: msgspec.Struct) -> object:
+        result = await self._bound.run(caller, arguments)
+        tool = self._bound.operation.declared.mcp
+        return msgspec.to_builtins(tool.present(result) if tool is not None and tool.present is not None else result)
 
 
 class WorkspaceEvents:
     """Runs the requests of Socket.IO clients."""
 
-    def __init__(self, operations: WorkspaceOperations) -> None:
-        self._operations = operations
-        self._handlers: dict[str, Callable[[SocketCaller, Any], Awaitable[Any]]] = {
-            f"{_EVENT_PREFIX}getStatus": self._status,
-            f"{_EVENT_PREFIX}getMetadata": self._metadata,
-            f"{_EVENT_PREFIX}setMetadata": self._set_metadata,
-            f"{_EVENT_PREFIX}getAgentSession": self._agent_session,
-            f"{_EVENT_PREFIX}delete": self._delete,
-            f"{_EVENT_PREFIX}create": self._create,
+    def __init__(self, workspaces: WorkspaceOperations, operations: Iterable[BoundOperation[Any]]) -> None:
+        self._workspaces = workspaces
+        self._events = {
+            name: SocketEvent(bound) for bound in operations if (name := bound.operation.declared.socketio) is not None
         }
 
     async def make_caller(self, principal: Principal, auth: object) -> SocketCaller:
         """Return the caller for a new connection. `auth` may name a workspace that does not exist yet."""
         if auth is not None and not isinstance(auth, dict):
             raise RookeryError("invalid-input", "auth is not an object", "send {workspacePath: …}, or nothing")
-        path = _check_absolute(cast(dict[str, object], auth).get("workspacePath")) if auth else None
-        own = await self._token_workspace(principal)
+        path = _check_absolute(cast(dict[str, object], auth).get(_PATH_FIELD)) if auth else None
+        own = await self._find_token_workspace(principal)
         if path is None:
             return SocketCaller(principal, own.path if own is not None else None)
         try:
-            return SocketCaller(principal, (await self._find_at(principal, path)).path)
+            return SocketCaller(principal, (await self._find_at(own, path)).path)
         except RookeryError as error:
             if not error.code.endswith("-not-found"):
                 raise
             return SocketCaller(principal, Path(path))
 
-    async def run(self, caller: SocketCaller, event: str, arguments: tuple[object, ...]) -> object:
-        """Run the handler of an event, and return its result."""
-        handler = self._handlers.get(event)
-        if handler is None:
+    async def run(self, caller: SocketCaller, name: str, arguments: tuple[object, ...]) -> object:
+        """Run the operation of an event, and return its result."""
+        event = self._events.get(name)
+        if event is None:
             raise RookeryError(
-                "invalid-input", f"there is no event {event[:100]}", f"use one of {', '.join(self._handlers)}"
+                "invalid-input", f"there is no event {name[:100]}", f"use one of {', '.join(self._events)}"
             )
         if caller.is_deleted:
             raise _workspace_deleted()
         if len(arguments) > 1:
             raise RookeryError(
-                "invalid-input", f"{event} takes one object", "send one object and a function for the acknowledgement"
+                "invalid-input", f"{name} takes one object", "send one object and a function for the acknowledgement"
             )
-        return msgspec.to_builtins(await handler(caller, arguments[0] if arguments else None))
+        path, parameters = event.decode(arguments[0] if arguments else None)
+        own = await self._find_token_workspace(caller.principal)
+        if event.is_in_workspace:
+            directory = (await self._find_workspace(caller, own, path)).path
+        else:
+            directory = await self._find_directory(caller, own, path, cast(Any, parameters).project)
+        scope = own.path if own is not None else None
+        return await event.run(Caller(caller.principal, scope, directory), parameters)
 
-    # Events
-
-    async def _status(self, caller: SocketCaller, data: object) -> object:
-        return await self._operations.overview.status(
-            await self._find_workspace(caller, _convert(data, WorkspaceRequest))
-        )
-
-    async def _metadata(self, caller: SocketCaller, data: object) -> object:
-        return await self._operations.workspaces.metadata(
-            await self._find_workspace(caller, _convert(data, WorkspaceRequest))
-        )
-
-    async def _set_metadata(self, caller: SocketCaller, data: object) -> None:
-        request = _convert(data, MetadataRequest)
-        await self._operations.workspaces.set_metadata(
-            await self._find_workspace(caller, request), request.key, request.value
-        )
-
-    async def _agent_session(self, caller: SocketCaller, data: object) -> object:
-        return await self._operations.agents.session(
-            await self._find_workspace(caller, _convert(data, WorkspaceRequest))
-        )
-
-    async def _delete(self, caller: SocketCaller, data: object) -> object:
-        request = _convert(data, DeleteRequest)
-        return await self._operations.delete(
-            await self._find_workspace(caller, request),
-            force=request.force,
-            keep_branch=request.keep_branch,
-            wait=request.wait,
-        )
-
-    async def _create(self, caller: SocketCaller, data: object) -> object:
-        request = _convert(data, CreateRequest)
-        workspace = await self._operations.create(
-            await self._find_project(caller, request),
-            request.name,
-            base=request.base,
-            branch=request.branch,
-            prompt=request.prompt,
-            agent=request.agent,
-            wait=request.wait,
-            creator=caller.principal.workspace,
-        )
-        return await self._operations.overview.summary(workspace)
-
-    # Lookup
-
-    async def _find_workspace(self, caller: SocketCaller, request: WorkspaceRequest) -> Workspace:
+    async def _find_workspace(self, caller: SocketCaller, own: Workspace | None, path: str | None) -> Workspace:
         """Return the workspace of a request: the one it names, else that of the token, else that of the connection."""
-        path = _check_absolute(request.workspace_path)
         if path is not None:
-            return await self._find_at(caller.principal, path)
-        if (own := await self._token_workspace(caller.principal)) is not None:
+            return await self._find_at(own, path)
+        if own is not None:
             return own
         if caller.path is None:
             remedy = "send workspacePath, with the event or with auth when you connect"
             raise RookeryError("invalid-input", "no workspace is selected", remedy)
-        return await self._operations.at(caller.path)
+        return await self._workspaces.at(caller.path)
 
-    async def _find_at(self, principal: Principal, path: str) -> Workspace:
+    async def _find_directory(
+        self, caller: SocketCaller, own: Workspace | None, path: str | None, project: str | None
+    ) -> Path | None:
+        """Return the folder of the workspace whose project is meant; None if the request names the project itself."""
+        if (project is not None and own is None) or (caller.path is None and path is None):
+            return None
+        workspace = await self._find_workspace(caller, own, path)
+        id_ = workspace.project.id
+        if project not in (None, id_, workspace.project.name):
+            raise RookeryError("forbidden", f"the token of this workspace gives access to the project {id_} only")
+        return workspace.path
+
+    async def _find_at(self, own: Workspace | None, path: str) -> Workspace:
         """Return the workspace at a path, and raise if the token is that of another workspace."""
-        own = await self._token_workspace(principal)
         if own is None:
-            return await self._operations.at(Path(path))
-        located = await self._operations.workspaces.finder.find_at(path)
+            return await self._workspaces.at(Path(path))
+        located = await self._workspaces.workspaces.finder.find_at(path)
         if located is None or located.workspace.path != own.path:
             raise RookeryError(
                 "forbidden", f"the token of {own.name} gives access to that workspace only", "leave out workspacePath"
             )
         return own
 
-    async def _token_workspace(self, principal: Principal) -> Workspace | None:
+    async def _find_token_workspace(self, principal: Principal) -> Workspace | None:
         """Return the workspace of a token, wherever its folder is now; None for other tokens."""
         if principal.workspace is None:
             return None
-        located = await self._operations.workspaces.finder.find_by_git_folder(principal.workspace)
+        located = await self._workspaces.workspaces.finder.find_by_git_folder(principal.workspace)
         if located is None:
             raise _workspace_deleted()
         return located.workspace
-
-    async def _find_project(self, caller: SocketCaller, request: CreateRequest) -> Project:
-        """Return the named project, else that of the caller's workspace, else the only one."""
-        if request.project is not None and caller.principal.workspace is None:
-            return await self._operations.resolve_project(request.project)
-        if caller.path is None and request.workspace_path is None:
-            return await self._operations.resolve_project(None)
-        own = (await self._find_workspace(caller, request)).project
-        if request.project not in (None, own.id, own.name):
-            raise RookeryError("forbidden", f"the token of this workspace gives access to the project {own.id} only")
-        return own
 
 
 def _workspace_deleted() -> RookeryError:
@@ -211,12 +164,3 @@ def _check_absolute(value: object) -> str | None:
             f"send one of at most {_MAX_PATH_LENGTH} characters",
         )
     return value
-
-
-def _convert(value: object, kind: type[T]) -> T:
-    """Convert a request to its type."""
-    try:
-        return msgspec.convert({} if value is None else value, type=kind)
-    except msgspec.ValidationError as error:
-        fields = ", ".join(item.encode_name for item in msgspec.structs.fields(kind))
-        raise RookeryError("invalid-input", f"the request is invalid: {error}", f"send: {fields}") from None

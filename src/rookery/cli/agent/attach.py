@@ -10,8 +10,9 @@ import click
 
 from rookery.cli import output
 from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
-from rookery.cli.failure import Failure
+from rookery.cli.options import no_start_option, project_option
 from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
+from rookery.daemon_client.failure import Failure
 
 _EPILOG = """\
 Leave with Ctrl-C or /exit. The agent keeps running.
@@ -43,8 +44,8 @@ Examples:
 @WORKSPACE_ARGUMENT
 @click.option("--session", metavar="ID", help="Open this session.")
 @click.option("--new", is_flag=True, help="Start with an empty session.")
-@click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@project_option
+@no_start_option
 def attach(name: str | None, session: str | None, new: bool, project: str | None, no_start: bool) -> None:
     """Open the agent of a workspace in this terminal.
 
@@ -52,15 +53,15 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
     prompt, or else the session that was used last. An agent that sleeps or is stopped is started.
     """
     if session and new:
-        raise click.UsageError("--new opens no session: leave --session out")
+        raise click.UsageError("--new and --session cannot be combined")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("this is for a terminal; for programs there is the HTTP interface")
+        raise click.UsageError("this command needs a terminal; programs can use the HTTP interface")
     client = WorkspaceClient(no_start, project, START_SECONDS)
     workspace = client.find(name)
     with show_agent_progress(client, workspace):
         access: dict[str, Any] = json.loads(client.request_workspace(workspace, "agent", "attach", session=session))
     # The interface takes seconds to draw something, and does not say how to leave it.
-    output.write_note("OpenCode's interface starts ... leave it with Ctrl-C, and the agent goes on")
+    output.write_note("starting OpenCode's interface ... leave it with Ctrl-C; the agent keeps running")
     words = ["--session", access["session"]] if access["session"] and not new else []
     command = [access["opencode"], "attach", access["url"], *words]
     code = _run(command, _environment(access["password"], access["folders"]))

@@ -9,9 +9,10 @@ import click
 
 from rookery.cli import output
 from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
-from rookery.cli.failure import Failure
+from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import visible
 from rookery.cli.ws.common import WorkspaceClient
+from rookery.daemon_client.failure import Failure
 
 _INSTALL = """\b
 Examples:
@@ -27,8 +28,8 @@ Examples:
 
 @click.command(epilog=_INSTALL)
 @click.option("--force", is_flag=True, help="Reinstall it even if it is present.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def install(force: bool, as_json: bool, no_start: bool) -> None:
     """Install the OpenCode that agents run, if it is missing.
 
@@ -43,12 +44,12 @@ def install(force: bool, as_json: bool, no_start: bool) -> None:
     installed: dict[str, Any] = json.loads(data)
     output.write(f"OpenCode {visible(installed['version'])} at {visible(installed['opencode'])}")
     if installed["ripgrep"] is None:
-        output.write_note("without ripgrep agents cannot search: install it")
+        output.write_note("agents cannot search without ripgrep: install it")
 
 
 @click.command(epilog=_LOGIN)
 @click.argument("provider", required=False)
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@no_start_option
 def login(provider: str | None, no_start: bool) -> None:
     """Sign in to a model provider, for all agents.
 
@@ -56,19 +57,19 @@ def login(provider: str | None, no_start: bool) -> None:
     the login where all your OpenCode installations find it.
     """
     if not sys.stdin.isatty():
-        raise click.UsageError("this asks questions: run it in a terminal")
+        raise click.UsageError("this command asks questions: run it in a terminal")
     from rookery.system.errors import RookeryError
     from rookery.system.process.launch import run_in_foreground
 
     opencode: str = json.loads(_install(WorkspaceClient(no_start, seconds=START_SECONDS)))["opencode"]
     words = ["--provider", provider] if provider else []
-    output.write_note("OpenCode asks ...")  # it takes seconds to start
+    output.write_note("starting OpenCode's login ...")  # it takes seconds to start
     try:
         code = run_in_foreground([opencode, "auth", "login", *words], os.environ["HOME"], os.environ)
     except RookeryError as error:
         raise Failure(error.code, error.message, "reinstall it: rookery agent install --force") from None
     if code == 0:
-        output.write_note("agents that run already learn of it when they are restarted: rookery agent restart")
+        output.write_note("running agents use the new login after a restart: rookery agent restart")
     sys.exit(code)
 
 

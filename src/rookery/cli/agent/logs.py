@@ -18,7 +18,9 @@ Examples:
 @click.command(epilog=_EPILOG)
 @WORKSPACE_ARGUMENT
 @click.option("-f", "--follow", is_flag=True, help="Show new output until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many at most.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of lines."
+)
 @workspace_options
 def logs(name: str | None, follow: bool, lines: int, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show the output of a workspace's agent.
@@ -26,7 +28,7 @@ def logs(name: str | None, follow: bool, lines: int, project: str | None, as_jso
     This includes the output of earlier runs, also if the agent does not run now.
     """
     if follow and as_json:
-        raise click.UsageError("--follow goes on for ever, and --json is one answer: leave one of them out")
+        raise click.UsageError("--follow and --json cannot be combined")
     client = WorkspaceClient(no_start, project)
     data = client.request_workspace(client.find(name), "agent", "logs", tail=str(lines))
     if as_json:
@@ -38,7 +40,7 @@ def logs(name: str | None, follow: bool, lines: int, project: str | None, as_jso
     elif log["lines"]:
         output.write("\n".join(output.visible_lines(line) for line in log["lines"]))
     else:
-        output.write_note("it has printed nothing yet")
+        output.write_note("the agent has printed nothing yet")
 
 
 def _follow(path: str, last: int) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from rookery.cli.failure import Failure
 from rookery.cli.progress import EventStream, ProgressLine
 from rookery.cli.ws.common import JsonObject, WorkspaceClient
+from rookery.daemon_client.failure import Failure
 
 # A start may download OpenCode first, 180 MB. The daemon ends requests that take longer.
 START_SECONDS = 1900.0
@@ -58,4 +58,4 @@ def describe_progress(record: dict[str, Any]) -> str:
         return f"{agent['detail']} ..."
     if agent["state"] not in ("starting", "restarting"):
         return ""
-    return f"{agent['detail'] or 'its agent starts'} ..."
+    return f"{agent['detail'] or 'starting the agent'} ..."

@@ -80,5 +80,5 @@ def _describe_agent(name: str, agent: dict[str, Any]) -> str:
 def _describe_resumed(result: dict[str, Any]) -> str:
     count = len(result["resumed"])
     if not count:
-        return "nothing was cut off"
-    return "took up 1 session" if count == 1 else f"took up {count} sessions"
+        return "no turn was interrupted"
+    return "resumed 1 session" if count == 1 else f"resumed {count} sessions"

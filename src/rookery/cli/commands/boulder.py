@@ -42,9 +42,9 @@ _LOG_HEADS = [
 _STYLES = {"ENFORCING": "green", "EXHAUSTED": "yellow", "STOPPED": "dim", "OFF": "dim", "PAUSED": "dim"}
 _ON = """\b
 Examples:
-  rookery boulder on fix-login                     its session that was used last
+  rookery boulder on fix-login                     the session that was used last
   rookery boulder on ses_1a2b --budget 10 --check plan:PLAN.md --check just:test
-  rookery boulder on --workspace fix-login         all its sessions, from now on
+  rookery boulder on --workspace fix-login         all its sessions
   rookery boulder on --project app
 """
 _EPILOG = """\
@@ -78,7 +78,7 @@ class BoulderClient:
     def subject(self, session: str | None, workspace: str | None, project: str | None) -> JsonObject:
         """Return the argument for a session, a workspace or a project, of which exactly one has to be given."""
         if sum(value is not None for value in (session, workspace, project)) != 1:
-            raise click.UsageError("say for what: a session, --workspace or --project")
+            raise click.UsageError("give a session, --workspace or --project")
         if session is not None:
             return {"sessionId": self.sessions.resolve_id(session)}
         if workspace is not None:
@@ -115,13 +115,17 @@ def status(session: str | None, as_json: bool, no_start: bool) -> None:
         short = client.sessions.short_ids(record["sessionId"] for record in rows)
         output.write(output.format_table([_state_row(record, short) for record in rows], _HEADS, styles))
     else:
-        output.write_note("boulder looks after no session: rookery boulder on")
+        output.write_note("boulder manages no session: rookery boulder on")
 
 
 @click.command(epilog="\b\nExamples:\n  rookery boulder log\n  rookery boulder log fix-login --limit 100 --json\n")
 @OPTIONAL_SESSION_ARGUMENT
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The number of newest entries."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Maximum number of entries; the newest are shown.",
 )
 @session_options
 def log(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
@@ -138,7 +142,7 @@ def log(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
         short = client.sessions.short_ids(record["sessionId"] for record in rows)
         output.write(output.format_table([_log_row(record, short) for record in rows], _LOG_HEADS))
     else:
-        output.write_note("nothing yet")
+        output.write_note("no entries yet")
 
 
 def _state_row(record: JsonObject, short: dict[str, str]) -> list[str]:
@@ -178,7 +182,7 @@ boulder.add_command(status)
 @click.option("--workspace", metavar="NAME", shell_complete=complete_workspace, help="For all sessions of a workspace.")
 @click.option("--project", metavar="PROJECT", help="For all sessions of a project, by id or name.")
 @click.option(
-    "--check", "checks", multiple=True, metavar="CHECK", help="todos, plan:FILE or just:TASK; may be given again."
+    "--check", "checks", multiple=True, metavar="CHECK", help="todos, plan:FILE or just:TASK; may be repeated."
 )
 @click.option(
     "--budget", type=click.IntRange(0, 1000), metavar="N", help="The maximum number of enforcements for a session."

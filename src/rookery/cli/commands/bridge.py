@@ -2,8 +2,9 @@
 
 import click
 
-from rookery.cli.launch import exec_daemon_command
+from rookery.cli.options import project_option
 from rookery.cli.ws.common import complete_workspace
+from rookery.daemon_client.start import exec_daemon_command
 
 _EPILOG = """\
 stdout carries only MCP messages. The bridge starts the daemon if none runs. If the daemon restarts, the bridge
@@ -24,11 +25,11 @@ Examples:
     shell_complete=complete_workspace,
     help="Serve the view of this workspace, not everything.",
 )
-@click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
+@project_option
 @click.option(
     "--mode", type=click.Choice(["list", "search"]), help="List all tools, or two that search for and call them."
 )
-@click.option("--no-start", is_flag=True, help="Answer requests with an error instead of starting the daemon.")
+@click.option("--no-start", is_flag=True, help="Reply to requests with an error instead of starting the daemon.")
 def bridge(workspace: str | None, project: str | None, mode: str | None, no_start: bool) -> None:
     """Serve MCP over stdio, for clients that support only stdio."""
     words = [f"--workspace={workspace}"] if workspace is not None else []

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 import click
 
 from rookery.cli.groups import SuggestingGroup
-from rookery.cli.launch import exec_daemon_command
+from rookery.cli.options import json_option, no_start_option, project_option
 from rookery.cli.ws.common import complete_workspace
+from rookery.daemon_client.start import exec_daemon_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,33 +20,35 @@ Examples:
   rookery client print cursor
   rookery client print claude-code --workspace fix-login
   rookery client print gemini --transport bridge
-  rookery client print codex --mode search         two tools to find and call all others
+  rookery client print codex --mode search         two tools that find and call all others
 """
 _INSTALL = """\b
 Examples:
   rookery client install claude-desktop
-  rookery client install codex --print             only look at file and text
+  rookery client install codex --print             only show the file and the text
   rookery client install vscode --scope project    into .vscode/mcp.json of this checkout
 """
 
 
 def _client_options(command: F) -> F:
     for option in (
-        click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
-        click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
+        no_start_option,
+        json_option,
         click.option(
-            "--scope", type=click.Choice(["user", "project"]), default="user", help="Whose file: yours, or a project's."
+            "--scope", type=click.Choice(["user", "project"]), default="user", help="Your own file, or the project's."
         ),
-        click.option("--name", default="rookery", show_default=True, help="What the client calls this server."),
+        click.option("--name", default="rookery", show_default=True, help="The name of this server in the client."),
         click.option(
-            "--transport", type=click.Choice(["http", "bridge"]), help="By default what the client is best at."
+            "--transport",
+            type=click.Choice(["http", "bridge"]),
+            help="The transport; default: the best that the client supports.",
         ),
         click.option(
             "--mode",
             type=click.Choice(["list", "search"]),
             help="List all tools, or two that search for and call them.",
         ),
-        click.option("--project", metavar="PROJECT", help="Of this project, by id or name."),
+        project_option,
         click.option(
             "--workspace",
             metavar="NAME",
@@ -77,7 +80,7 @@ def print_(**options: Any) -> None:
 
 @client.command(epilog=_INSTALL)
 @_client_options
-@click.option("--print", "only_print", is_flag=True, help="Change nothing; show the file and what would go into it.")
+@click.option("--print", "only_print", is_flag=True, help="Change nothing; show the file and the new text.")
 def install(only_print: bool, **options: Any) -> None:
     """Add Rookery to the config file of CLIENT.
 

@@ -2,7 +2,8 @@
 
 import click
 
-from rookery.cli.launch import exec_daemon_command
+from rookery.cli.options import json_option
+from rookery.daemon_client.start import exec_daemon_command
 
 EPILOG = """\b
 Examples:
@@ -12,9 +13,9 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@json_option
 def doctor(as_json: bool) -> None:
-    """Check this machine, one row a check, changing nothing.
+    """Check this machine, without changing anything.
 
     Exits with 1 if a check failed; warnings do not count.
     """

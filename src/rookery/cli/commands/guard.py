@@ -11,17 +11,19 @@ from typing import Any, Self
 
 import click
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure
+from rookery.cli import output
 from rookery.cli.groups import SuggestingGroup
+from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure
 
 # Describes the content of a subject, by its kind.
-_CONTENT = {"setup": "command, run in each new workspace", "git-config": "programs that git would run"}
+_CONTENT = {"setup": "command, which runs in each new workspace", "git-config": "programs that git would run"}
 _CONTENT["justfile"] = "tasks that tools may run here, with all that the justfile imports"
-_CONTENT["opencode-config"] = "OpenCode's config here; with it come the plugins, tools and commands of the files above"
+_CONTENT["opencode-config"] = "OpenCode's config, which loads the plugins, tools and commands in the files above"
 
-_CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself and may do all that you may"
+_CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself with all your rights"
 
 _HEADS = [
     Column("STATE", output.VITAL),
@@ -32,14 +34,14 @@ _HEADS = [
 ]
 _APPROVE = """\b
 Examples:
-  rookery guard approve            what waits in this folder's project
-  rookery guard approve github     what has this name
-  rookery guard approve --all      what waits in any project
+  rookery guard approve            all waiting items of this project
+  rookery guard approve github     the item with this name
+  rookery guard approve --all      all waiting items of all projects
 """
 _DIGEST = """\b
 Examples:
-  rookery guard digest                         what is approved of this folder's project
-  rookery guard digest --waiting ~/src/app     also what waits
+  rookery guard digest                         approved items of this project
+  rookery guard digest --waiting ~/src/app     waiting items too
 """
 
 
@@ -50,9 +52,7 @@ class Terminal:
         try:
             self._fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            raise Failure(
-                "needs-approval", "to approve something takes a person at a terminal", "run it in a terminal"
-            ) from None
+            raise Failure("needs-approval", "approvals need a person at a terminal", "run it in a terminal") from None
         self.out = os.fdopen(os.dup(self._fd), "w", encoding="utf-8", errors="backslashreplace")
         return self
 
@@ -94,9 +94,9 @@ def ask_approval(terminal: Terminal, subject: dict[str, Any], count: str) -> boo
         _lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
         _lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
     _line(terminal, "runs in", subject["folder"])
-    _lines(terminal, "files, as they are now", [f"{path} sha256 {digest}" for path, digest in subject["files"].items()])
+    _lines(terminal, "current files", [f"{path} sha256 {digest}" for path, digest in subject["files"].items()])
     if subject["last"] is not None:
-        _lines(terminal, "what changed since you approved it", _difference(subject["last"], subject["shown"]))
+        _lines(terminal, "changes since you approved it", _difference(subject["last"], subject["shown"]))
     if parts is not None:
         import shlex
 
@@ -149,11 +149,11 @@ def guard() -> None:
 
 
 @guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --json\n")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def list_(as_json: bool, no_start: bool) -> None:
-    """List what waits for approval and what is approved."""
-    data = link.call("GET", "/api/guard/approvals", start=not no_start)
+    """List waiting and approved items."""
+    data = connection.call("GET", "/api/guard/approvals", start=not no_start)
     if as_json:
         output.write_json(data)
         return
@@ -166,7 +166,7 @@ def list_(as_json: bool, no_start: bool) -> None:
         ["approved", approval["name"], approval["kind"], approval["place"], _describe_origin(approval)]
         for approval in approvals["approved"]
     ]
-    output.write(output.format_table(rows, _HEADS) or "nothing waits")
+    output.write(output.format_table(rows, _HEADS) or "nothing waits for approval")
 
 
 def _describe_origin(approval: dict[str, Any]) -> str:
@@ -178,9 +178,9 @@ def _describe_origin(approval: dict[str, Any]) -> str:
 
 @guard.command(epilog=_DIGEST)
 @click.argument("path", default=".", type=click.Path())
-@click.option("--waiting", is_flag=True, help="Also what waits for approval. Look at it first.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@click.option("--waiting", is_flag=True, help="Include items that wait for approval. Review them first.")
+@json_option
+@no_start_option
 def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
     """Print the digests of the approved items of a project.
 
@@ -188,7 +188,7 @@ def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
     a file of approvals or into ROOKERY_APPROVE before the daemon starts. Use this for machines without a person at a
     terminal, such as CI.
     """
-    subjects = json.loads(link.call("GET", "/api/guard/digests", start=not no_start))
+    subjects = json.loads(connection.call("GET", "/api/guard/digests", start=not no_start))
     nearby = _select_nearby(subjects, os.path.realpath(path))
     chosen = [subject for subject in nearby if not subject["problem"] and (waiting or subject["state"] == "approved")]
     omitted = [subject for subject in nearby if subject not in chosen]
@@ -202,23 +202,23 @@ def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
         )
     for subject in omitted:
         reason = f"it cannot be approved: {subject['problem']}" if subject["problem"] else "it is not approved here"
-        output.write_note(f"left out: {visible(subject['kind'])} {visible(subject['name'])}: {visible(reason)}")
+        output.write_note(f"omitted: {visible(subject['kind'])} {visible(subject['name'])}: {visible(reason)}")
     if not chosen:
         raise Failure("approval-not-found", "nothing of this project is approved", "see: rookery guard list")
 
 
 @guard.command(epilog=_APPROVE)
 @click.argument("name", required=False)
-@click.option("--all", "everywhere", is_flag=True, help="Look in every project, not only in this folder's.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@click.option("--all", "everywhere", is_flag=True, help="Search all projects, not only this one.")
+@json_option
+@no_start_option
 def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Show each waiting item in full, and ask for approval.
 
     The command asks on the terminal, once for each item. There is no option that answers yes, and no process that
     Rookery started may approve.
     """
-    waiting = json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["waiting"]
+    waiting = json.loads(connection.call("GET", "/api/guard/approvals", start=not no_start))["waiting"]
     chosen = waiting if everywhere and name is None else _select_by_name(waiting, name, everywhere)
     if not chosen:
         what = f"nothing named {name}" if name else "nothing"
@@ -230,7 +230,7 @@ def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -
     elif approved:
         output.write("approved: " + ", ".join(map(visible, approved)))
     if not approved:
-        raise Failure("needs-approval", "nothing was approved", "what waits goes on waiting")
+        raise Failure("needs-approval", "nothing was approved", "the items still wait for approval")
 
 
 def ask_approvals(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
@@ -241,7 +241,7 @@ def ask_approvals(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         for number, subject in enumerate(waiting, 1):
             if ask_approval(terminal, subject, f"{number} of {len(waiting)}"):
                 key = {field: subject[field] for field in ("kind", "place", "name", "digest")}
-                link.call("POST", "/api/guard/approve", key, start=False)
+                connection.call("POST", "/api/guard/approve", key, start=False)
                 approved.append(subject["name"])
             else:
                 declined.append(subject["name"])
@@ -250,26 +250,30 @@ def ask_approvals(waiting: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
 
 @guard.command(epilog="\b\nExamples:\n  rookery guard revoke github\n")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def revoke(name: str, as_json: bool, no_start: bool) -> None:
     """Revoke the approval of NAME, and stop what runs because of it."""
     approvals = _select_by_name(
-        json.loads(link.call("GET", "/api/guard/approvals", start=not no_start))["approved"], name, False
+        json.loads(connection.call("GET", "/api/guard/approvals", start=not no_start))["approved"], name, False
     )
     keys = {
         (approval["kind"], approval["place"], approval["name"]) for approval in approvals if approval["by"] != "digest"
     }
     if approvals and not keys:
         remedy = f"remove its line ({approvals[0]['source']}), and restart the daemon"
-        raise Failure("approval-not-found", f"{name} is approved by digest alone", remedy)
+        raise Failure("approval-not-found", f"{name} is approved only by digest", remedy)
     if not keys:
         raise Failure("approval-not-found", f"nothing named {name} is approved", "see: rookery guard list")
     if len(keys) > 1:
         places = ", ".join(sorted(visible(place) for _, place, _ in keys))
-        raise Failure("invalid-input", f"{name} is approved in several projects: {places}", "go to the one you mean")
+        raise Failure(
+            "invalid-input",
+            f"{name} is approved in several projects: {places}",
+            "run this in the project that you mean",
+        )
     for kind, place, _ in keys:
-        data = link.call("POST", "/api/guard/revoke", {"kind": kind, "place": place, "name": name}, start=False)
+        data = connection.call("POST", "/api/guard/revoke", {"kind": kind, "place": place, "name": name}, start=False)
         if as_json:
             output.write_json(data)
         else:

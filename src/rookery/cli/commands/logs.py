@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import click
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure
-from rookery.cli.launch import require_user
+from rookery.cli import output
+from rookery.daemon_client.connection import connect, parse_failure
+from rookery.daemon_client.failure import Failure
+from rookery.daemon_client.start import require_user
 
 _MAX_LOG_BYTES = 2**31
 _REQUIRED_KEYS = {"time", "level", "logger", "message"}
@@ -20,8 +21,8 @@ EPILOG = """\b
 Examples:
   rookery logs -n 20
   rookery logs -f --level warning
-  rookery logs --logger mcp.servers      what concerns third-party MCP servers
-  rookery config set log.level debug     what is logged at all, taken over by a running daemon
+  rookery logs --logger mcp.servers      records about third-party MCP servers
+  rookery config set log.level debug     change what is logged; applies at once
 """
 
 
@@ -30,9 +31,14 @@ Examples:
 @click.option("--level", type=click.Choice(LEVELS), default="debug", help="Show records of this level and above.")
 @click.option("--logger", metavar="NAME", help="Show records of this logger, such as mcp, and of those below it.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="How many at most."
+    "-n",
+    "--lines",
+    type=click.IntRange(1, 1_000_000),
+    default=200,
+    show_default=True,
+    help="Maximum number of records.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, as in the log file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, as in the log file.")
 def logs(follow: bool, level: str, logger: str | None, lines: int, as_json: bool) -> None:
     """Show the daemon's log."""
     levels = (*LEVELS[LEVELS.index(level) :], "critical")
@@ -77,14 +83,14 @@ def _follow_log(level: str, logger: str | None, count: int) -> Iterator[dict[str
     """Yield the last records and then new ones, until the stream ends."""
     from urllib.parse import urlencode
 
-    connection = link.connect()
+    connection = connect()
     if connection is None:
         raise Failure("daemon-unreachable", "no daemon is running, so there is nothing to follow", "rookery up -d")
     try:
         query = {"level": level, "last": count, **({"logger": logger} if logger is not None else {})}
         status = connection.request("GET", f"/api/logs?{urlencode(query)}")
         if status >= 400:
-            raise link.parse_failure(connection.read(), status)
+            raise parse_failure(connection.read(), status)
         kind = ""
         for line in connection.lines():
             if line.startswith(b"event: "):
@@ -94,7 +100,7 @@ def _follow_log(level: str, logger: str | None, count: int) -> Iterator[dict[str
             elif line.startswith(b"data: ") and kind == "end":
                 output.write_note(f"the log ended: {json.loads(line[6:])['reason']}")
     except (OSError, ValueError):
-        output.write_note("the daemon has gone")
+        output.write_note("the daemon has stopped")
     finally:
         connection.close()
 

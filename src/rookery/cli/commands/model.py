@@ -5,12 +5,13 @@ import os
 import click
 
 from rookery.cli.groups import SuggestingGroup
-from rookery.cli.launch import exec_daemon_command
+from rookery.cli.options import json_option
+from rookery.daemon_client.start import exec_daemon_command
 
 SERVE_EPILOG = """\b
 Examples:
-  rookery model serve --check tour.toml       is this script sound?
-  rookery model serve tour.toml               play it at any free port; Ctrl-C stops it
+  rookery model serve --check tour.toml       check the script
+  rookery model serve tour.toml               replay it on a free port; Ctrl-C stops it
   rookery model serve tour.toml --port 8123 --log requests.jsonl
 """
 
@@ -19,7 +20,7 @@ ENV_EPILOG = """\b
 Examples:
   eval "$(rookery model env tour.toml)"               in sh, bash or zsh
   rookery model env tour.toml --shell fish | source
-  rookery ws create try --prompt "Go."                its agent plays the script
+  rookery ws create try --prompt "Go."                the agent uses the script
 """
 
 
@@ -32,21 +33,21 @@ Examples:
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
 def model() -> None:
-    """The scripted model: plays a script, so that agents run offline."""
+    """The scripted model: replays a script, so that agents run offline."""
 
 
 @model.command(epilog=SERVE_EPILOG)
 @click.argument("script", type=click.Path())
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1; by default any.")
-@click.option("--log", type=click.Path(), help="Append every request to this file, as lines of JSON.")
-@click.option("--key", envvar="ROOKERY_MODEL_KEY", help="Answer only requests that carry this API key.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1; default: any free port.")
+@click.option("--log", type=click.Path(), help="Append every request to this file, as JSON lines.")
+@click.option("--key", envvar="ROOKERY_MODEL_KEY", help="Accept only requests with this API key.")
 @click.option("--check", is_flag=True, help="Only check the script.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and do not report requests.")
 def serve(script: str, port: int, log: str | None, key: str | None, check: bool, as_json: bool) -> None:
-    """Play a script as an OpenAI-compatible server on 127.0.0.1.
+    """Replay a script as an OpenAI-compatible server on 127.0.0.1.
 
-    Runs in the foreground until it is signalled. Prints its address and the OpenCode config that uses it, and tells
-    of every request which step answered it.
+    Runs in the foreground until it receives a signal. Prints its URL and the OpenCode config that uses it, and reports
+    the step that served each request.
     """
     if key:
         os.environ["ROOKERY_MODEL_KEY"] = key
@@ -59,16 +60,15 @@ def serve(script: str, port: int, log: str | None, key: str | None, check: bool,
 
 @model.command(epilog=ENV_EPILOG)
 @click.argument("script", type=click.Path())
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1; by default any.")
-@click.option("--log", type=click.Path(), help="Append every request to this file, as lines of JSON.")
-@click.option("--shell", type=click.Choice(["sh", "fish"]), default="sh", help="The shell that reads it.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port on 127.0.0.1; default: any free port.")
+@click.option("--log", type=click.Path(), help="Append every request to this file, as JSON lines.")
+@click.option("--shell", type=click.Choice(["sh", "fish"]), default="sh", help="The shell that evaluates the output.")
+@json_option
 def env(script: str, port: int, log: str | None, shell: str, as_json: bool) -> None:
-    """Play a script in the background, for a shell that evaluates this.
+    """Replay a script in the background, and print its variables.
 
-    Prints the variables with which agents use it. OpenCode and Rookery's daemon, started in that shell afterwards, have
-    this model and no other. It ends with the shell, or with: kill $ROOKERY_MODEL_PID. A daemon that runs already keeps
-    the model that it was started with.
+    Evaluate the output in a shell. If you start OpenCode or Rookery's daemon in that shell, they use only this model.
+    The model stops with the shell, or with: kill $ROOKERY_MODEL_PID. A daemon that already runs keeps its model.
     """
     words = [f"--script={script}", f"--port={port}", f"--shell={shell}", f"--env-for={os.getppid()}"]
     words += [f"--log={log}"] if log else []

@@ -5,17 +5,18 @@ from typing import Any
 
 import click
 
-from rookery.cli import link, output
+from rookery.cli import output
 from rookery.cli.arguments import parse_arguments
 from rookery.cli.groups import SuggestingGroup
 from rookery.cli.output import Column
 from rookery.cli.session.common import session_options
 from rookery.cli.ws.common import quote_segment
+from rookery.daemon_client import connection
 
 _LIST = "\b\nExamples:\n  rookery plugin list\n  rookery plugin list --json\n"
 _STATE = """\b
 Examples:
-  rookery plugin state                      what all of them tell
+  rookery plugin state                      the state of all plugins
   rookery plugin state boulder
   rookery plugin state boulder iteration
 """
@@ -47,9 +48,9 @@ def plugin() -> None:
 def list_(as_json: bool, no_start: bool) -> None:
     """List the plugins.
 
-    Rookery's own and OpenCode's, with those that could not be loaded or wait for approval.
+    Lists plugins of Rookery and of OpenCode, including those that could not be loaded or wait for approval.
     """
-    data = link.call("GET", "/api/plugins", start=not no_start)
+    data = connection.call("GET", "/api/plugins", start=not no_start)
     records: list[dict[str, Any]] = json.loads(data)
     if as_json:
         output.write_json(data)
@@ -57,23 +58,25 @@ def list_(as_json: bool, no_start: bool) -> None:
         styles = ["red" if record["error"] else _STYLES.get(record["status"]) for record in records]
         output.write(output.format_table([_row(record) for record in records], _HEADS, styles))
     else:
-        output.write_note("there are none")
+        output.write_note("no plugins")
 
 
 @plugin.command(epilog=_STATE)
 @click.argument("name", required=False)
 @click.argument("key", required=False)
-@click.option("--workspace", metavar="PATH", help="Of a state that several workspaces have in files: which one.")
+@click.option(
+    "--workspace", metavar="PATH", help="The workspace, for a state that is stored in files of several workspaces."
+)
 @session_options
 def state(name: str | None, key: str | None, workspace: str | None, as_json: bool, no_start: bool) -> None:
     """Show the state of a plugin.
 
-    In JSON: of one plugin or of all, whole or one KEY of it.
+    Prints the state of one plugin or of all as JSON, or only KEY of it.
     """
     chosen = {"key": key, "workspace": workspace}
     query = "&".join(f"{option}={quote_segment(value)}" for option, value in chosen.items() if value is not None)
     route = f"/api/plugins/{quote_segment(name)}/state" if name is not None else "/api/plugins/state"
-    _write_state(link.call("GET", f"{route}?{query}" if query else route, start=not no_start), as_json)
+    _write_state(connection.call("GET", f"{route}?{query}" if query else route, start=not no_start), as_json)
 
 
 @plugin.command(epilog=_ACTION)
@@ -88,7 +91,7 @@ def action(name: str, action: str, arguments: tuple[str, ...], as_json: bool, no
     """
     route = f"/api/plugins/{quote_segment(name)}/actions/{quote_segment(action)}"
     body = {"args": parse_arguments(arguments, {})}
-    data = link.call("POST", route, body, start=not no_start, seconds=_ACTION_SECONDS)
+    data = connection.call("POST", route, body, start=not no_start, seconds=_ACTION_SECONDS)
     _write_state(data if as_json else json.dumps(json.loads(data)["result"]).encode(), as_json)
 
 

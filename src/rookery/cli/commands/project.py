@@ -7,26 +7,28 @@ from urllib.parse import quote
 
 import click
 
-from rookery.cli import link, output
+from rookery.cli import output
 from rookery.cli.groups import SuggestingGroup
+from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
+from rookery.daemon_client import connection
 
 _HEADS = [Column("PROJECT", output.VITAL, None), Column("PATH", output.VITAL, wraps=True)]
 
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery project list\n  rookery project add ~/src/app\n")
 def project() -> None:
-    """The repositories that Rookery knows."""
+    """Projects: the repositories that are registered with Rookery."""
 
 
 @project.command(
     "list", epilog="\b\nExamples:\n  rookery project list\n  rookery project list --json | jq '.[].path'\n"
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def list_(as_json: bool, no_start: bool) -> None:
     """List the projects."""
-    data = link.call("GET", "/api/projects", start=not no_start)
+    data = connection.call("GET", "/api/projects", start=not no_start)
     if as_json:
         output.write_json(data)
         return
@@ -36,21 +38,21 @@ def list_(as_json: bool, no_start: bool) -> None:
 
 @project.command(epilog="\b\nExamples:\n  rookery project add\n  rookery project add ~/src/app\n")
 @click.argument("path", default=".", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def add(path: str, as_json: bool, no_start: bool) -> None:
     """Register the repository that contains PATH. This runs and opens nothing.
 
     The first time, this approves the OpenCode config, the justfile and the plugins of its main checkout, and lists
-    each of them. Added again after a removal, all of it waits for `rookery guard approve`.
+    each of them. If it was removed before, all of it waits for `rookery guard approve`.
     """
-    data = link.call("POST", "/api/projects", {"path": os.path.abspath(path)}, start=not no_start)  # noqa: PTH100
+    data = connection.call("POST", "/api/projects", {"path": os.path.abspath(path)}, start=not no_start)  # noqa: PTH100
     registration = json.loads(data)
     report_approvals(registration)
     if as_json:
         output.write_json(data)
     else:
-        output.write(f"{'added' if registration['added'] else 'known already:'} {registration['id']}")
+        output.write(f"{'added' if registration['added'] else 'already registered:'} {registration['id']}")
 
 
 def report_approvals(registration: dict[str, Any]) -> None:
@@ -64,19 +66,19 @@ def report_approvals(registration: dict[str, Any]) -> None:
 
 @project.command(epilog="\b\nExamples:\n  rookery project remove app\n")
 @click.argument("project")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def remove(project: str, as_json: bool, no_start: bool) -> None:
-    """Forget PROJECT, by id or name. Nothing of it is touched.
+    """Unregister PROJECT, by id or name. Its files are not changed.
 
-    Its checkout, worktrees and branches stay as they are, and so does what is in the trash. Add it again to have all
-    of them back. What you approved of it is forgotten: it waits for you again.
+    Its checkout, worktrees, branches and deleted workspaces are kept. Add the project again to use them. Its approvals
+    are revoked: if you add it again, everything waits for approval.
     """
-    data = link.call("DELETE", f"/api/projects/{quote(project, safe='')}", start=not no_start)
+    data = connection.call("DELETE", f"/api/projects/{quote(project, safe='')}", start=not no_start)
     if as_json:
         output.write_json(data)
         return
     removed = json.loads(data)
-    output.write(f"forgot {visible(removed['id'])}")
-    output.write_note(f"nothing was touched: {visible(removed['path'])}, its worktrees and branches stay as they are")
-    output.write_note("its approvals are taken back: added again, everything waits for `rookery guard approve`")
+    output.write(f"unregistered {visible(removed['id'])}")
+    output.write_note(f"{visible(removed['path'])}, its worktrees and its branches are unchanged")
+    output.write_note("its approvals are revoked: if you add it again, everything waits for `rookery guard approve`")

@@ -4,8 +4,10 @@ from typing import Any
 
 import click
 
-from rookery.cli import link, output
+from rookery.cli import output
+from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
+from rookery.daemon_client import connection
 
 PROJECT_HEADS = [Column("PROJECT", output.VITAL), Column("PATH", output.VITAL, wraps=True)]
 SERVER_HEADS = [
@@ -19,15 +21,15 @@ SERVER_HEADS = [
 EPILOG = """\b
 Examples:
   rookery status
-  rookery status --watch                       live, who needs you first
+  rookery status --watch                       live view; those that need you come first
   rookery status --json | jq .daemon.mcp_url
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option("--watch", is_flag=True, help="Keep running and show every change; those that need you come first.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@json_option
+@no_start_option
 def status(watch: bool, as_json: bool, no_start: bool) -> None:
     """Show the daemon, workspaces, agents and servers.
 
@@ -37,7 +39,7 @@ def status(watch: bool, as_json: bool, no_start: bool) -> None:
     if watch:
         _watch(as_json, no_start)
         return
-    data = link.call("GET", "/api/status", start=not no_start)
+    data = connection.call("GET", "/api/status", start=not no_start)
     if as_json:
         output.write_json(data)
         return
@@ -53,7 +55,7 @@ def _watch(as_json: bool, no_start: bool) -> None:
     starts = [not no_start]
 
     def fetch() -> bytes:
-        data = link.call("GET", "/api/status", start=starts[0])
+        data = connection.call("GET", "/api/status", start=starts[0])
         starts[0] = False
         return data
 
@@ -89,7 +91,7 @@ def _daemon(report: dict[str, Any]) -> str:
         _format_labelled("mcp", daemon["mcp_url"]),
     ]
     if daemon.get("auth") == "loopback":
-        warning = '"loopback": whoever reaches 127.0.0.1 uses workspace and project tools without a token'
+        warning = '"loopback": any process that reaches 127.0.0.1 can use workspace and project tools without a token'
         lines.append(output.format_labelled("auth    ", warning, style="yellow"))
     problems = [*daemon["problems"], *map(describe_crash, daemon["crashes"]), *_list_server_problems(report)]
     if failure := daemon.get("notify_failure"):
@@ -120,14 +122,14 @@ def _servers(report: dict[str, Any]) -> str:
 def describe_crash(crash: dict[str, Any]) -> str:
     """Describe the crashes of one background task."""
     times = "once" if crash["count"] == 1 else f"{crash['count']} times"
-    again = ", started again" if crash["restarted"] else ""
+    again = ", restarted" if crash["restarted"] else ""
     return visible(f"the background task {crash['task']} crashed {times}{again}; last {crash['at']}: {crash['error']}")
 
 
 def describe_notify_failure(failure: dict[str, Any]) -> str:
     """Describe how the user's own command failed."""
     times = "" if failure["count"] == 1 else f" {failure['count']} times in a row"
-    printed = f"; it printed last: {failure['line']}" if failure["line"] else ""
+    printed = f"; last output: {failure['line']}" if failure["line"] else ""
     return visible(f"notify.command failed{times}; last {failure['at']}: {failure['error']}{printed}")
 
 

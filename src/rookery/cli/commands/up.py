@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rookery.cli import link, output
+from rookery.cli import output
 from rookery.cli.commands.project import report_approvals
-from rookery.cli.failure import Failure
-from rookery.cli.launch import build_daemon_command, require_user, start_daemon
+from rookery.cli.options import json_option
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure
+from rookery.daemon_client.start import build_daemon_command, require_user, start_daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,22 +35,26 @@ Examples:
 @click.command(epilog=UP_EPILOG)
 @click.argument("path", required=False, type=click.Path(file_okay=False))
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when it is healthy.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The app port, as setting http.port.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="As setting log.level.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON (with -d).")
+@click.option("--port", type=click.IntRange(0, 65535), help="The app port; overrides the setting http.port.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The log level; overrides the setting log.level.",
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a setting; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; needs -d.")
 def up(
     path: str | None, detach: bool, port: int | None, log_level: str | None, settings: tuple[str, ...], as_json: bool
 ) -> None:
     """Start the daemon and register a repository.
 
-    PATH is any folder of it, by default the current one. Without -d the daemon runs in the foreground until it is
-    signalled.
+    PATH is any folder of the repository; default: the current folder. Without -d, the daemon runs in the foreground
+    until it receives a signal.
     """
     if as_json and not detach:
-        raise click.UsageError("--json goes with -d: in the foreground there is no answer")
+        raise click.UsageError("--json needs -d")
     if malformed := [pair for pair in settings if "=" not in pair]:
-        raise click.UsageError(f"--set takes KEY=VALUE, not {malformed[0]!r}")
+        raise click.UsageError(f"--set needs KEY=VALUE, not {malformed[0]!r}")
     pairs = list(settings)
     if port is not None:
         pairs.append(f"http.port={port}")
@@ -64,26 +70,26 @@ def up(
     import json
 
     ready: dict[str, Any] | None = None
-    running = link.connect()
+    running = connection.connect()
     if running is not None:
         running.close()
     else:
         ready = start_daemon(words)
     if ready is None and pairs:
-        output.write_note("a daemon is running already; its settings stay as they are until `rookery down`")
+        output.write_note("a daemon is already running; it keeps its settings until `rookery down`")
     registration = _register_project(folder, required=path is not None, silent=as_json)
     # A daemon that this command started has registered the project itself.
     registered = ready if ready is not None and "approved" in ready else registration or {}
     report_approvals(registered)
     approvals = {"approved": registered.get("approved", []), "note": registered.get("note", "")}
     project = registration["id"] if registration is not None else None
-    daemon = ready or json.loads(link.call("GET", "/api/status", start=False))["daemon"]
+    daemon = ready or json.loads(connection.call("GET", "/api/status", start=False))["daemon"]
     pid, url, started = daemon["pid"], daemon["url"], ready is not None
     if as_json:
         result = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
         output.write(json.dumps(result | approvals))
     else:
-        output.write(f"rookery is up at {url} (pid {pid}{'' if started else ', running already'})")
+        output.write(f"rookery is up at {url} (pid {pid}{'' if started else ', already running'})")
 
 
 def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str, Any] | None:
@@ -93,12 +99,12 @@ def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str,
     from rookery.cli.output import visible
 
     try:
-        project = json.loads(link.call("POST", "/api/projects", {"path": folder}, start=False))
+        project = json.loads(connection.call("POST", "/api/projects", {"path": folder}, start=False))
     except Failure as failure:
         if required or failure.code == "forbidden":
             raise
         if not silent:
-            remedy = "go to a repository, or name it: rookery up -d PATH"
+            remedy = "change to a repository, or name one: rookery up -d PATH"
             output.write_note(f"no project: {visible(failure.message)} ({remedy})")
         return None
     if not silent:
@@ -107,12 +113,14 @@ def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str,
 
 
 @click.command(epilog=DOWN_EPILOG)
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Seconds to wait.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Maximum seconds to wait."
+)
+@json_option
 def down(timeout: float, as_json: bool) -> None:
     """Stop the daemon, and everything it started.
 
-    Returns once it has ended. If none is running there is nothing to do, and that is a success.
+    Returns when the daemon has stopped. If none is running, this succeeds and does nothing.
     """
     from rookery.system.clock import SYSTEM_CLOCK
     from rookery.system.fs.lock import FileLock, wait_until_free
@@ -124,7 +132,7 @@ def down(timeout: float, as_json: bool) -> None:
     lock = lock_file(state_folder())
     # The register knows the daemon even if its lock file was deleted.
     daemon = InstanceRegistry(state_folder()).find_running()
-    running = link.connect()
+    running = connection.connect()
     if running is not None:
         _ask_to_stop(running, timeout)
     elif not _stop_by_signal(lock):
@@ -145,15 +153,17 @@ def down(timeout: float, as_json: bool) -> None:
     _write_down(as_json, stopped=True)
 
 
-def _ask_to_stop(running: link.DaemonConnection, timeout: float) -> None:
+def _ask_to_stop(running: connection.DaemonConnection, timeout: float) -> None:
     try:
-        link.send_request(running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout / 2, 10))
+        connection.send_request(
+            running, "POST", "/api/daemon/stop", {"reason": "rookery down"}, seconds=min(timeout / 2, 10)
+        )
     except Failure as failure:
         # The daemon does not respond: signal the process at the other end of the socket.
         if running.peer_pid is None or failure.code not in ("daemon-unreachable", "timeout"):
             raise
         require_user("stopping the daemon")
-        output.write_note("the daemon does not answer; sending it SIGTERM")
+        output.write_note("the daemon does not respond; sending it SIGTERM")
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.peer_pid, signal.SIGTERM)
 
@@ -169,11 +179,11 @@ def _stop_by_signal(lock: "Path") -> bool:
 
     match FileLock(lock).read_note().split():
         case ["pid", pid, "started", moment, phase]:
-            output.write_note(f"the daemon (pid {pid}) is {phase}; waiting for its end")
+            output.write_note(f"the daemon (pid {pid}) is {phase}; waiting until it has stopped")
             if phase != "stopping":
                 signal_if_same(int(pid), float(moment), signal.SIGTERM)
         case _:
-            output.write_note("the daemon has just begun to start; waiting")
+            output.write_note("the daemon is starting; waiting")
     return True
 
 

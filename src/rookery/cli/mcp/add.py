@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.mcp.common import ServerClient, find_server_failure, server_options
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
+from rookery.daemon_client.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
 ADD_EPILOG = """\b
 Examples:
-  rookery mcp add                                        asks for all it needs
+  rookery mcp add                                        asks for the details
   rookery mcp add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes
   rookery mcp add docs --url https://example.com/mcp --header 'Authorization=Bearer {env:DOCS_TOKEN}'
   rookery mcp add files --scope project --client opencode -- npx -y @modelcontextprotocol/server-filesystem .
 
-A secret is best left in a variable: {env:NAME} is filled in when the server is started, and never shown.
+Keep secrets in variables: {env:NAME} is replaced when the server starts, and is never shown.
 """
 JSON_EPILOG = """\b
 Examples:
@@ -62,7 +62,7 @@ def _make_validator(check: Callable[[str], str | None]) -> Callable[[str], str]:
 def check_name(name: str) -> str | None:
     """Return the problem with a name, or None. This finds typing errors; the daemon checks more."""
     if not name.strip() or "/" in name or not name.isprintable():
-        return 'a name is not empty, and has no "/" and no control character in it'
+        return 'a name must not be empty, and must not contain "/" or control characters'
     return None
 
 
@@ -75,14 +75,14 @@ def check_url(url: str) -> str | None:
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_valid = False
-    return None if is_valid and " " not in url else "an address begins with http:// or https:// and names a host"
+    return None if is_valid and " " not in url else "a URL must begin with http:// or https:// and name a host"
 
 
 def _check_command(line: str) -> str | None:
     try:
-        return None if _split(line) else "a command has at least one word"
+        return None if _split(line) else "a command needs at least one word"
     except ValueError as error:
-        return f"this cannot be split into words: {error}"
+        return f"the command cannot be split into words: {error}"
 
 
 def _split(line: str) -> list[str]:
@@ -109,27 +109,29 @@ class _AddCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            message = f"{error.format_message()} If it is for the server's own command, put -- before that command."
+            message = (
+                f"{error.format_message()} If the option belongs to the server's command, put -- before that command."
+            )
             raise click.UsageError(message, ctx) from None
 
 
 def _target_options(command: F) -> F:
     """Add the options that choose the file, and what is done after writing it."""
     for option in (
-        click.option("--no-check", is_flag=True, help="Do not try to connect."),
+        click.option("--no-check", is_flag=True, help="Do not test the connection."),
         click.option("--force", is_flag=True, help="Replace a server of this name in the file."),
-        click.option("--file", type=click.Path(dir_okay=False), help="The file to write to, whatever it is for."),
+        click.option("--file", type=click.Path(dir_okay=False), help="The file to write to."),
         click.option(
             "--client",
             type=click.Choice(["rookery", "opencode", "claude"]),
             default="rookery",
-            help="Whose file: Rookery's mcp.json by default, opencode.json, or .mcp.json.",
+            help="The client whose file is written: mcp.json of Rookery, opencode.json, or .mcp.json.",
         ),
         click.option(
             "--scope",
             type=click.Choice(["user", "project"]),
             default="user",
-            help="Your own file, for all projects (the default), or this project's, which needs approval.",
+            help="Write your own file, for all projects, or this project's, which needs approval; default: user.",
         ),
     ):
         command = option(command)
@@ -139,9 +141,9 @@ def _target_options(command: F) -> F:
 @click.command(cls=_AddCommand, epilog=ADD_EPILOG)
 @click.argument("name", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--url", help="The address of a remote server.")
-@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Sent to a remote server; may be repeated.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable of a local server; may be repeated.")
+@click.option("--url", help="The URL of a remote server.")
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="A header for a remote server; may be repeated.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable for a local server; may be repeated.")
 @click.option("--transport", type=click.Choice(["http", "sse"]), help="The transport; detected if omitted.")
 @_target_options
 @server_options
@@ -161,11 +163,11 @@ def add(
     the exit code is 1, and the entry stays in the file.
     """
     if command and url:
-        raise click.UsageError("a server is either local, with a command, or remote, with --url")
+        raise click.UsageError("COMMAND and --url cannot be combined: a server is either local or remote")
     if not name or not (command or url):
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise click.UsageError(
-                "give a NAME, and a command behind -- or a --url; without a terminal nobody is asked"
+                "give a NAME, and a command after -- or a --url; the command asks for them only on a terminal"
             )
         name = name or ask_name()
         if not (command or url):
@@ -176,12 +178,12 @@ def add(
         if problem := check_url(url):
             raise click.BadParameter(problem, param_hint="--url")
         if env:
-            raise click.UsageError("--env is for local servers; a remote one takes --header")
+            raise click.UsageError("--env is for local servers; use --header for remote servers")
         config: dict[str, Any] = {"url": url, **({"type": transport} if transport else {})}
         config |= {"headers": parse_pairs(header, "--header", "=:")} if header else {}
     else:
         if header or transport:
-            raise click.UsageError("--header and --transport are for remote servers; a local one takes --env")
+            raise click.UsageError("--header and --transport are for remote servers; use --env for local servers")
         config = {"command": list(command), **({"environment": parse_pairs(env, "--env", "=")} if env else {})}
     _write_server(name, config, **chosen)
 
@@ -192,16 +194,16 @@ def add(
 @_target_options
 @server_options
 def add_json(name: str, text: str, **chosen: Any) -> None:
-    """Add a server from its JSON entry, in the shape of any client.
+    """Add a server from its JSON entry, in the format of any client.
 
     With - the entry is read from stdin.
     """
     try:
         config = json.loads(sys.stdin.read() if text == "-" else text)
     except ValueError as error:
-        raise click.BadParameter(f"this is no JSON: {error}", param_hint="JSON") from None
+        raise click.BadParameter(f"the entry is not JSON: {error}", param_hint="JSON") from None
     if not isinstance(config, dict):
-        raise click.BadParameter("the entry of a server is an object", param_hint="JSON")
+        raise click.BadParameter("the entry of a server must be a JSON object", param_hint="JSON")
     if problem := check_name(name):
         raise click.BadParameter(problem, param_hint="NAME")
     _write_server(name, config, **chosen)  # pyright: ignore[reportUnknownArgumentType]
@@ -222,7 +224,7 @@ def _write_server(
 ) -> None:
     server_client = ServerClient(everywhere, no_start)
     if scope == "project" and not file and server_client.workspace is None:
-        raise Failure("project-not-found", "this folder is in no project of Rookery", "rookery project add PATH")
+        raise Failure("project-not-found", "this folder is not in a project of Rookery", "rookery project add PATH")
     body: dict[str, Any] = {"config": config, "place": scope, "client": client, "force": force}
     if file:
         body["file"] = os.path.abspath(file)  # noqa: PTH100 - pathlib costs as much as click
@@ -233,7 +235,7 @@ def _write_server(
     if as_json:
         output.write(json.dumps(result))
     if failure is not None:
-        failure.remedy = f"it stays in the file; {failure.remedy}"
+        failure.remedy = f"the entry stays in the file; {failure.remedy}"
         raise failure
 
 
@@ -241,16 +243,18 @@ def _check_server(client: ServerClient, name: str, result: dict[str, Any]) -> Fa
     """Connect the new server and report the result, or report why it is not connected. Return the failure, if any."""
     record = result["record"]
     if record is None or record["source"].rpartition(":")[0] != result["file"]:
-        reason = "Rookery does not read this file here" if record is None else f"{record['source']} stands before it"
-        output.write_note(f"not tried: {visible(reason)}")
+        reason = "Rookery does not read this file here" if record is None else f"{record['source']} overrides it"
+        output.write_note(f"connection not tested: {visible(reason)}")
         return None
     if record["status"] in ("needs_approval", "disabled"):
         failure = find_server_failure(record)
-        output.write_note(f"not tried: {visible(failure.message)} ({visible(failure.remedy)})" if failure else "")
+        output.write_note(
+            f"connection not tested: {visible(failure.message)} ({visible(failure.remedy)})" if failure else ""
+        )
         return None
     with show_progress(f"connecting {name}", at_once=True):
         record = result["record"] = client.request_server(name, "connect")
     if failure := find_server_failure(record):
         return failure
-    output.write_note(f"connected: it speaks {record['era']} and offers {record['tools']} tools")
+    output.write_note(f"connected ({record['era']}), {record['tools']} tools")
     return None

@@ -10,12 +10,13 @@ from typing import Any, cast
 import click
 
 from rookery import __version__
-from rookery.cli import link, output
+from rookery.cli import output
 from rookery.cli.arguments import build_headers, encode_header, parse_arguments
-from rookery.cli.failure import Failure
 from rookery.cli.mcp.common import ServerClient, server_options
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
+from rookery.daemon_client.connection import DaemonConnection
+from rookery.daemon_client.failure import Failure
 
 _REVISION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
@@ -28,7 +29,7 @@ Examples:
   rookery mcp call github search - < query.json
   rookery mcp call camera snap --save pictures/
 
-Values of key=value become numbers, booleans or lists where the tool wants them. Ctrl-C cancels the call.
+Values of key=value are converted to the types in the tool's schema. Ctrl-C cancels the call.
 """
 
 
@@ -94,10 +95,10 @@ def _save_content(data: str, kind: str, number: int, folder: str | None) -> None
     try:
         content = base64.b64decode(data, validate=True)
     except ValueError:
-        output.write_note(f"content {number} is not the base64 that it is to be")
+        output.write_note(f"content {number} is not valid base64")
         return
     if folder is None:
-        output.write(f"[{visible(kind) or 'bytes'}, {len(content):,} bytes; --save DIR keeps it]")
+        output.write(f"[{visible(kind) or 'bytes'}, {len(content):,} bytes; save it with --save DIR]")
         return
     from pathlib import Path
 
@@ -117,18 +118,20 @@ def as_object(value: Any) -> dict[str, Any]:
 @click.argument("name")
 @click.argument("tool")
 @click.argument("arguments", nargs=-1)
-@click.option("--save", type=click.Path(file_okay=False), metavar="DIR", help="Save images, sound and files there.")
+@click.option(
+    "--save", type=click.Path(file_okay=False), metavar="DIR", help="Save images, sound and files to this folder."
+)
 @server_options
 def call(
     name: str, tool: str, arguments: tuple[str, ...], save: str | None, everywhere: bool, as_json: bool, no_start: bool
 ) -> None:
     """Call TOOL of the server NAME, and print the result.
 
-    ARGUMENTS are one JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool says that it
-    failed. With --json the result is printed as it came.
+    ARGUMENTS are one JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool
+    reports a failure. With --json, the result is printed unchanged.
     """
     client = ServerClient(everywhere, no_start)
-    with show_progress(f"asking {name} for its tools", silent=as_json):
+    with show_progress(f"listing the tools of {name}", silent=as_json):
         offered = {entry["tool"]: entry for entry in json.loads(client.request("GET", "/api/tools", server=name))}
     if tool not in offered:
         raise Failure(
@@ -181,7 +184,7 @@ def _call_tool(
     }
     connection = client.connect()
     try:
-        with show_progress(f"{tool} runs", silent=silent):
+        with show_progress(f"running {tool}", silent=silent):
             connection.request("POST", path, message, seconds=None, headers=headers)
         for data in _read_messages(connection):
             received = json.loads(data)
@@ -189,13 +192,13 @@ def _call_tool(
                 return data
             write_notification(received)
     except (OSError, ValueError, IndexError):
-        raise Failure("daemon-unreachable", "the daemon broke off", "see `rookery logs`") from None
+        raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`") from None
     finally:
         connection.close()
-    raise Failure("daemon-unreachable", "the answer ended before it was whole", "see `rookery logs`")
+    raise Failure("daemon-unreachable", "the response ended too early", "see `rookery logs`")
 
 
-def _read_messages(connection: link.DaemonConnection) -> Iterator[bytes]:
+def _read_messages(connection: DaemonConnection) -> Iterator[bytes]:
     """Yield the messages that the daemon sends: one response, or a stream that ends with it."""
     if not connection.is_stream:
         yield connection.read()
@@ -212,5 +215,9 @@ def _parse_result(response: dict[str, Any]) -> dict[str, Any]:
         raise Failure("tool-failed", f"the call was refused: {message}", "see: rookery mcp tools")
     result = as_object(response.get("result"))
     if result.get("resultType") == "input_required":
-        raise Failure("tool-failed", "the tool asks a question, and nobody here can answer", "use a client that can")
+        raise Failure(
+            "tool-failed",
+            "the tool asks a question, which this command cannot answer",
+            "use a client that supports elicitation",
+        )
     return result

@@ -39,7 +39,7 @@ def check(names: tuple[str, ...], everywhere: bool, as_json: bool, no_start: boo
     started. Exits with 1 if a finding has the level error.
     """
     client = ServerClient(everywhere, no_start)
-    with show_progress("starting each server once", at_once=True):
+    with show_progress("starting each server", at_once=True):
         data = client.request("POST", "/api/check", {"servers": list(names)})
     report = json.loads(data)
     if as_json:
@@ -71,7 +71,7 @@ def _count(noun: str, number: int) -> str:
 def describe_costs(costs: dict[str, Any]) -> str:
     """Describe how many tokens the tools cost in a list, and in search mode."""
     listed, searched = costs["list_tokens"], costs["search_tokens"]
-    return f"about {listed:,} tokens in a list, {searched:,} where clients search instead (?mode=search)"
+    return f"about {listed:,} tokens in list mode, {searched:,} in search mode (?mode=search)"
 
 
 def _row(server: dict[str, Any]) -> list[Any]:

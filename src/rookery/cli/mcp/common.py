@@ -9,29 +9,30 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from rookery.cli import link
-from rookery.cli.failure import Failure
+from rookery.cli.options import json_option, no_start_option
+from rookery.daemon_client.connection import DaemonConnection, call, connect_or_start
+from rookery.daemon_client.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # A server may take as long as its own time-outs allow. The daemon ends requests that take longer.
 REQUEST_SECONDS = 600.0
 
-_TOKEN_REMEDY = "it wants to know who you are: give it a token with --header when you add it"
+_TOKEN_REMEDY = "the server requires authentication: add it with a token in --header"
 _START_TIMEOUT = "start-up timeout"
 _WANTS = {
-    "needs_auth": "wants you to sign in",
-    "needs_client_registration": "wants a client that is registered with it",
+    "needs_auth": "requires a sign-in",
+    "needs_client_registration": "requires a registered client",
 }
 
 
 def server_options(command: F) -> F:
     """Add the options that all commands about servers have."""
     for option in (
-        click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
-        click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
+        no_start_option,
+        json_option,
         click.option(
-            "--global", "everywhere", is_flag=True, help="Use the servers for all projects, not of this checkout."
+            "--global", "everywhere", is_flag=True, help="Use the global servers, not those of this checkout."
         ),
     ):
         command = option(command)
@@ -58,7 +59,7 @@ class ServerClient:
         if self.workspace:
             query["workspace"] = self.workspace
         url = f"{path}?{urlencode(query)}" if query else path
-        return link.call(method, url, body, start=self._start, seconds=REQUEST_SECONDS)
+        return call(method, url, body, start=self._start, seconds=REQUEST_SECONDS)
 
     def request_server(self, name: str, verb: str = "", method: str = "POST", body: object = None, **query: str) -> Any:
         """Send a request about one server and return the parsed response."""
@@ -72,14 +73,14 @@ class ServerClient:
         place = f"{quote(self.workspace_record['project'], safe='')}/{quote(self.workspace_record['name'], safe='@')}"
         return f"/w/{place}/s/{quote(server, safe='')}/mcp"
 
-    def connect(self) -> link.DaemonConnection:
+    def connect(self) -> DaemonConnection:
         """Return a connection to the daemon."""
-        return link.connect_or_start(start=self._start)
+        return connect_or_start(start=self._start)
 
     def _fetch_workspace(self, checkout: str) -> dict[str, Any] | None:
         url = f"/api/workspaces/at?{urlencode({'path': checkout})}"
         try:
-            workspace = json.loads(link.call("GET", url, start=self._start))
+            workspace = json.loads(call("GET", url, start=self._start))
         except Failure as failure:
             if failure.code in ("workspace-not-found", "project-not-found"):
                 return None
@@ -117,7 +118,7 @@ def find_server_failure(record: dict[str, Any]) -> Failure | None:
         )
         return Failure(status.replace("_", "-"), f'MCP server "{name}" {_WANTS[status]}: {reason}', hint)
     unauthorised = "HTTP 401" in error or "HTTP 403" in error
-    remedy = _TOKEN_REMEDY if unauthorised else f"see what happens: rookery mcp debug {quoted}"
+    remedy = _TOKEN_REMEDY if unauthorised else f"see the details: rookery mcp debug {quoted}"
     if _START_TIMEOUT in error:
-        remedy = f"the first start may have to fetch the server; try again: rookery mcp connect {quoted}"
+        remedy = f"the first start may download the server; try again: rookery mcp connect {quoted}"
     return Failure("upstream-failed", f'MCP server "{name}" failed: {error}', remedy)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.groups import SuggestingGroup
 from rookery.cli.mcp.add import add, add_json
 from rookery.cli.mcp.call import call
@@ -22,6 +21,7 @@ from rookery.cli.mcp.common import ServerClient, find_server_failure, server_opt
 from rookery.cli.mcp.login import login, logout
 from rookery.cli.output import Column, visible
 from rookery.cli.progress import show_progress
+from rookery.daemon_client.failure import Failure
 
 _STYLES = {"failed": "red", "backoff": "red", "needs_approval": "yellow", "needs_auth": "yellow", "disabled": "dim"}
 
@@ -100,7 +100,7 @@ def render_tools(tools: list[dict[str, Any]]) -> str:
         _, *body = output.format_table(rows, _TOOL_HEADS, styles, indent=2).split("\n")
         parts.append("\n".join([output.paint(head, "bold"), *(f"  {line}" for line in body)]))
     if len(parts) > 1:
-        parts.append(f"in all: {_count(tools)}")
+        parts.append(f"total: {_count(tools)}")
     return "\n\n".join(parts)
 
 
@@ -132,9 +132,9 @@ def render_steps(report: dict[str, Any]) -> str:
         info = f"{report['info'].get('name', 'no name')} {report['info'].get('version', '')}".strip()
         counts = ", ".join(f"{count} {kind}" for kind, count in report["counts"].items()) or "nothing"
         lines += [
-            f"speaks   {visible(str(report['era']))}",
-            f"is       {visible(info)}",
-            f"can      {visible(', '.join(report['capabilities']) or 'nothing')}",
+            f"protocol {visible(str(report['era']))}",
+            f"server   {visible(info)}",
+            f"supports {visible(', '.join(report['capabilities']) or 'nothing')}",
             f"offers   {counts}",
         ]
     lines += [f"problem  {visible(problem)}" for problem in report["problems"]]
@@ -148,7 +148,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
 def mcp() -> None:
-    """The MCP servers behind Rookery, for this checkout or for all."""
+    """MCP servers: those of this checkout, or of all projects."""
 
 
 for command in (add, add_json):
@@ -168,7 +168,7 @@ def list_(all_: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
     records: list[dict[str, Any]] = list(json.loads(data).values())
     output.write(render_servers(records, client.workspace, with_shadows=all_) or "no servers yet: rookery mcp add")
     if client.checkout and not client.workspace_record:
-        output.write_note("this checkout is no project, so that its own servers are not here: rookery project add")
+        output.write_note("this checkout is not a project, so its own servers are not listed: rookery project add")
 
 
 @mcp.command(epilog="\b\nExamples:\n  rookery mcp get github\n  rookery mcp get github --json\n")
@@ -177,7 +177,7 @@ def list_(all_: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
 def get(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Show one server.
 
-    Its definition, without secrets, and how it is.
+    Shows its definition, without secrets, and its status.
     """
     client = ServerClient(everywhere, no_start)
     server = client.request_server(name, method="GET")
@@ -190,7 +190,7 @@ def get(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 def remove(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Remove a server from its file, and stop it.
 
-    The comments in the file stay.
+    The comments in the file are kept.
     """
     removed = ServerClient(everywhere, no_start).request_server(name, method="DELETE")
     output.write(json.dumps(removed) if as_json else f"removed {visible(name)} ({visible(removed['source'])})")
@@ -207,7 +207,7 @@ def _set_switch(
     session: str | None,
 ) -> None:
     if level is not None and session is not None:
-        raise click.UsageError("--level and --session exclude each other: leave one of them out")
+        raise click.UsageError("--level and --session cannot be combined")
     body = {key: value for key, value in (("tool", tool), ("level", level)) if value is not None}
     record = client.request_server(name, verb, body=body, **({"session": session} if session else {}))
     what = f"{name}/{tool}" if tool else name
@@ -218,10 +218,10 @@ def _set_switch(
 
 def _complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return shell completions: the session ids of clients. No daemon is started for them."""
-    from rookery.cli import link
+    from rookery.daemon_client import connection
 
     try:
-        clients = json.loads(link.call("GET", "/api/daemon", start=False))["clients"]
+        clients = json.loads(connection.call("GET", "/api/daemon", start=False))["clients"]
     except Failure:
         return []
     return [client["session"] for client in clients if client["session"].startswith(incomplete)]
@@ -232,15 +232,15 @@ _SWITCH_OPTIONS = (
         "--session",
         metavar="ID",
         shell_complete=_complete_session,
-        help="For one client alone, by its Mcp-Session-Id, until that session ends. `rookery status --json` lists the "
+        help="For one client, by its Mcp-Session-Id, until that session ends. `rookery status --json` lists the "
         "clients that have one under `daemon.clients`.",
     ),
     click.option(
         "--level",
         type=click.Choice(["app", "project", "workspace"]),
-        help="For whom: the workspace by default, or everybody where there is none.",
+        help="The scope; default: workspace, or app outside of a workspace.",
     ),
-    click.option("--tool", metavar="PATTERN", help="Only those of its tools that match, such as 'delete_*'."),
+    click.option("--tool", metavar="PATTERN", help="Only the tools that match, such as 'delete_*'."),
     click.argument("name"),
 )
 
@@ -289,7 +289,7 @@ def connect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 @click.argument("name")
 @server_options
 def disconnect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
-    """Stop a server until it is connected again."""
+    """Stop a server until you connect it again."""
     record = ServerClient(everywhere, no_start).request_server(name, "disconnect")
     output.write(json.dumps(record) if as_json else f"{visible(name)} is {record['status']}")
 
@@ -303,7 +303,7 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     This starts the server separately, and does not affect one that already runs. Exits with 1 if it does not connect.
     """
     client = ServerClient(everywhere, no_start)
-    with show_progress(f"trying {name}", at_once=True):
+    with show_progress(f"testing {name}", at_once=True):
         report = client.request_server(name, "debug")
     output.write(json.dumps(report) if as_json else render_steps(report))
     if not report["connected"] and (
@@ -319,12 +319,12 @@ def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
 def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """List the tools of servers, and their cost in tokens.
 
-    Of all servers, or of NAME. Starts the servers that are not running. The number is what a model has to read, and an
-    estimate: a token for every four bytes. In search mode clients read two tools instead, which find and call all
-    others.
+    Lists the tools of all servers, or of NAME, and starts the servers that are not running. The number of tokens that a
+    model has to read is an estimate: one token for every four bytes. In search mode, clients read only two tools, which
+    find and call all others.
     """
     client = ServerClient(everywhere, no_start)
-    with show_progress(f"asking {name or 'the servers'} for tools", silent=as_json):
+    with show_progress(f"listing the tools of {name or 'the servers'}", silent=as_json):
         data = client.request("GET", "/api/tools", **({"server": name} if name else {}))
     if as_json:
         output.write_json(data)

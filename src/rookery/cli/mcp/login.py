@@ -7,31 +7,34 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.mcp.common import ServerClient, find_server_failure, server_options
 from rookery.cli.output import visible
+from rookery.daemon_client.failure import Failure
 
 LOGIN_EPILOG = """\b
 Examples:
   rookery mcp login github
-  rookery mcp login github --no-browser     over ssh: open the address elsewhere, and paste where it ends
+  rookery mcp login github --no-browser     over ssh: open the URL elsewhere, and paste the final one
 
-The address is opened in $BROWSER, or in what the system uses. Tokens stay in the state folder, for you only.
+The URL is opened in $BROWSER, or in the system's default browser. Tokens are stored in the state folder, and only
+you can read them.
 """
 
 
 @click.command(epilog=LOGIN_EPILOG)
 @click.argument("name")
-@click.option("--no-browser", is_flag=True, help="Open nothing; the address that the browser ends at can be pasted.")
-@click.option("--timeout", type=click.FloatRange(1, 3600), default=300, help="Seconds to sign in (300).")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser; paste the final URL instead.")
+@click.option(
+    "--timeout", type=click.FloatRange(1, 3600), default=300, help="Maximum seconds to sign in. [default: 300]"
+)
 @server_options
 def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Sign in to a server that requires authentication.
 
-    That is done with OAuth. Prints an address, opens it in the browser, and waits until you have signed in there.
+    This uses OAuth. It prints a URL, opens it in the browser, and waits until you have signed in there.
     """
     client = ServerClient(everywhere, no_start)
-    output.write_note(f"asking {visible(name)} where to sign in ...")
+    output.write_note(f"requesting the sign-in URL of {visible(name)} ...")
     sign_in = client.request_server(name, "login", body={"seconds": timeout})
     _write_address(sign_in, opened=not no_browser and _open_address(sign_in["url"]))
     try:
@@ -57,9 +60,9 @@ def logout(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
     result = ServerClient(everywhere, no_start).request_server(name, "logout")
     words = f"signed out of {visible(name)}"
     if not result["removed"]:
-        words = f"{visible(name)} was not signed in to"
+        words = f"you were not signed in to {visible(name)}"
     elif not result["revoked"]:
-        words += "; its tokens could not be given back, and end by themselves"
+        words += "; its tokens could not be revoked, and stay valid until they expire"
     output.write(json.dumps(result) if as_json else words)
 
 
@@ -70,7 +73,7 @@ def _write_address(sign_in: dict[str, Any], *, opened: bool) -> None:
     url: str = sign_in["url"]
     output.write_note(f"sign in at {output.paint(visible(urlsplit(url).netloc), 'bold', sys.stderr)}:")
     output.write_note(f"  {visible(url)}")
-    output.write_note("it was opened in your browser" if opened else "open it in a browser")
+    output.write_note("the URL was opened in your browser" if opened else "open the URL in a browser")
 
 
 def _open_address(url: str) -> bool:
@@ -84,7 +87,7 @@ def _accept_pasted(client: ServerClient, name: str) -> None:
     # If stdin is no terminal, a script may read from it after this command.
     if not sys.stdin or sys.stdin.closed or not sys.stdin.isatty():
         return
-    output.write_note("if the browser cannot come back here, paste the address that it ends at:")
+    output.write_note("if the browser cannot reach this machine, paste its final URL:")
     import threading
 
     threading.Thread(target=_send_pasted, args=(client, name, sys.stdin.fileno()), daemon=True).start()

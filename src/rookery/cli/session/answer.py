@@ -34,7 +34,7 @@ _REPLIES = ("once", "always", "reject")
 def asks(session: str | None, as_json: bool, no_start: bool) -> None:
     """List the questions that wait for your answer.
 
-    Permissions and questions, of one session or of all. Nothing is ever answered by itself.
+    Lists the permission requests and questions of one session or of all. Rookery never answers them itself.
     """
     sessions = SessionClient(no_start)
     id_ = sessions.resolve_optional_id(session)
@@ -46,7 +46,7 @@ def asks(session: str | None, as_json: bool, no_start: bool) -> None:
         short = _short_ids(sessions, open_asks)
         output.write(output.format_table([_row(ask, short) for ask in open_asks], _HEADS))
     else:
-        output.write("nothing is asked")
+        output.write("no question is waiting")
 
 
 def _short_ids(sessions: SessionClient, open_asks: list[JsonObject]) -> dict[str, str]:
@@ -59,16 +59,16 @@ def _short_ids(sessions: SessionClient, open_asks: list[JsonObject]) -> dict[str
 @click.command(epilog=_ANSWER)
 @click.argument("ask")
 @click.argument("words", nargs=-1, metavar="REPLY...")
-@click.option("--message", metavar="TEXT", help="With reject: what the model is told, so that it goes on.")
-@click.option("--answers", metavar="JSON", help="To questions: for each one the list of labels, as JSON.")
+@click.option("--message", metavar="TEXT", help="With reject: a message to the model, so that it continues.")
+@click.option("--answers", metavar="JSON", help="For questions: a list of labels for each question, as JSON.")
 @session_options
 def answer(
     ask: str, words: tuple[str, ...], message: str | None, answers: str | None, as_json: bool, no_start: bool
 ) -> None:
     """Answer a question of a session.
 
-    A permission is answered with once, always or reject. Questions are answered with a label for each of them, or
-    declined with reject. Refused to agents, and to whatever else Rookery has started.
+    Answer a permission request with once, always or reject. Answer questions with one label each, or decline them
+    with reject. Agents and other processes that Rookery started cannot use this command.
     """
     body: dict[str, Any] = {"message": message} if message is not None else {}
     if answers is not None:
@@ -78,7 +78,7 @@ def answer(
     elif words:
         body["answers"] = [[word] for word in words]
     else:
-        raise click.UsageError("say what to answer: once, always or reject, or a label for each question")
+        raise click.UsageError("give an answer: once, always or reject, or a label for each question")
     data = SessionClient(no_start).request("POST", f"/asks/{quote_segment(ask)}", body)
     if as_json:
         output.write_json(data)
@@ -90,7 +90,7 @@ def _parse_answers(text: str) -> list[list[str]]:
     try:
         parsed = json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"--answers is no JSON: {error}") from None
+        raise click.UsageError(f"--answers is not JSON: {error}") from None
     return parsed
 
 

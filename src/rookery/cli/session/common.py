@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure
+from rookery.cli import output
+from rookery.cli.options import json_option, no_start_option
 from rookery.cli.ws.common import JsonObject, WorkspaceClient, quote_segment
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +47,7 @@ class SessionClient:
     def stream_session(self, id_: str, rest: str, body: object) -> Iterator[tuple[str, bytes]]:
         """Send a request about one session and yield the events of its response."""
         route = f"/api/sessions/{quote_segment(id_)}{rest}"
-        return link.stream_events(
+        return connection.stream_events(
             "POST", route, body, start=self.workspaces.starts_daemon, seconds=self.workspaces.seconds
         )
 
@@ -80,7 +82,7 @@ class SessionClient:
 
 def _no_session_failure(workspace: JsonObject) -> Failure:
     quoted, state = shlex.quote(workspace["name"]), workspace["agent"]["state"]
-    message, hint = f"{workspace['name']} has no open session", f"begin one: rookery session new {quoted}"
+    message, hint = f"{workspace['name']} has no open session", f"start one: rookery session new {quoted}"
     if state == "running":
         return Failure("session-not-found", message, hint)
     # Only a running agent reports its sessions.
@@ -103,19 +105,22 @@ def complete_session(context: click.Context, parameter: click.Parameter, incompl
 def session_options(command: F) -> F:
     """Add the options that all commands about sessions have."""
     for option in (
-        click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
-        click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
+        no_start_option,
+        json_option,
     ):
         command = option(command)
     return command
 
 
 SESSION_ARGUMENT = click.argument("session", shell_complete=complete_session)
+SESSIONS_ARGUMENT = click.argument(
+    "sessions", metavar="SESSION...", nargs=-1, required=True, shell_complete=complete_session
+)
 OPTIONAL_SESSION_ARGUMENT = click.argument("session", required=False, shell_complete=complete_session)
 
 
 def timeout_option(
-    seconds: float | None, text: str = "How long to wait at most; then the exit code is 124."
+    seconds: float | None, text: str = "Maximum time to wait; then the exit code is 124."
 ) -> Callable[[F], F]:
     return click.option(
         "--timeout",
@@ -158,7 +163,7 @@ def _parse_moment(context: click.Context, parameter: click.Parameter, text: str 
 
 
 since_option = click.option(
-    "--since", callback=_parse_moment, metavar="WHEN", help="A time ago, such as 30s, 5m or 2h."
+    "--since", callback=_parse_moment, metavar="WHEN", help="Start at this time ago, such as 30s, 5m or 2h."
 )
 
 

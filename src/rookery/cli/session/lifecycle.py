@@ -23,17 +23,17 @@ Examples:
 
 @click.command(epilog=_NEW)
 @WORKSPACE_ARGUMENT
-@click.option("--agent", metavar="AGENT", help="An agent of OpenCode, such as build or plan, or an alias of yours.")
-@click.option("--model", metavar="MODEL", help="As provider/model; default: the one that OpenCode takes.")
-@click.option("--title", metavar="TEXT", help="Its title.")
+@click.option("--agent", metavar="AGENT", help="The OpenCode agent, such as build or plan, or one of your aliases.")
+@click.option("--model", metavar="MODEL", help="The model, as provider/model; default: OpenCode's choice.")
+@click.option("--title", metavar="TEXT", help="The title of the session.")
 @session_options
 def new(
     name: str | None, agent: str | None, model: str | None, title: str | None, as_json: bool, no_start: bool
 ) -> None:
     """Start a session in a workspace.
 
-    NAME is the current folder's workspace if it is left out; a path, such as ./src, is a folder in a workspace. Its
-    agent is started if it does not run. Prints the id.
+    NAME defaults to the workspace of the current folder. A path, such as ./src, is a folder in a workspace. The agent
+    is started if it does not run. Prints the session id.
     """
     sessions = SessionClient(no_start, START_SECONDS)
     folder = os.path.realpath(name) if name is not None and _is_path(name) else None
@@ -61,7 +61,7 @@ def _is_path(name: str) -> bool:
 def abort(session: str, as_json: bool, no_start: bool) -> None:
     """Stop the running turn of a session.
 
-    The session stays open, and takes the next message.
+    The session stays open for the next message.
     """
     sessions = SessionClient(no_start)
     data = sessions.request_session(sessions.resolve_id(session), "/abort", method="POST")
@@ -78,7 +78,7 @@ def abort(session: str, as_json: bool, no_start: bool) -> None:
 def close(session: str, delete: bool, as_json: bool, no_start: bool) -> None:
     """Close a session.
 
-    Its turn ends, and whatever waits for it. OpenCode keeps its history, unless --delete is given.
+    This ends its running turn and all waits for it. OpenCode keeps its history, unless --delete is given.
     """
     sessions = SessionClient(no_start)
     data = sessions.request_session(sessions.resolve_id(session), method="DELETE", delete="true" if delete else None)

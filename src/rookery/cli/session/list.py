@@ -27,7 +27,7 @@ _STYLES = {"active": "cyan", "error": "red"}
 def list_(name: str | None, as_json: bool, no_start: bool) -> None:
     """List the open sessions.
 
-    Of all workspaces, or of the one that is named; the one that was used last first.
+    Lists the sessions of all workspaces or of one. The most recently used comes first.
     """
     sessions = SessionClient(no_start)
     workspace: dict[str, Any] = sessions.workspaces.find(None if name == "." else name) if name is not None else {}
@@ -50,7 +50,7 @@ def list_(name: str | None, as_json: bool, no_start: bool) -> None:
 def show(session: str, as_json: bool, no_start: bool) -> None:
     """Show one session.
 
-    What it does, in which workspace, with which agent and model, and how its last turn failed.
+    Shows its status, workspace, agent, model, and the error of its last turn.
     """
     sessions = SessionClient(no_start)
     data = sessions.request_session(sessions.resolve_id(session))

@@ -30,15 +30,22 @@ _LIMIT = 50
 
 @click.command(epilog=_EPILOG)
 @SESSION_ARGUMENT
-@click.option("-n", "--limit", type=click.IntRange(1), default=_LIMIT, show_default=True, help="How many, the newest.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=_LIMIT,
+    show_default=True,
+    help="Maximum number of messages; the newest are shown.",
+)
 @since_option
-@click.option("--before", metavar="ID", help="Those before the message with this id, to page through older ones.")
+@click.option("--before", metavar="ID", help="Show messages before the one with this id.")
 @session_options
 def messages(session: str, limit: int, since: float | None, before: str | None, as_json: bool, no_start: bool) -> None:
     """Show the messages of a session.
 
-    The newest messages, in the order they were made, with the tools that each one ran. Where older messages are left
-    out, stderr has the command that shows them.
+    Shows the newest messages in chronological order, with the tools that each one ran. If older messages are omitted,
+    the command that shows them is printed to stderr.
     """
     sessions = SessionClient(no_start)
     id_ = sessions.resolve_id(session)
@@ -50,11 +57,11 @@ def messages(session: str, limit: int, since: float | None, before: str | None, 
     if page["messages"]:
         output.write("\n\n".join(map(_format_message, page["messages"])))
     else:
-        output.write_note("there are none")
+        output.write_note("no messages")
     if page["before"]:
         more = ["-n", str(limit)] if limit != _LIMIT else []
         words = ["rookery", "session", "messages", id_, "--before", page["before"], *more]
-        output.write_note(f"older messages are left out; see them: {' '.join(words)}")
+        output.write_note(f"older messages are omitted; show them: {' '.join(words)}")
 
 
 def _format_message(message: JsonObject) -> str:

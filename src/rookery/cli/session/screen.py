@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import FAILED, TIMED_OUT
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
 from rookery.cli.session.common import (
@@ -17,10 +16,11 @@ from rookery.cli.session.common import (
     session_options,
     timeout_option,
 )
+from rookery.daemon_client.failure import FAILED, TIMED_OUT
 
 _EPILOG = """\
-KEYS are names such as enter, esc, tab, up, f1, ctrl+p and shift+tab, or single characters, with blanks between them.
-Text is typed first, then what is to be pasted is pasted, then keys are pressed.
+KEYS are names such as enter, esc, tab, up, f1, ctrl+p and shift+tab, or single characters, separated by spaces.
+--text is typed first, then --paste is pasted, then --keys are pressed.
 
 \b
 Examples:
@@ -38,7 +38,7 @@ Examples:
 @click.option("--keys", default="", help="Press these keys.")
 @click.option("--wait", "pattern", metavar="PATTERN", help="Wait until the screen matches this regular expression.")
 @click.option("--size", metavar="CxR", help="Columns and rows of the terminal, such as 160x50.")
-@click.option("--colours", is_flag=True, help="With --json: the rows with their colours too, as runs.")
+@click.option("--colours", is_flag=True, help="With --json: include the rows as runs of coloured text.")
 @timeout_option(30.0)
 @session_options
 def screen(
@@ -55,8 +55,8 @@ def screen(
     id_ = sessions.resolve_optional_id(session)
     data = b""
     if id_ is None and (any(typed.values()) or pattern is not None):
-        raise click.UsageError("say which session: its id, or a dot for that of the current folder's workspace")
-    with show_progress("its screen is drawn" if pattern is None else "waiting", silent=as_json):
+        raise click.UsageError("name a session: its id, or a dot for the workspace of the current folder")
+    with show_progress("drawing the screen" if pattern is None else "waiting", silent=as_json):
         if any(typed.values()):
             size = {name: int(value) for name, value in (("columns", columns), ("rows", rows)) if value is not None}
             data = sessions.request_session(id_ or "", "/keys", method="POST", body={**typed, **size})
@@ -68,9 +68,7 @@ def screen(
     if mismatch is None:
         _write_screen(data, as_json)
         return
-    output.write_note(
-        f"rookery: it did not come; seen last:\n{output.visible_lines(mismatch['seen'] or '', sys.stderr)}"
-    )
+    output.write_note(f"rookery: no match; last seen:\n{output.visible_lines(mismatch['seen'] or '', sys.stderr)}")
     if mismatch["note"]:
         output.write_note(visible(mismatch["note"]))
     sys.exit(FAILED if mismatch["closed"] else TIMED_OUT)
@@ -82,7 +80,7 @@ def parse_size(size: str | None) -> tuple[str | None, str | None]:
         return None, None
     columns, cross, rows = size.lower().partition("x")
     if not (cross and columns.isdecimal() and rows.isdecimal()):
-        raise click.UsageError(f"{size!r} is no size; write columns and rows, such as 160x50")
+        raise click.UsageError(f"{size!r} is not a size; write columns and rows, such as 160x50")
     return columns, rows
 
 

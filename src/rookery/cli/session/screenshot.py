@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
 from rookery.cli.session.common import OPTIONAL_SESSION_ARGUMENT, JsonObject, SessionClient, session_options
 from rookery.cli.session.screen import parse_size
+from rookery.daemon_client.failure import Failure
 
 _EPILOG = """\b
 Examples:
@@ -25,10 +25,15 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @OPTIONAL_SESSION_ARGUMENT
-@click.option("-o", "--output", "file", metavar="FILE", help="Where to; default: SESSION.png here; - is stdout.")
-@click.option("--format", "format_", type=click.Choice(["png", "svg"]), help="Default: what FILE ends in, else png.")
+@click.option("-o", "--output", "file", metavar="FILE", help="The output file, or - for stdout; default: SESSION.png.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["png", "svg"]),
+    help="The format; default: by the suffix of FILE, else png.",
+)
 @click.option("--size", metavar="CxR", help="Columns and rows of the terminal, such as 160x50.")
-@click.option("--scale", type=click.IntRange(1, 3), default=1, show_default=True, help="How much larger.")
+@click.option("--scale", type=click.IntRange(1, 3), default=1, show_default=True, help="The scale factor.")
 @session_options
 def screenshot(
     session: str | None,
@@ -41,17 +46,17 @@ def screenshot(
 ) -> None:
     """Take a picture of a session's screen.
 
-    Of the session that was active last, if SESSION is left out. It is drawn as OpenCode's own terminal shows it, in its
-    real colours; where there is no terminal, as a rendering of the conversation, which says so. Prints the file's name.
+    SESSION defaults to the session that was active last. The picture shows OpenCode's own terminal in its real colours.
+    If there is no terminal, it shows a rendering of the conversation, and says so. Prints the name of the file.
     """
     columns, rows = parse_size(size)
     format_ = format_ or ("svg" if file is not None and file.lower().endswith(".svg") else "png")
     if file and not Path(file).parent.is_dir():
         # Reported before the picture is made, which may take long.
-        raise _unwritable_failure(Path(file), "there is no such folder")
+        raise _unwritable_failure(Path(file), "the folder does not exist")
     sessions = SessionClient(no_start)
     id_ = sessions.resolve_optional_id(session)
-    with show_progress("its screen is drawn", silent=as_json):
+    with show_progress("drawing the screen", silent=as_json):
         data = sessions.request_session(
             id_ or "screenshot",
             "/screenshot" if id_ else "",

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import FAILED, TIMED_OUT, Failure
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
 from rookery.cli.session.common import SESSION_ARGUMENT, JsonObject, SessionClient, session_options, timeout_option
 from rookery.cli.session.tool import describe_tool_run
+from rookery.daemon_client.failure import FAILED, TIMED_OUT, Failure
 
 _EPILOG = """\b
 Examples:
@@ -28,12 +28,12 @@ _INTERRUPTED = 130
 @click.command(epilog=_EPILOG)
 @SESSION_ARGUMENT
 @click.argument("text")
-@click.option("--wait/--no-wait", default=True, help="Wait for the end of the turn, or return as soon as it is taken.")
+@click.option(
+    "--wait/--no-wait", default=True, help="Wait for the end of the turn, or return when the agent has the message."
+)
 @click.option("--agent", metavar="AGENT", help="The agent for this turn.")
 @click.option("--model", metavar="MODEL", help="The model for this turn, as provider/model.")
-@timeout_option(
-    None, f"How long to wait at most; then the exit code is {TIMED_OUT}. [default: 30; a day on a terminal]"
-)
+@timeout_option(None, f"Maximum time to wait; then the exit code is {TIMED_OUT}. [default: 30; a day on a terminal]")
 @session_options
 def send(
     session: str,
@@ -47,9 +47,9 @@ def send(
 ) -> None:
     """Send a message, and wait for the reply.
 
-    TEXT is the message, or - to read it from stdin. Prints what the assistant said, and the tools that it ran on
-    stderr, in their order: on a terminal as it happens, elsewhere at the end. Exits with 1 if the turn failed, and
-    with 124 if it goes on after the time limit. Ctrl-C stops watching; the turn goes on.
+    TEXT is the message, or - to read it from stdin. Prints the reply to stdout and the tool runs to
+    stderr, in order: on a terminal as they happen, elsewhere at the end. Exits with 1 if the turn failed, and with 124
+    if it still runs after the time limit. Ctrl-C stops watching; the turn continues.
     """
     content = sys.stdin.read() if text == "-" else text
     streamed = wait and not as_json and sys.stdout.isatty()
@@ -63,7 +63,7 @@ def send(
         if streamed:
             data = _follow_turn(sessions, id_, {**body, "stream": True}, turn_output)
         else:
-            with show_progress("its turn runs" if wait else "its agent takes the message", silent=as_json):
+            with show_progress("the turn is running" if wait else "sending the message to the agent", silent=as_json):
                 data = sessions.request_session(id_, "/messages", method="POST", body=body)
     except KeyboardInterrupt:
         turn_output.end_line()
@@ -88,9 +88,9 @@ def choose_timeout(seconds: float | None, *, streamed: bool) -> float:
 
 def _describe_interruption(id_: str, *, accepted: bool) -> str:
     if not accepted:
-        return f"stopped before the agent took the message; see whether it did: rookery session messages {id_}"
+        return f"stopped before the agent accepted the message; check whether it did: rookery session messages {id_}"
     return (
-        f"the turn goes on; stop it: rookery session abort {id_}\n"
+        f"the turn continues; stop it: rookery session abort {id_}\n"
         f"wait for its end: rookery session wait {id_} --idle; read it: rookery session messages {id_}"
     )
 
@@ -136,7 +136,7 @@ def _follow_turn(sessions: SessionClient, id_: str, body: JsonObject, turn_outpu
             turn_output.write_line(output.paint(describe_tool_run(event["tool"]), "dim", sys.stderr))
         elif kind == "ask":
             turn_output.write_line(_ask_line(event["ask"]))
-    raise Failure("daemon-unreachable", "the daemon broke off", "see `rookery logs`")
+    raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`")
 
 
 def _write_turn(turn: JsonObject) -> None:
@@ -175,9 +175,9 @@ def list_pieces(turn: JsonObject) -> Iterator[str | JsonObject]:
 
 def _write_outcome(turn: JsonObject, *, asks: bool) -> None:
     if turn["status"] == "taken":
-        output.write_note(f"{turn['sessionId']} has it")
+        output.write_note(f"{turn['sessionId']} has the message")
     if turn["status"] == "timeout":
-        output.write_note("the turn goes on; wait for its end: rookery session wait " + f"{turn['sessionId']} --idle")
+        output.write_note("the turn continues; wait for its end: rookery session wait " + f"{turn['sessionId']} --idle")
     if turn["error"]:
         output.write_note(f"rookery: the turn failed: {visible(turn['error'])}")
     if turn["note"]:
@@ -187,4 +187,4 @@ def _write_outcome(turn: JsonObject, *, asks: bool) -> None:
 
 
 def _ask_line(ask: JsonObject) -> str:
-    return f"it asks: {visible(ask['text'])} (rookery session answer {ask['id']})"
+    return f"the agent asks: {visible(ask['text'])} (rookery session answer {ask['id']})"

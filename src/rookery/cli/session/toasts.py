@@ -33,9 +33,9 @@ _STYLES = {"error": "red", "warning": "yellow", "success": "green"}
 def toasts(session: str | None, since: float | None, as_json: bool, no_start: bool) -> None:
     """Show toasts.
 
-    Those on show now, of a session or of all; with --since also those that are gone by now. OpenCode does not say
-    which session a toast is for: where Rookery does not know it either, SESSION is "unknown", and the toast counts for
-    every session of its workspace.
+    Shows the visible toasts of one session or of all; with --since, also earlier ones. OpenCode does not report the
+    session of a toast. If Rookery does not know it either, SESSION is "unknown", and the toast counts for every session
+    of its workspace.
     """
     sessions = SessionClient(no_start)
     id_ = sessions.resolve_optional_id(session)
@@ -48,7 +48,7 @@ def toasts(session: str | None, since: float | None, as_json: bool, no_start: bo
         short = sessions.short_ids(toast["sessionId"] for toast in records if toast["sessionId"])
         output.write(output.format_table([_row(toast, short) for toast in records], _HEADS, styles))
     else:
-        output.write_note("there are none" if since is not None else "none is on show")
+        output.write_note("no toasts" if since is not None else "no toast is visible")
 
 
 def _row(toast: JsonObject, short: dict[str, str]) -> list[str]:

@@ -7,7 +7,6 @@ import click
 
 from rookery.cli import output
 from rookery.cli.arguments import parse_arguments
-from rookery.cli.failure import FAILED
 from rookery.cli.output import Column, visible
 from rookery.cli.progress import show_progress
 from rookery.cli.session.common import (
@@ -20,6 +19,7 @@ from rookery.cli.session.common import (
     session_options,
     timeout_option,
 )
+from rookery.daemon_client.failure import FAILED
 
 _TOOL = """\b
 Examples:
@@ -27,7 +27,7 @@ Examples:
   rookery session tool . bash '{"command": "make test", "description": "Runs the tests"}' --timeout 600
   rookery session tool . write - < arguments.json
 
-Values of key=value become numbers, booleans or lists where they look so; JSON says it exactly.
+Values of key=value that look like numbers, booleans or lists are converted. Use JSON to give exact types.
 """
 _HEADS = [
     Column("BEGAN", min_width=19),
@@ -44,7 +44,7 @@ _LONGEST_INPUT = 200
 @SESSION_ARGUMENT
 @click.argument("name", metavar="TOOL")
 @click.argument("arguments", nargs=-1)
-@click.option("--wait/--no-wait", default=True, help="Wait for its end, or return at once with the id of the run.")
+@click.option("--wait/--no-wait", default=True, help="Wait for the end of the run, or return its id at once.")
 @timeout_option(120.0)
 @session_options
 def tool(
@@ -52,13 +52,13 @@ def tool(
 ) -> None:
     """Run a tool of the agent outside the conversation.
 
-    It runs in the session's folder and under its permissions, and the conversation stays as it is. ARGUMENTS are one
+    The tool runs in the session's folder with its permissions, and does not change the conversation. ARGUMENTS are one
     JSON object, - to read one from stdin, or key=value. Exits with 1 if the tool failed.
     """
     parsed = parse_arguments(arguments, {})
     sessions = SessionClient(no_start, timeout)
     body = {"tool": name, "args": parsed, "wait": wait, "timeout": timeout * 1000}
-    with show_progress(f"{name} runs", silent=as_json):
+    with show_progress(f"running {name}", silent=as_json):
         data = sessions.request_session(sessions.resolve_id(session), "/tools", method="POST", body=body)
     run: JsonObject = json.loads(data)
     if as_json:
@@ -75,12 +75,19 @@ def tool(
 
 @click.command(epilog="\b\nExamples:\n  rookery session history fix-login\n  rookery session history --json -n 100\n")
 @OPTIONAL_SESSION_ARGUMENT
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Maximum number of tool runs; the newest are shown.",
+)
 @session_options
 def history(session: str | None, limit: int, as_json: bool, no_start: bool) -> None:
     """List the tools that ran.
 
-    In one session, or in all; the newest, in the order they began.
+    Lists the newest runs of one session or of all, in the order in which they began.
     """
     sessions = SessionClient(no_start)
     id_ = sessions.resolve_optional_id(session)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rookery.cli.failure import NOT_FOUND, Failure
 from rookery.cli.ws.common import JsonObject
+from rookery.daemon_client.failure import NOT_FOUND, Failure
 
 if TYPE_CHECKING:
     from rookery.cli.progress import EventStream, ProgressLine
@@ -29,28 +29,28 @@ def wait_for_prompt(stream: "EventStream", workspace: JsonObject, progress: "Pro
                     else _unsent_failure(workspace, data["error"])
                 )
             progress.write_line(
-                f"its agent works on the prompt; see it: rookery agent attach {shlex.quote(workspace['name'])}"
+                f"the agent works on the prompt; open it: rookery agent attach {shlex.quote(workspace['name'])}"
             )
             return
         elif kind in ("workspace.deleting", "workspace.deleted"):
-            raise Failure("workspace-not-found", f"{workspace['name']} was deleted meanwhile")
+            raise Failure("workspace-not-found", f"{workspace['name']} was deleted in the meantime")
 
 
 def _unsent_failure(workspace: JsonObject, error: dict[str, Any]) -> Failure:
-    """Return the failure for a prompt that was not sent: the workspace is made, and keeps the prompt."""
+    """Return the failure for a prompt that was not sent: the workspace exists, and keeps the prompt."""
     import shlex
 
     command = f"rookery agent restart {shlex.quote(workspace['name'])}"
-    message = f"{workspace['path']} is made, but its agent did not get the prompt: {error['message']}"
+    message = f"{workspace['path']} was created, but its agent did not get the prompt: {error['message']}"
     remedy = error.get("remedy") or "see `rookery agent logs`"
-    return Failure(error["code"], message, f"{remedy}; the prompt is kept and sent by: {command}", NOT_FOUND)
+    return Failure(error["code"], message, f"{remedy}; the prompt is kept, and sent by: {command}", NOT_FOUND)
 
 
 def _unanswered_failure(workspace: JsonObject, error: dict[str, Any]) -> Failure:
     """Return the failure for an agent that has the prompt, but cannot reach a model."""
     import shlex
 
-    message = f"{workspace['path']} is made and its agent has the prompt, but {error['message']}"
+    message = f"{workspace['path']} was created and its agent has the prompt, but {error['message']}"
     next_step = (
         f"then rookery agent restart {shlex.quote(workspace['name'])}, and send it again with rookery session send"
     )

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from rookery.cli import link
-from rookery.cli.failure import Failure
+from rookery.cli.options import json_option, no_start_option, project_option
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
 JsonObject = dict[str, Any]
@@ -32,7 +33,7 @@ class WorkspaceClient:
         """Send a request and return the body. Query parameters that are None are left out."""
         pairs = [f"{key}={quote_segment(value)}" for key, value in query.items() if value is not None]
         url = f"{route}?{'&'.join(pairs)}" if pairs else route
-        return link.call(method, url, body, start=self.starts_daemon, seconds=self.seconds)
+        return connection.call(method, url, body, start=self.starts_daemon, seconds=self.seconds)
 
     def request_workspace(
         self, workspace: JsonObject, *rest: str, method: str = "GET", body: object = None, **query: str | None
@@ -83,7 +84,7 @@ def find_workspace(records: Sequence[JsonObject], name: str, folder: str | None)
         raise Failure("workspace-not-found", f"there is no workspace {name}", _suggest_name(name, records))
     if len(matches) > 1:
         names = ", ".join(f"{record['project']}/{record['name']}" for record in matches)
-        raise Failure("invalid-input", f"{name} may be several workspaces", f"say which: {names}")
+        raise Failure("invalid-input", f"{name} matches several workspaces", f"name one of: {names}")
     return matches[0]
 
 
@@ -126,7 +127,7 @@ def _suggest_name(name: str, records: Sequence[JsonObject]) -> str:
     import difflib
 
     matches = difflib.get_close_matches(name, [record["name"] for record in records], n=1)
-    return f"did you mean {matches[0]}?" if matches else "see what there is: rookery ws list"
+    return f"did you mean {matches[0]}?" if matches else "see the workspaces: rookery ws list"
 
 
 def complete_workspace(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -146,9 +147,9 @@ def complete_workspace(context: click.Context, parameter: click.Parameter, incom
 def workspace_options(command: F) -> F:
     """Add the options that all commands about workspaces have."""
     for option in (
-        click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon."),
-        click.option("--json", "as_json", is_flag=True, help="Answer in JSON."),
-        click.option("--project", metavar="PROJECT", help="Of this project, by id or name."),
+        no_start_option,
+        json_option,
+        project_option,
     ):
         command = option(command)
     return command

@@ -9,37 +9,39 @@ import click
 
 from rookery.cli import output
 from rookery.cli.commands.project import report_approvals
-from rookery.cli.failure import Failure
 from rookery.cli.output import visible
 from rookery.cli.progress import EventStream, ProgressLine
 from rookery.cli.ws.agent import wait_for_prompt
 from rookery.cli.ws.common import WORKSPACE_ARGUMENT, JsonObject, WorkspaceClient, current_folder, workspace_options
+from rookery.daemon_client.failure import Failure
 
 _CREATE = """\b
 Examples:
   rookery ws create fix-login
   rookery ws create fix-login --prompt "The login fails with an empty password. Find out why, and fix it."
   rookery ws create fix-login --base v2.1
-  rookery ws create review --branch origin-of-evil     a branch that exists
+  rookery ws create review --branch origin-of-evil     use an existing branch
   cd "$(rookery ws create fix-login)"
 """
 
-_WAIT = click.option("--no-wait", is_flag=True, help="Return when it is made: preparing it goes on.")
+_WAIT = click.option(
+    "--no-wait", is_flag=True, help="Return when the workspace exists; it is prepared in the background."
+)
 
 _REASONS = {
     "remote-default": "the default branch of the remote",
     "head": "the branch of the main checkout",
-    "detached": "where HEAD is, on no branch",
-    "branch": "a branch that was there already",
+    "detached": "the detached HEAD",
+    "branch": "an existing branch",
 }
 
 
 @click.command(epilog=_CREATE)
 @click.argument("name")
-@click.option("--base", metavar="REF", help="Where its branch begins: a branch, tag or commit.")
-@click.option("--branch", metavar="EXISTING", help="Check this branch out instead of making one.")
-@click.option("--prompt", metavar="TEXT", help="The first message to its agent.")
-@click.option("--no-agent", is_flag=True, help="Start no agent in it, until you do.")
+@click.option("--base", metavar="REF", help="The start of the new branch: a branch, tag or commit.")
+@click.option("--branch", metavar="EXISTING", help="Check out this branch instead of creating one.")
+@click.option("--prompt", metavar="TEXT", help="The first message to the agent.")
+@click.option("--no-agent", is_flag=True, help="Do not start an agent.")
 @_WAIT
 @workspace_options
 def create(
@@ -57,13 +59,14 @@ def create(
 
     This creates a worktree with a new branch NAME, from --base, else the remote's default branch, else HEAD, and
     reports the commit. An existing branch is used only with --branch. Ignored files that .keepfiles or .worktreeinclude
-    list are copied, then the project's setup command runs. If that fails, the workspace stays, and the exit code is 1.
+    list are copied from the main checkout, then the project's setup command runs. If that fails, the workspace stays,
+    and the exit code is 1.
 
     Then the agent starts. With --prompt, the command returns when the agent has the prompt. If the prompt cannot be
     sent, for example without a model provider, it is kept, and the exit code is 3.
     """
     if prompt is not None and no_agent:
-        raise click.UsageError("--no-agent leaves nobody to read the --prompt: leave one of them out")
+        raise click.UsageError("--no-agent and --prompt cannot be combined")
     client = WorkspaceClient(no_start, project)
     progress = ProgressLine(silent=as_json)
     registration: dict[str, Any] = {"id": project} if project else _register_project(client, progress)
@@ -72,7 +75,7 @@ def create(
     if no_agent:
         body["agent"] = False
     with EventStream(start=not no_start) as stream:
-        progress.show("making", f"making {name} ...")
+        progress.show("making", f"creating {name} ...")
         try:
             workspace: JsonObject = json.loads(client.request("POST", "/api/workspaces", body))
             progress.write_line(_describe_start(workspace))
@@ -82,10 +85,10 @@ def create(
                     wait_for_prompt(stream, workspace, progress)
         except Failure as failure:
             if prompt is not None and failure.code == "setup-failed":
-                failure.remedy += "; its agent gets the prompt all the same, with the end of that log"
+                failure.remedy += "; its agent still gets the prompt, with the end of that log"
             raise
         except KeyboardInterrupt:
-            progress.write_line(f"what was begun goes on; see it: rookery ws show {shlex.quote(name)}")
+            progress.write_line(f"the operation continues in the background; see: rookery ws show {shlex.quote(name)}")
             raise
         finally:
             progress.erase()
@@ -99,7 +102,8 @@ def create(
 def prepare(name: str | None, no_wait: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Prepare a workspace again: copy files and run the setup command.
 
-    For after a failure, once you have mended what made it fail. One that is being prepared already is waited for.
+    Use this after you have fixed the cause of a failure. Files that exist in the workspace are not overwritten. If a
+    preparation is already running, this waits for it.
     """
     client = WorkspaceClient(no_start, project)
     progress = ProgressLine(silent=as_json)
@@ -121,12 +125,16 @@ def _register_project(client: WorkspaceClient, progress: ProgressLine) -> dict[s
     """Register the current folder's project if it is not registered yet, and report what that approved."""
     folder = current_folder()
     if folder is None:
-        raise Failure("repository-not-found", "the current folder does not exist any more", "go to one, or --project")
+        raise Failure(
+            "repository-not-found",
+            "the current folder does not exist any more",
+            "change to a repository, or use --project",
+        )
     try:
         project = json.loads(client.request("POST", "/api/projects", {"path": folder}))
     except Failure as failure:
         if failure.code == "repository-not-found":
-            failure.remedy = "go to a repository, or say which project: --project"
+            failure.remedy = "change to a repository, or name a project: --project"
         raise
     if project["added"]:
         progress.write_line(f"registered the project {project['id']} ({project['path']})")
@@ -152,19 +160,19 @@ def _wait_until_ready(
             progress.show(data["phase"], _describe_phase(data))
         elif kind == "ready":
             for problem in data.get("notCopied", ()):
-                progress.write_line(f"not brought along: {problem}")
+                progress.write_line(f"not copied: {problem}")
             return
         elif kind == "failed":
             progress.erase()
             if data.get("code") != "needs-approval" or not _ask_approval(client, workspace, progress):
                 raise _preparation_failure(workspace, data)
         elif kind in ("deleting", "deleted"):
-            raise Failure("workspace-not-found", f"{workspace['name']} was deleted meanwhile")
+            raise Failure("workspace-not-found", f"{workspace['name']} was deleted in the meantime")
 
 
 def _describe_phase(data: dict[str, Any]) -> str:
     if data["phase"] == "copying":
-        return f"bringing files along: {data['done']} of {data['total']}"
+        return f"copying files: {data['done']} of {data['total']}"
     return f"setting up: {data['command']}" if "command" in data else f"{data['phase']} ..."
 
 
@@ -188,12 +196,12 @@ def _ask_approval(client: WorkspaceClient, workspace: JsonObject, progress: Prog
 
 
 def _preparation_failure(workspace: JsonObject, data: dict[str, Any]) -> Failure:
-    """Return the failure for a workspace that is made, but waits for approval or could not be prepared."""
+    """Return the failure for a workspace that exists, but waits for approval or could not be prepared."""
     if data.get("code") == "needs-approval":
-        return Failure("needs-approval", data["error"], "approved, it is prepared by itself")
+        return Failure("needs-approval", data["error"], "it is prepared as soon as you approve it")
     command = f"rookery ws prepare {shlex.quote(workspace['name'])}"
-    message = f"{workspace['path']} is made, but not prepared: {data['error']}"
-    return Failure("setup-failed", message, f"mend that, then: {command}")
+    message = f"{workspace['path']} was created, but not prepared: {data['error']}"
+    return Failure("setup-failed", message, f"fix the cause, then: {command}")
 
 
 def _write_result(

@@ -27,12 +27,12 @@ _STYLES = (("+++", "bold"), ("---", "bold"), ("diff ", "bold"), ("@@", "cyan"), 
 
 @click.command(epilog=_EPILOG)
 @WORKSPACE_ARGUMENT
-@click.option("--stat", is_flag=True, help="Only the files, and how many lines of each.")
+@click.option("--stat", is_flag=True, help="Show only the files and their numbers of changed lines.")
 @workspace_options
 def diff(name: str | None, stat: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show the changes of a workspace since its base.
 
-    Committed or not, new files included, as a patch.
+    Prints a patch of committed and uncommitted changes, including new files.
     """
     client = WorkspaceClient(no_start, project)
     data = client.request_workspace(client.find(name), "diff")
@@ -47,7 +47,7 @@ def diff(name: str | None, stat: bool, project: str | None, as_json: bool, no_st
     else:
         output.write("\n".join(map(paint_diff_line, output.visible_lines(changes["text"]).split("\n"))))
     for left_out in changes["cut"]:
-        output.write_note(f"left out: {visible(left_out)}")
+        output.write_note(f"omitted: {visible(left_out)}")
 
 
 def _format_files(files: list[dict[str, Any]]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
+from rookery.cli.options import no_start_option, project_option
 from rookery.cli.output import visible
 from rookery.cli.ws.common import JsonObject, WorkspaceClient, complete_workspace, current_folder, find_enclosing
+from rookery.daemon_client.failure import Failure
 
 _EPILOG = """\b
 Examples:
@@ -39,21 +40,21 @@ class _ExecCommand(click.Command):
 
 @click.command("exec", cls=_ExecCommand, epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=complete_workspace)
-@click.option("--all", "every", is_flag=True, help="In each workspace of the project, one after another.")
-@click.option("--project", metavar="PROJECT", help="Of this project, by id or name.")
-@click.option("--no-start", is_flag=True, help="Exit with 5 instead of starting the daemon.")
+@click.option("--all", "every", is_flag=True, help="Run it in each workspace of the project, one after another.")
+@project_option
+@no_start_option
 @click.pass_context
 def exec_(context: click.Context, name: str | None, every: bool, project: str | None, no_start: bool) -> None:
     """Run a program in a workspace, with its ports in the environment.
 
-    The exit code is the program's; with --all that of the first one that failed. ROOKERY_PORT is the first of the
+    The exit code is that of the program; with --all, of the first run that failed. ROOKERY_PORT is the first of the
     workspace's ten ports, ROOKERY_PORTS all of them.
     """
     command: list[str] = context.meta[__name__]
     if not command:
         raise click.UsageError("put the command after --, as in: rookery ws exec NAME -- make test")
     if every and name is not None:
-        raise click.UsageError("--all means each of them: leave NAME out")
+        raise click.UsageError("NAME and --all cannot be combined")
     client = WorkspaceClient(no_start, project)
     if not every:
         workspace = client.find(name)

@@ -7,7 +7,7 @@ from rookery.cli.groups import LazyGroup
 # Name -> module, and the line that `--help` shows. A test compares the line with the command's own help.
 COMMANDS = {
     "create": ("rookery.cli.ws.create", "Create a workspace, and print its path."),
-    "list": ("rookery.cli.ws.list:list_", "List the workspaces, and who needs you."),
+    "list": ("rookery.cli.ws.list:list_", "List the workspaces, and which of them need you."),
     "show": ("rookery.cli.ws.show", "Show one workspace."),
     "path": ("rookery.cli.ws.show", "Print the path of a workspace."),
     "open": ("rookery.cli.ws.show:open_", "Open a workspace: its agent and its MCP server may run."),

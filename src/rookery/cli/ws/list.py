@@ -15,7 +15,7 @@ _EPILOG = """\b
 Examples:
   rookery ws list
   rookery ws list --attention              only those that need you
-  rookery ws list --watch                  live, who needs you first
+  rookery ws list --watch                  live view; those that need you come first
   rookery ws list --json | jq '.[].path'
 """
 
@@ -32,15 +32,15 @@ _STYLES = {"failed": "red", "missing": "red", "preparing": "cyan", "deleting": "
 
 
 @click.command("list", epilog=_EPILOG)
-@click.option("--attention", is_flag=True, help="Only those that need you.")
-@click.option("--status/--no-status", default=True, help="Ask for changes, or answer faster without them.")
+@click.option("--attention", is_flag=True, help="Show only those that need you.")
+@click.option("--status/--no-status", default=True, help="Include changes; without them the list is faster.")
 @click.option("--watch", is_flag=True, help="Keep running and show every change; those that need you come first.")
 @workspace_options
 def list_(attention: bool, status: bool, watch: bool, project: str | None, as_json: bool, no_start: bool) -> None:
-    """List the workspaces, and who needs you.
+    """List the workspaces, and which of them need you.
 
-    CHANGES tells of changes that are not committed, commits that are not merged, and how many commits it is ahead (+)
-    and behind (-) of its base.
+    CHANGES shows uncommitted changes, unmerged commits, and how many commits the workspace is ahead of (+) and behind
+    (-) its base.
 
     With --watch, the view is redrawn on every change until q or Ctrl-C. If the output is not a terminal, each change is
     printed below the one before; with --json, as one line.

@@ -6,26 +6,31 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.groups import ListByDefaultGroup
 from rookery.cli.output import Column, visible
 from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, complete_workspace, workspace_options
+from rookery.daemon_client.failure import Failure
 
 _EPILOG = """\
-A key begins with a letter, and has letters, digits and hyphens. `base` is always there: what the workspace is
-compared with.
+A key begins with a letter, and contains letters, digits and hyphens. The key `base` always exists: the workspace is
+compared with it.
 
 \b
 Examples:
-  rookery ws meta                          all of the current folder's workspace
-  rookery ws meta fix-login                all of another one
+  rookery ws meta                          of the workspace of the current folder
+  rookery ws meta fix-login                of another workspace
   rookery ws meta set note "waits for review"
   rookery ws meta get note -w fix-login
 """
 
 _HEADS = [Column("KEY", output.VITAL, 12), Column("VALUE", output.VITAL, 20, wraps=True)]
 _WORKSPACE = click.option(
-    "-w", "--workspace", "name", metavar="NAME", shell_complete=complete_workspace, help="Of this workspace."
+    "-w",
+    "--workspace",
+    "name",
+    metavar="NAME",
+    shell_complete=complete_workspace,
+    help="The workspace; default: that of the current folder.",
 )
 
 
@@ -38,7 +43,7 @@ def meta() -> None:
 @WORKSPACE_ARGUMENT
 @workspace_options
 def list_(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Show all of it. `ws meta` alone does this."""
+    """Show all metadata. This is the default command."""
     client = WorkspaceClient(no_start, project)
     data = client.request_workspace(client.find(name), "metadata")
     if as_json:
@@ -58,7 +63,7 @@ def get(key: str, name: str | None, project: str | None, as_json: bool, no_start
     workspace = client.find(name)
     metadata: dict[str, str] = json.loads(client.request_workspace(workspace, "metadata"))
     if key not in metadata:
-        raise Failure("key-not-found", f"{workspace['name']} has no {key}", f"it has: {', '.join(metadata)}")
+        raise Failure("key-not-found", f"{workspace['name']} has no {key}", f"it has the keys: {', '.join(metadata)}")
     output.write(json.dumps(metadata[key]) if as_json else output.visible_lines(metadata[key]))
 
 
@@ -87,5 +92,5 @@ def _write_value(key: str, value: str | None, name: str | None, client: Workspac
     if as_json:
         output.write_json(client.request_workspace(workspace, "metadata"))
     else:
-        change: Any = f"{key} is set" if value is not None else f"{key} is not set any more"
+        change: Any = f"{key} is set" if value is not None else f"{key} is removed"
         output.write(f"{visible(workspace['name'])}: {visible(change)}")

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure, make_failure
 from rookery.cli.output import Column, visible
 from rookery.cli.progress import EventStream, ProgressLine
 from rookery.cli.ws.common import (
@@ -21,6 +20,7 @@ from rookery.cli.ws.common import (
     find_workspace,
     workspace_options,
 )
+from rookery.daemon_client.failure import Failure, make_failure
 
 _MERGED_HEADS = [
     Column("NAME", output.VITAL, 16),
@@ -33,11 +33,11 @@ _EPILOG = """\b
 Examples:
   rookery ws rm fix-login
   rookery ws rm fix-login --keep-branch
-  rookery ws rm --merged                   all whose work is merged, after showing them
+  rookery ws rm --merged                   all merged workspaces, after a confirmation
   rookery ws restore fix-login             it was moved to the trash
 """
 
-_STEPS = {"stop": "stopping what runs in it", "processes": "looking for processes in it"}
+_STEPS = {"stop": "stopping processes", "processes": "looking for processes"}
 
 
 class Removal:
@@ -61,12 +61,12 @@ class Removal:
             if progress is None:
                 continue
             if kind == "deleting" and progress["step"]:
-                text = _STEPS.get(progress["step"], "moving it to the trash")
+                text = _STEPS.get(progress["step"], "moving to the trash")
                 self._progress.show(f"{workspace['name']} {text}", f"{workspace['name']}: {text} ...")
             elif kind == "deleted":
                 for process in progress["processes"]:
                     self._progress.write_line(
-                        f"a process that Rookery did not start is still in it, and keeps its files in the trash: "
+                        f"a process that Rookery did not start still runs in the folder, which is in the trash: "
                         f"pid {process['pid']}, {process['command']}"
                     )
                 return progress
@@ -77,11 +77,11 @@ class Removal:
 
 @click.command(epilog=_EPILOG)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_workspace)
-@click.option("--force", is_flag=True, help="Also with work that is not committed or merged; the trash keeps it.")
+@click.option("--force", is_flag=True, help="Delete also uncommitted and unmerged work; the trash keeps it.")
 @click.option("--keep-branch", is_flag=True, help="Keep the branch.")
-@click.option("--merged", is_flag=True, help="All that are clean, and whose work is in a branch that stays.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--no-wait", is_flag=True, help="Return when it has begun.")
+@click.option("--merged", is_flag=True, help="Delete all that are clean and whose work is in a branch that stays.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--no-wait", is_flag=True, help="Return when the deletion has begun.")
 @workspace_options
 def rm(
     names: tuple[str, ...],
@@ -102,7 +102,7 @@ def rm(
     `rookery ws restore` restores them.
     """
     if merged and (names or force):
-        raise click.UsageError("--merged chooses for itself what is safe to delete: leave names and --force out")
+        raise click.UsageError("--merged cannot be combined with NAME or --force")
     client = WorkspaceClient(no_start, project)
     progress = ProgressLine(silent=as_json)
     chosen = _find_merged(client, yes, as_json) if merged else _find_named(client, names, yes)
@@ -134,7 +134,7 @@ def rm(
         output.write(json.dumps({"deleted": deleted}))
     elif main_checkout and any(_is_same(record, current) for record in deleted):
         progress.write_line(
-            f"the folder that you are in has moved to the trash; go on with: cd {shlex.quote(main_checkout)}"
+            f"the current folder was moved to the trash; continue with: cd {shlex.quote(main_checkout)}"
         )
     if failures:
         raise failures[0]
@@ -152,7 +152,8 @@ def _find_named(client: WorkspaceClient, names: tuple[str, ...], yes: bool) -> l
     workspace = client.find(None)
     if not yes:
         _require_consent(
-            f"Delete {visible(workspace['name'])}, the workspace that you are in?", "say --yes, or name it"
+            f"Delete {visible(workspace['name'])}, the workspace of the current folder?",
+            "use --yes, or name the workspace",
         )
     return [workspace]
 
@@ -176,7 +177,7 @@ def _find_merged(client: WorkspaceClient, yes: bool, as_json: bool) -> list[Json
         ]
         output.write_note(output.format_table(rows, _MERGED_HEADS, stream=sys.stderr))
     if not yes:
-        _require_consent(f"Delete these {len(merged)}?", "say --yes")
+        _require_consent(f"Delete these {len(merged)} workspaces?", "use --yes")
     return merged
 
 
@@ -188,14 +189,14 @@ def _begin_removal(removal: Removal, workspace: JsonObject, *, ask: bool) -> Non
         if failure.code != "workspace-not-clean" or not ask or not sys.stdin.isatty():
             raise
         output.write_note("\n".join(map(visible, failure.message.split("\n"))))
-        if not click.confirm("Move it to the trash all the same?", err=True):
+        if not click.confirm("Move it to the trash anyway?", err=True):
             raise Failure(failure.code, f"{workspace['name']} was not deleted", failure.remedy) from None
         removal.begin(workspace, force=True)
 
 
 def _require_consent(question: str, remedy: str) -> None:
     if not sys.stdin.isatty():
-        raise Failure("needs-answer", "nothing was deleted: nobody is there to ask", remedy)
+        raise Failure("needs-answer", "nothing was deleted: confirmation needs a terminal", remedy)
     click.confirm(question, abort=True, err=True)
 
 

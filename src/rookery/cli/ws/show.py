@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure
 from rookery.cli.output import visible
 from rookery.cli.ws.agent import describe_agent
 from rookery.cli.ws.common import WORKSPACE_ARGUMENT, JsonObject, WorkspaceClient, workspace_options
 from rookery.cli.ws.list import describe_changes, describe_state
+from rookery.daemon_client.failure import Failure
 
 
 @click.command(epilog="\b\nExamples:\n  rookery ws show\n  rookery ws show fix-login --json\n")
@@ -40,7 +40,7 @@ def path(name: str | None, project: str | None, as_json: bool, no_start: bool) -
     workspace = WorkspaceClient(no_start, project).find(name)
     if workspace["state"] == "missing":
         raise Failure(
-            "workspace-not-found", f"{workspace['name']} is missing: {workspace['error']}", "bring its folder back"
+            "workspace-not-found", f"{workspace['name']} is missing: {workspace['error']}", "restore its folder"
         )
     # Not `visible`: off a terminal, as in `cd "$(...)"`, the path has to stay as it is.
     output.write(json.dumps({"path": workspace["path"]}) if as_json else output.visible_lines(workspace["path"]))
@@ -64,7 +64,7 @@ def close(name: str | None, project: str | None, as_json: bool, no_start: bool) 
 
 @click.command(epilog="\b\nExamples:\n  rookery ws dismiss fix-login\n")
 @WORKSPACE_ARGUMENT
-@click.option("--session", metavar="ID", help="Only of this session.")
+@click.option("--session", metavar="ID", help="Only those of this session.")
 @workspace_options
 def dismiss(name: str | None, session: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Dismiss the failed turns of a workspace.
@@ -88,7 +88,7 @@ def dismiss(name: str | None, session: str | None, project: str | None, as_json:
 def token(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Print a token that is valid for one workspace only.
 
-    A client that has it reaches the MCP server of this workspace, and nothing else of Rookery.
+    With it, a client can use the MCP server of this workspace, and nothing else of Rookery.
     """
     client = WorkspaceClient(no_start, project)
     data = client.request_workspace(client.find(name), "token")

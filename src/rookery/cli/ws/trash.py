@@ -8,10 +8,10 @@ from datetime import datetime
 import click
 
 from rookery.cli import output
-from rookery.cli.failure import Failure, translate_errors
 from rookery.cli.groups import ListByDefaultGroup
 from rookery.cli.output import Column, visible
 from rookery.cli.ws.common import JsonObject, WorkspaceClient, quote_segment, workspace_options
+from rookery.daemon_client.failure import Failure, translate_errors
 
 _HEADS = [
     Column("NAME", output.VITAL, 16),
@@ -22,7 +22,7 @@ _HEADS = [
 ]
 _RESTORE = """\b
 Examples:
-  rookery ws restore fix-login             the newest of that name
+  rookery ws restore fix-login             the newest with that name
   rookery ws restore 20260704T1015         by the beginning of its id
   rookery ws restore fix-login --to ~/src/fix-login
 """
@@ -40,7 +40,7 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 
 @click.command(epilog=_RESTORE)
 @click.argument("name", metavar="NAME|ID", shell_complete=_complete)
-@click.option("--to", metavar="PATH", type=click.Path(), help="To another place than it was at.")
+@click.option("--to", metavar="PATH", type=click.Path(), help="Restore it to this path instead of the original one.")
 @workspace_options
 def restore(name: str, to: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
     """Restore a deleted workspace.
@@ -65,7 +65,7 @@ def trash() -> None:
 @trash.command("list", epilog="\b\nExamples:\n  rookery ws trash list\n  rookery ws trash list --json\n")
 @workspace_options
 def list_(project: str | None, as_json: bool, no_start: bool) -> None:
-    """List what is in the trash, the oldest first. `ws trash` alone does this."""
+    """List the trash, oldest first. This is the default command."""
     client = WorkspaceClient(no_start, project)
     data = client.request("GET", "/api/trash", project=project)
     if as_json:
@@ -94,13 +94,13 @@ def list_(project: str | None, as_json: bool, no_start: bool) -> None:
 
 @trash.command(epilog="\b\nExamples:\n  rookery ws trash purge fix-login\n  rookery ws trash purge --all --yes\n")
 @click.argument("name", metavar="[NAME|ID]", required=False, shell_complete=_complete)
-@click.option("--all", "every", is_flag=True, help="All of it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "every", is_flag=True, help="Purge everything.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @workspace_options
 def purge(name: str | None, every: bool, yes: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Delete workspaces in the trash permanently."""
     if every == (name is not None):
-        raise click.UsageError("say what to purge: NAME, ID or --all")
+        raise click.UsageError("name what to purge: NAME, ID or --all")
     client = WorkspaceClient(no_start, project)
     chosen = _list_entries(client) if name is None else [_find_entry(client, name)]
     if chosen and not yes:
@@ -110,14 +110,14 @@ def purge(name: str | None, every: bool, yes: bool, project: str | None, as_json
     if as_json:
         output.write(json.dumps({"purged": [entry["id"] for entry in chosen]}))
     else:
-        output.write("\n".join(f"{visible(entry['name'])} is gone" for entry in chosen) or "the trash is empty")
+        output.write("\n".join(f"{visible(entry['name'])} is purged" for entry in chosen) or "the trash is empty")
 
 
 def _require_consent(chosen: list[JsonObject]) -> None:
     names = ", ".join(visible(entry["name"]) for entry in chosen)
     if not sys.stdin.isatty():
-        raise Failure("needs-answer", "nothing was purged: nobody is there to ask", "say --yes")
-    click.confirm(f"Purge {names}? Nothing brings it back then.", abort=True, err=True)
+        raise Failure("needs-answer", "nothing was purged: confirmation needs a terminal", "use --yes")
+    click.confirm(f"Purge {names}? This cannot be undone.", abort=True, err=True)
 
 
 def _list_entries(client: WorkspaceClient) -> list[JsonObject]:
@@ -136,7 +136,7 @@ def _find_entry(client: WorkspaceClient, wanted: str) -> JsonObject:
         id_ = match_prefix(wanted, entries, "deleted workspaces")
     if id_ is not None:
         return entries[id_]
-    raise Failure("workspace-not-found", f"there is no {wanted} in the trash", "see what there is: rookery ws trash")
+    raise Failure("workspace-not-found", f"there is no {wanted} in the trash", "see the trash: rookery ws trash")
 
 
 def _format_time(at: float) -> str:

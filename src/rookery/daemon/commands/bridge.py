@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from rookery.cli import link
-from rookery.cli.failure import Failure, report_failure
 from rookery.cli.ws.common import WorkspaceClient, quote_segment
+from rookery.daemon_client.connection import connect_or_start, read_runtime_file
+from rookery.daemon_client.failure import Failure, report_failure
 from rookery.system.fs import paths
 from rookery.system.tasks import TaskSet
 from rookery.wire.bridge import Bridge
@@ -174,5 +174,5 @@ class Relay:
 
     def _find_socket(self) -> str:
         """Return the path of the daemon's socket; start the daemon first if that is allowed."""
-        link.connect_or_start(start=self._start).close()
-        return (link.read_runtime_file() or {}).get("socket") or str(paths.state_folder() / "rookery.sock")
+        connect_or_start(start=self._start).close()
+        return (read_runtime_file() or {}).get("socket") or str(paths.state_folder() / "rookery.sock")

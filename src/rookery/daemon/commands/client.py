@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure, report_failure
+from rookery.cli import output
 from rookery.cli.ws.common import WorkspaceClient
 from rookery.clients.edit import render_snippet
 from rookery.clients.entry import TOKEN_VARIABLE, Entry, EntryTarget, make_entry
 from rookery.clients.install import install
 from rookery.clients.registry import CLIENTS, Client, Scope, Transport, config_path
 from rookery.daemon.settings import layers
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure, report_failure
 from rookery.system.errors import RookeryError
 from rookery.system.fs import paths
 from rookery.system.process.leftovers import require_user
@@ -115,7 +116,7 @@ def _target(options: ClientOptions, transport: Transport, workspace: dict[str, A
     if transport == "http" and workspace is not None:
         url = _workspace_url(workspace)
     elif transport == "http":
-        url = json.loads(link.call("GET", "/api/status", start=options.start))["daemon"]["mcp_url"]
+        url = json.loads(connection.call("GET", "/api/status", start=options.start))["daemon"]["mcp_url"]
     return EntryTarget(options.name, url if options.mode is None else f"{url}?mode={options.mode}", command, home)
 
 

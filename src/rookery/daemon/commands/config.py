@@ -9,10 +9,11 @@ from typing import Any
 import tomlkit
 import tomlkit.exceptions
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure, report_failure
+from rookery.cli import output
 from rookery.daemon.settings import layers
 from rookery.daemon.settings.layers import SettingKey, list_settings
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure, report_failure
 from rookery.system.errors import RookeryError
 from rookery.system.fs import paths
 from rookery.system.fs.atomic import write_atomic
@@ -116,11 +117,11 @@ def _set(key: str, text: str, in_project: bool) -> None:
 
 def _reload_daemon(key: str) -> str:
     """Ask a running daemon to reload its settings. Return a sentence about the result; empty if no daemon runs."""
-    running = link.connect()
+    running = connection.connect()
     if running is None:
         return ""
     try:
-        reply = json.loads(link.send_request(running, "POST", "/api/daemon/reload", {}))
+        reply = json.loads(connection.send_request(running, "POST", "/api/daemon/reload", {}))
     except Failure as failure:
         return f"the running daemon could not apply it: {failure.message}"
     if key in reply["applied"]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rookery.cli import link, output
-from rookery.cli.failure import Failure, report_failure
-from rookery.cli.launch import build_daemon_command
+from rookery.cli import output
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure, report_failure
+from rookery.daemon_client.start import build_daemon_command
 from rookery.system.errors import RookeryError
 from rookery.system.process.launch import start_detached
 from rookery.system.process.table import find_calling_shell, wait_for_pid
@@ -76,7 +77,7 @@ def run_env(options: EnvOptions) -> int:
     if sys.stdout.isatty():
         use = " | source" if options.shell == "fish" else '; use it: eval "$(rookery model env SCRIPT)"'
         output.write_note(f"no variable is set yet{use}")
-    if (running := link.connect()) is not None:
+    if (running := connection.connect()) is not None:
         running.close()
         output.write_note(
             "a daemon is running, and its agents use the model that it was started with; stop it: rookery down"

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import rookery
-from rookery.cli import link, output
+from rookery.cli import output
 from rookery.cli.commands.status import describe_crash, describe_notify_failure
 from rookery.daemon.doctor.agents import agent_checks
 from rookery.daemon.doctor.clients import ClientPorts, app_port, client_checks, workspace_ports
 from rookery.daemon.doctor.programs import Check, ProgramChecks
 from rookery.daemon.settings import layers
 from rookery.daemon.settings.schema import LOOPBACK_WARNING
+from rookery.daemon_client import connection
 from rookery.system.causes import find_write_problem
 from rookery.system.fs import paths
 from rookery.system.fs.lock import FileLock, is_held
@@ -93,7 +94,7 @@ def check_python() -> Check:
 
 
 def check_daemon(state: Path) -> Check:
-    running = link.connect()
+    running = connection.connect()
     if running is None:
         if is_held(paths.lock_file(state)):
             holder = FileLock(paths.lock_file(state)).read_note()
@@ -109,10 +110,10 @@ def check_daemon(state: Path) -> Check:
         )
         return Check("daemon", "ok", summary, "" if not stale else "rookery up -d")
     try:
-        health = json.loads(link.send_request(running, "GET", "/api/health"))
+        health = json.loads(connection.send_request(running, "GET", "/api/health"))
     except Exception as error:
         return Check("daemon", "failed", f"the daemon does not respond: {error}", "rookery down, then rookery up -d")
-    runtime = link.read_runtime_file() or {}
+    runtime = connection.read_runtime_file() or {}
     if health.get("instance") != runtime.get("instance"):
         return Check(
             "daemon", "failed", "daemon.json names another instance than the one that responds", "rookery down"
@@ -145,9 +146,9 @@ def check_notify(layered: layers.LayeredSettings) -> Iterator[Check]:
 
 def _running_daemon() -> dict[str, Any] | None:
     """Return the status of the running daemon; None if it does not run or respond (see `check_daemon`)."""
-    running = link.connect()
+    running = connection.connect()
     try:
-        return json.loads(link.send_request(running, "GET", "/api/daemon")) if running is not None else None
+        return json.loads(connection.send_request(running, "GET", "/api/daemon")) if running is not None else None
     except Exception:
         return None
 
@@ -242,10 +243,10 @@ def check_config(layered: layers.LayeredSettings) -> Iterator[Check]:
 
 def check_auth(layered: layers.LayeredSettings) -> Check:
     """Check whether TCP clients need a token: in the running daemon, else by the settings."""
-    running = link.connect()
+    running = connection.connect()
     if running is not None:
         running.close()
-    auth = (link.read_runtime_file() or {}).get("auth") if running is not None else None
+    auth = (connection.read_runtime_file() or {}).get("auth") if running is not None else None
     if (auth or layered.values["auth"]) == "loopback":
         return Check("auth", "warning", LOOPBACK_WARNING, "rookery config set auth token, then restart the daemon")
     return Check("auth", "ok", "every TCP client needs a token")

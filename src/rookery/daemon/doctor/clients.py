@@ -8,27 +8,27 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from rookery.cli import link
-from rookery.cli.failure import Failure
 from rookery.clients.edit import list_entries
 from rookery.clients.entry import TOKEN_VARIABLE
 from rookery.clients.install import MAX_FILE_BYTES
 from rookery.clients.registry import CLIENTS, Client, config_path
 from rookery.daemon.doctor.programs import Check
+from rookery.daemon_client import connection
+from rookery.daemon_client.failure import Failure
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import read_plain
 
 
 def app_port() -> int | None:
     """Return the port of the daemon that runs, or was killed last: the next one binds it again."""
-    url = (link.read_runtime_file() or {}).get("url")
+    url = (connection.read_runtime_file() or {}).get("url")
     return urlsplit(url).port if isinstance(url, str) else None
 
 
 def workspace_ports() -> dict[int, str] | None:
     """Return the ports of open workspaces with their names; None if no daemon runs."""
     try:
-        workspaces: list[dict[str, Any]] = json.loads(link.call("GET", "/api/workspaces", start=False))
+        workspaces: list[dict[str, Any]] = json.loads(connection.call("GET", "/api/workspaces", start=False))
     except Failure:
         return None
     ports = {workspace["mcp"]["port"]: f"{workspace['project']}/{workspace['name']}" for workspace in workspaces}

@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Raw
 
 from rookery.api.endpoint.router import EndpointRouter
-from rookery.api.status import EndpointState, EndpointTool, endpoint_path
 from rookery.daemon.callers import Callers
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.services.endpoint_ports import EndpointPorts, resolve_git_folder
 from rookery.daemon.services.endpoint_server import WorkspaceServer
 from rookery.daemon.services.gateway import GatewayService
 from rookery.daemon.settings.schema import Settings
+from rookery.operations.status import EndpointState, EndpointTool, endpoint_path
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store

@@ -28,18 +28,12 @@ from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.process import environment
 from rookery.system.tasks import TaskSet
-from rookery.toolsets.project import project_toolset
-from rookery.toolsets.toolset import Toolset
-from rookery.toolsets.workspace import no_workspace_error
-from rookery.wire.protocol.provider import Call
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.service import Workspaces
 
 logger = logging.getLogger("rookery.daemon")
-
-_OWNER = "owner"
 
 
 @dataclass(frozen=True)
@@ -148,7 +142,7 @@ class WorkspaceFiles:
 
 
 class FilesService:
-    """Opens the files and tasks of workspaces on first use, and provides the `project` toolset."""
+    """Opens the files and tasks of workspaces on first use."""
 
     name = "files"
     needs: Sequence[str] = ("workspaces",)
@@ -178,10 +172,6 @@ class FilesService:
         self._opening = asyncio.Lock()
         self._tasks = TaskSet("files")
 
-    def toolset(self, directory: Path | None) -> Toolset:
-        """Return the `project` toolset for a view of the workspace at `directory`, or of none."""
-        return project_toolset(_ViewFiles(self, directory), self.git)
-
     async def start(self) -> None:
         self._tasks.keep_running(follow_bus(self._events, self._on_event), "events")
 
@@ -207,7 +197,13 @@ class FilesService:
             files.root.deny_rules = dataclasses.replace(self._denied, workspaces=nested)
         return files
 
-    def tasks(self, files: WorkspaceFiles) -> WorkspaceTasks:
+    async def root(self, directory: Path) -> SandboxRoot:
+        """Return the sandbox of the workspace at `directory`; raise if there is none."""
+        return (await self.get_files(directory)).root
+
+    async def tasks(self, directory: Path) -> WorkspaceTasks:
+        """Return the tasks of the workspace at `directory`; raise if there is none."""
+        files = await self.get_files(directory)
         return WorkspaceTasks(
             files.workspace,
             self.just,
@@ -216,6 +212,14 @@ class FilesService:
             files.failures,
             files.running,
             self.task_seconds,
+        )
+
+    async def context(self, directory: Path, *, everything: bool) -> ProjectContext:
+        """Return the context of a workspace, with `everything` that of the owner; raise if there is no workspace."""
+        files = await self.get_files(directory)
+        return files.context(
+            everything,
+            lambda: self.context_sources.context(files.workspace, files.root, files.failures, everything),
         )
 
     async def _open(self, directory: Path) -> WorkspaceFiles:
@@ -243,32 +247,6 @@ class FilesService:
                 # A workspace that was requested during its deletion was opened once more.
                 if files.workspace.project.path == removed or files.folder_id != _read_folder_id(directory):
                     await self._close_files(directory)
-
-
-class _ViewFiles:
-    """The files of the workspace of a view, for its tools."""
-
-    def __init__(self, files: FilesService, directory: Path | None) -> None:
-        self._files, self._directory = files, directory
-
-    async def root(self) -> SandboxRoot:
-        return (await self._get_files()).root
-
-    async def tasks(self) -> WorkspaceTasks:
-        return self._files.tasks(await self._get_files())
-
-    async def context(self, call: Call) -> ProjectContext:
-        ground = await self._get_files()
-        everything = call.owner == _OWNER
-        return ground.context(
-            everything,
-            lambda: self._files.context_sources.context(ground.workspace, ground.root, ground.failures, everything),
-        )
-
-    async def _get_files(self) -> WorkspaceFiles:
-        if self._directory is None:
-            raise no_workspace_error()
-        return await self._files.get_files(self._directory)
 
 
 def _patterns(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,12 +22,13 @@ from rookery.guard.approvals import Approvals
 from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.server import definition_content, server_key, server_subject
 from rookery.guard.subject import Key, Subject
+from rookery.operations.operation import ADMIN_TOOLSET, BoundOperation
 from rookery.system.bus import Bus, Event
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.toolsets.hub import hub_toolset, search_toolset
-from rookery.toolsets.workspace import workspace_toolset
+from rookery.toolsets.operations import operation_toolset
 from rookery.upstreams.config.definition import ConfigProblem, Definition
 from rookery.upstreams.config.permissions import PermissionEntry, Permissions
 from rookery.upstreams.config.sources import ServerConfig
@@ -36,7 +37,6 @@ from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
 from rookery.upstreams.server import Server
-from rookery.upstreams.server_set import ServerRecord
 from rookery.upstreams.tool_costs import estimate_tokens
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import Workspace
@@ -97,9 +97,18 @@ class GatewayService:
         workspaces: WorkspaceOperations,
         agent_toolsets: frozenset[str],
         settings: GatewaySettings,
+        operations: Sequence[BoundOperation[Any]],
+        shares: Shares,
     ) -> None:
+        self._operations = operations
+        self._shares = shares
         self.hooks = Hooks()
-        self.parked_calls = ParkedCalls(settings.parked_seconds, settings.parked_calls, settings.parked_calls_each)
+        self.parked_calls = ParkedCalls(
+            settings.parked_seconds,
+            settings.parked_calls,
+            settings.parked_calls_each,
+            held_bytes=shares.kept_bytes,
+        )
         self._agent_toolsets = agent_toolsets
         self._search_by_default = settings.mode == "search"
         self._workspaces = workspaces
@@ -115,22 +124,30 @@ class GatewayService:
         self.hub = Hub(pool, Switches(store), events, check_rules)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.find_project = self.lookup.project_of
-        # Further built-in toolsets of a view, made for the workspace that the view acts in, or for none.
-        self.toolsets: list[Callable[[Path | None], CatalogProvider]] = []
-        # The same, made for the only workspace that the view's clients may access, or for the owner.
-        self.scoped_toolsets: list[Callable[[Path | None], CatalogProvider]] = []
+        # Further built-in toolsets of a view, made for the only workspace that its clients may access, None for the
+        # owner, and for the workspace that the view acts in, if any.
+        self.toolsets: list[Callable[[Path | None, Path | None], CatalogProvider]] = []
         self._tasks = TaskSet("gateway")
         self._router: EndpointRouter | None = None
 
-    def make_router(self, rest: "ASGIApp", shares: Shares) -> EndpointRouter:
+    def make_router(self, rest: "ASGIApp") -> EndpointRouter:
         """Return the router of all MCP endpoints, which passes other requests on to `rest`."""
         info = {"name": "rookery", "version": rookery.__version__}
         parts = ViewParts(
-            self.hub, self.hooks, make_policy, self._toolsets, make_search_toolset, info, self.parked_calls, shares
+            self.hub,
+            self.hooks,
+            make_policy,
+            self._toolsets,
+            make_search_toolset,
+            info,
+            self.parked_calls,
+            self._shares,
         )
-        toolsets = frozenset(toolset.name for toolset in self._toolsets(None, None, ViewSearch()))
+        toolsets = frozenset(toolset.name for toolset in self._make_toolsets(None, None, ViewSearch()))
         router = self._router = EndpointRouter(
-            parts, ViewSelector(self.lookup, toolsets, self._agent_toolsets, self._search_by_default), rest
+            parts,
+            ViewSelector(self.lookup, toolsets | {ADMIN_TOOLSET}, self._agent_toolsets, self._search_by_default),
+            rest,
         )
         self.hub.is_session_open = router.knows_session
         self._workspaces.workspaces.lifecycle.hooks.append(self)
@@ -233,9 +250,18 @@ class GatewayService:
 
     # Toolsets
 
-    def _toolsets(self, directory: Path | None, scope: Path | None, search: ViewSearch) -> Sequence[CatalogProvider]:
-        async def records(session: str | None) -> list[ServerRecord]:
-            return await self.hub.records(directory, session)
+    def _toolsets(
+        self, names: frozenset[str], directory: Path | None, scope: Path | None, search: ViewSearch
+    ) -> Sequence[CatalogProvider]:
+        toolsets = [toolset for toolset in self._make_toolsets(directory, scope, search) if toolset.name in names]
+        # Made only for the few views that have it: it is large.
+        if ADMIN_TOOLSET in names and scope is None:
+            toolsets.append(operation_toolset(self._operations, ADMIN_TOOLSET, None, directory))
+        return toolsets
 
-        more = [*(make(directory) for make in self.toolsets), *(make(scope) for make in self.scoped_toolsets)]
-        return [workspace_toolset(self._workspaces, directory), *more, hub_toolset(records, search.find)]
+    def _make_toolsets(
+        self, directory: Path | None, scope: Path | None, search: ViewSearch
+    ) -> Sequence[CatalogProvider]:
+        more = [make(scope, directory) for make in self.toolsets]
+        workspace_toolset = operation_toolset(self._operations, "workspace", scope, directory)
+        return [workspace_toolset, *more, hub_toolset(self._operations, scope, directory, search.find)]

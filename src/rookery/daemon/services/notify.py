@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rookery.api.status import NotifyFailure
+from rookery.operations.status import NotifyFailure
 from rookery.system.bus import Bus, Event
 from rookery.system.causes import explain_end
 from rookery.system.clock import SYSTEM_CLOCK, iso

@@ -49,8 +49,6 @@ from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.ids import project_id
 from rookery.system.tasks import TaskSet
-from rookery.toolsets.session.plugins import plugin_tools
-from rookery.toolsets.toolset import Tool
 from rookery.workspaces.model import Workspace, format_path
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.service import Workspaces
@@ -310,7 +308,7 @@ def _list_plugin_files(root: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class PluginSurroundings:
+class PluginCollaborators:
     """The parts of the daemon that plugins use."""
 
     projects: Projects
@@ -334,7 +332,7 @@ class PluginsService:
         self,
         settings: Settings,
         state: Path,
-        surroundings: PluginSurroundings,
+        collaborators: PluginCollaborators,
         approvals: PluginApprovals,
         built_in: Sequence[Plugin] = (),
     ) -> None:
@@ -343,29 +341,27 @@ class PluginsService:
             hook_settings.seconds, hook_settings.event_seconds, hook_settings.queue, hook_settings.failures
         )
         self._built_in = built_in
-        self.registry = PluginRegistry(PluginContext(surroundings.sessions, state, settings.plugins, limits))
-        self.plugins = Plugins(self.registry, self, surroundings.sessions)
+        self.registry = PluginRegistry(PluginContext(collaborators.sessions, state, settings.plugins, limits))
+        self.plugins = Plugins(self.registry, self, collaborators.sessions)
         self._projects = ProjectPlugins(approvals, self._load, self._end, self._report_unloaded)
-        self._surroundings = surroundings
-        self._opencode = OpenCodePlugins(surroundings.agents)
-        workspaces = surroundings.gateway.lookup
-        self._states = PluginStateFiles(surroundings.files, surroundings.files.workspaces.workspaces, settings.plugins)
-        self.registry.on_change = GatewayHooks(surroundings.gateway.hooks, self.registry, workspaces.project_of).update
+        self._collaborators = collaborators
+        self._opencode = OpenCodePlugins(collaborators.agents)
+        workspaces = collaborators.gateway.lookup
+        self._states = PluginStateFiles(
+            collaborators.files, collaborators.files.workspaces.workspaces, settings.plugins
+        )
+        self.registry.on_change = GatewayHooks(collaborators.gateway.hooks, self.registry, workspaces.project_of).update
         self._observers: dict[Path, SessionObserver] = {}
         self._failed: list[PluginShown] = []
         self._loaded = asyncio.Event()
         self._loaded.set()
         self._tasks = TaskSet("plugins")
-        surroundings.agents.listeners.append(self._on_agent_started)
-
-    def tools(self, scope: Path | None) -> list[Tool]:
-        """Return the plugin tools for clients that may only access the workspace `scope`, or for the owner."""
-        return plugin_tools(self.plugins, scope)
+        collaborators.agents.listeners.append(self._on_agent_started)
 
     async def start(self) -> None:
         for plugin in self._built_in:
             await self._load(plugin, PluginOrigin("built in", version=plugin.version))
-        self._tasks.keep_running(follow_bus(self._surroundings.events, self._on_event), "projects")
+        self._tasks.keep_running(follow_bus(self._collaborators.events, self._on_event), "projects")
         self._loaded.clear()
         self._tasks.start(self._load_all(), "load")
 
@@ -379,7 +375,7 @@ class PluginsService:
         try:
             for plugin in await asyncio.to_thread(lambda: list(find_installed())):
                 await self._load_installed(plugin)
-            for project in await self._surroundings.projects.all():
+            for project in await self._collaborators.projects.all():
                 await self._projects.load(project)
         finally:
             self._loaded.set()
@@ -393,7 +389,7 @@ class PluginsService:
     async def _load(self, plugin: Plugin, origin: PluginOrigin) -> PluginKey:
         key = await self.registry.add(plugin, origin)
         logger.info("plugin %s runs (%s)", plugin.name, origin.text)
-        self._surroundings.events.publish("plugin.loaded", plugin=key.name, project=key.project, origin=origin.text)
+        self._collaborators.events.publish("plugin.loaded", plugin=key.name, project=key.project, origin=origin.text)
         now = SYSTEM_CLOCK.wall() * 1000
         for observer in self._observers.values():
             for event in observer.current_events(now):
@@ -402,19 +398,19 @@ class PluginsService:
 
     async def _end(self, key: PluginKey) -> None:
         await self.registry.remove(key)
-        self._surroundings.events.publish("plugin.ended", plugin=key.name, project=key.project)
+        self._collaborators.events.publish("plugin.ended", plugin=key.name, project=key.project)
 
     def _report_unloaded(self, plugin: PluginCandidate, error: RookeryError) -> PluginShown:
         """Report that a plugin could not be loaded."""
         logger.error("%s", error.message)
-        self._surroundings.events.publish(
+        self._collaborators.events.publish(
             "plugin.failed", plugin=plugin.name, project=plugin.origin.project, error=error.as_dict()
         )
         return describe_unloaded(plugin, error, SYSTEM_CLOCK.wall() * 1000)
 
     async def on_decision(self, key: ApprovalKey) -> None:
         """Update a plugin after its file was approved, or its approval was withdrawn."""
-        for project in await self._surroundings.projects.all():
+        for project in await self._collaborators.projects.all():
             if os.path.realpath(project.path) == key.place:
                 await self._projects.on_decision(project, key.name)
 
@@ -428,7 +424,7 @@ class PluginsService:
 
     def _on_agent_started(self, agent: WorkspaceAgent, run: AgentRun) -> None:
         """Observe the events of an agent that has started, and pass them on to plugins."""
-        for path in self._observers.keys() - self._surroundings.agents.agents.keys():
+        for path in self._observers.keys() - self._collaborators.agents.agents.keys():
             del self._observers[path]
         path = agent.workspace.path
         if path not in self._observers:
@@ -448,18 +444,18 @@ class PluginsService:
         await self._loaded.wait()
 
     async def project_of(self, scope: Path) -> str | None:
-        located = await self._surroundings.gateway.lookup.find_at(str(scope))
+        located = await self._collaborators.gateway.lookup.find_at(str(scope))
         return located.workspace.project.id if located is not None else None
 
     async def notes(self) -> Mapping[PluginKey, str]:
-        return await self._projects.list_notes(await self._surroundings.projects.all())
+        return await self._projects.list_notes(await self._collaborators.projects.all())
 
     async def list_not_running(self, scope: Path | None) -> Sequence[PluginShown]:
         """Return the plugins that do not run, and those of OpenCode."""
         await self.wait_until_ready()
         own = await self.project_of(scope) if scope is not None else None
         projects = [
-            project for project in await self._surroundings.projects.all() if scope is None or project.id == own
+            project for project in await self._collaborators.projects.all() if scope is None or project.id == own
         ]
         idle = [plugin for project in projects for plugin in await self._projects.list_not_running(project)]
         return [*self._failed, *idle, *await self._opencode.all(scope)]

@@ -4,8 +4,9 @@ Screenshots are saved in a workspace, in the state folder, or in a folder that t
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rookery.daemon.services.agents import AgentsService
 from rookery.daemon.services.files import FilesService
@@ -13,15 +14,15 @@ from rookery.daemon.services.nested import NestedFolders
 from rookery.daemon.settings.schema import Settings
 from rookery.files.sandbox import SandboxRoot
 from rookery.files.secrets import DenyRules
+from rookery.operations.operation import BoundOperation
 from rookery.plugins.boulder.service import Boulder
 from rookery.sessions.aliases import AgentAlias
 from rookery.sessions.run_tool import HiddenChildExecutor
 from rookery.sessions.service import Sessions
 from rookery.sessions.terminal.pool import TerminalPool
 from rookery.system.bus import Bus
-from rookery.toolsets.session.screen import ScreenshotCalls
 from rookery.toolsets.session.toolset import session_toolset
-from rookery.toolsets.toolset import Tool, Toolset
+from rookery.toolsets.toolset import Toolset
 from rookery.workspaces.service import Workspaces
 
 
@@ -32,7 +33,13 @@ class SessionsService:
     needs: Sequence[str] = ("agents",)
 
     def __init__(
-        self, settings: Settings, agents: AgentsService, workspaces: Workspaces, events: Bus, boulder: Boulder
+        self,
+        settings: Settings,
+        agents: AgentsService,
+        workspaces: Workspaces,
+        events: Bus,
+        boulder: Boulder,
+        operations: Sequence[BoundOperation[Any]],
     ) -> None:
         aliases = {name: AgentAlias(alias.agent, alias.model) for name, alias in settings.sessions.agents.items()}
         launcher = agents.agents.launcher
@@ -43,17 +50,15 @@ class SessionsService:
             idle_seconds=settings.sessions.terminal_idle_seconds,
         )
         self.sessions = Sessions(agents.agents, workspaces, events, aliases=aliases, terminals=terminals)
-        self._boulder = boulder
-        # Further tools of this toolset, made for clients that may only access one workspace, or for the owner.
-        self.tool_makers: list[Callable[[Path | None], Sequence[Tool]]] = []
+        self._boulder, self._operations = boulder, operations
         self._executor = self.sessions.executor = HiddenChildExecutor(agents.scripted_calls)
 
-    def toolset(self, scope: Path | None) -> Toolset:
-        """Return the toolset for clients that may only access the workspace `scope`, or for the owner."""
-        return session_toolset(self.sessions, scope, self._boulder, self.make_tools(scope))
+    def toolset(self, scope: Path | None, directory: Path | None = None) -> Toolset:
+        """Return the toolset for clients that may only access the workspace `scope`, or for the owner.
 
-    def make_tools(self, scope: Path | None) -> list[Tool]:
-        return [tool for make in self.tool_makers for tool in make(scope)]
+        It does not depend on the workspace that they have selected.
+        """
+        return session_toolset(self._operations, self.sessions, scope, self._boulder)
 
     async def start(self) -> None:
         """Do nothing: sessions are available as soon as their agents are."""
@@ -71,11 +76,8 @@ class SaveFolders:
         named = (Path(word.strip()).expanduser() for word in roots.split(",") if word.strip())
         self._folders = [state, *(folder for folder in named if folder.is_absolute())]
 
-    def tools(self, sessions: Sessions) -> Callable[[Path | None], Sequence[Tool]]:
-        return lambda scope: ScreenshotCalls(sessions, scope, self).tools()
-
     async def workspace(self, directory: Path) -> SandboxRoot:
-        return (await self._files.get_files(directory)).root
+        return await self._files.root(directory)
 
     async def find_outside_workspaces(self, path: str) -> tuple[SandboxRoot, str] | None:
         """Return the sandbox of the save folder that contains a path, and the resolved path; None if none does."""

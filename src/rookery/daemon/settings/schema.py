@@ -222,8 +222,9 @@ class LimitSettings(msgspec.Struct, frozen=True):
     held_bytes: Annotated[
         Bytes,
         Meta(
-            description="How many bytes large requests in progress and unread responses may hold at a "
-            "time. The tokens of workspaces together may hold three quarters of them."
+            description="How many bytes large requests in progress and unread responses may hold at a time. The same "
+            "number applies to events that are kept for clients, and to parked calls with subscriptions. The tokens "
+            "of workspaces together may hold three quarters of them."
         ),
     ] = 536_870_912
     held_bytes_each: Annotated[Bytes, Meta(description="How many of these bytes one workspace's token may hold.")] = (
@@ -320,9 +321,15 @@ class AgentSettings(msgspec.Struct, frozen=True):
             "and other programs go first; an idle processor runs agents at full speed."
         ),
     ] = "background"
-    toolsets: Annotated[str, Meta(description="The toolsets that agents get from Rookery, separated by commas.")] = (
-        "workspace"
-    )
+    toolsets: Annotated[
+        str,
+        Meta(
+            pattern="^[ ,]*((workspace|project|session|hub) *(,[ ,]*|$))*$",
+            examples=["workspace", "workspace,project,session,hub"],
+            description="The toolsets that agents get from Rookery, separated by commas: `workspace`, `project`, "
+            "`session` and `hub`. The toolset `admin` is for the owner alone.",
+        ),
+    ] = "workspace"
 
 
 class EndpointSettings(msgspec.Struct, frozen=True):

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from rookery.plugins.boulder.service import Boulder
 from rookery.sessions.records import SessionChange
 from rookery.sessions.service import Sessions
-from rookery.toolsets.resources import Resource
-from rookery.toolsets.session.calls import SessionCalls
+from rookery.system.errors import RookeryError
+from rookery.toolsets.resources import AnnotatedText, Resource
 from rookery.toolsets.toolset import Toolset
 from rookery.wire.protocol.provider import Call
 from rookery.workspaces.model import format_path
@@ -21,31 +22,68 @@ _SESSION_PREFIX = f"{STATE_URI}/"
 _SCHEMES = ("session://", "messages://")
 
 
-def session_resources(calls: SessionCalls) -> list[Resource]:
+class SessionReader:
+    """Reads sessions and their messages for resources. `scope` is the only accessible workspace, None for the owner."""
+
+    def __init__(self, sessions: Sessions, scope: Path | None) -> None:
+        self._sessions, self._scope = sessions, scope
+
+    async def read_session(self, call: Call, uri: str) -> str:
+        return _json(await self._sessions.get(_read_id(uri), self._scope))
+
+    async def read_messages(self, call: Call, uri: str) -> str | AnnotatedText:
+        """Return all messages that are kept in memory, or with `?before=` a page of older ones."""
+        query = parse_qs(urlsplit(uri).query)
+        before, limit = (query.get(name, [None])[-1] for name in ("before", "limit"))
+        if limit is not None and not (limit.isascii() and limit.isdecimal() and len(limit) < 10):
+            raise RookeryError(
+                "invalid-input", f"limit={limit[:40]!r} is not a number", "set limit to the number of messages to read"
+            )
+        count = int(limit) if limit is not None else None
+        page = await self._sessions.messages(_read_id(uri), count, None, self._scope, before=before)
+        if page.before is None:
+            return _json(page.messages)
+        more = f"messages://{_read_id(uri)}?before={page.before}" + (f"&limit={limit}" if limit is not None else "")
+        return AnnotatedText(_json(page.messages), f"[older messages are left out; read {more}]")
+
+    async def complete_id(self, call: Call, prefix: str) -> Sequence[str]:
+        """Return the ids of sessions that start with a text."""
+        return [session.id for session in await self._sessions.list(self._scope) if session.id.startswith(prefix)]
+
+
+def _read_id(uri: str) -> str:
+    return uri.partition("://")[2].partition("?")[0]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def session_resources(reader: SessionReader) -> list[Resource]:
     return [
         Resource(
             "session://{sessionId}",
             "Session State",
             "Current state of an OpenCode session",
-            calls.read_session,
+            reader.read_session,
             _JSON,
-            complete=calls.complete_id,
+            complete=reader.complete_id,
         ),
         Resource(
             "messages://{sessionId}",
             "Session Messages",
             "All messages in a session; a note after them says when older ones are left out",
-            calls.read_messages,
+            reader.read_messages,
             _JSON,
-            complete=calls.complete_id,
+            complete=reader.complete_id,
         ),
         Resource(
             "messages://{sessionId}{?before,limit}",
             "Older Session Messages",
             "The messages of a session that were made before the one with the id `before`: 50, or `limit`",
-            calls.read_messages,
+            reader.read_messages,
             _JSON,
-            complete=calls.complete_id,
+            complete=reader.complete_id,
         ),
     ]
 
