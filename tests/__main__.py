@@ -2,7 +2,7 @@
 
 Hundreds of these tests watch several real processes at once, and on a machine that pauses at the wrong moment one of
 them may fail for no reason in the code. A test that passes the second time is named in the output and in
-`flaky-tests.txt`, and has to be mended all the same. Two or more failures end the run.
+`flaky-tests.txt`, and still has to be fixed. Two or more failures end the run.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What every test gets: a state folder and HOME of its own, and a look for processes it left behind."""
+"""Fixtures for every test: a state folder and HOME of its own, and a check for leftover processes."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ import pytest
 
 from rookery.system.process.table import MARKER, read_marker
 from tests.support.daemon.process import Daemon, rookery, up
-from tests.support.opencode.shared import SharedOpenCode, a_shared_opencode
+from tests.support.opencode.shared import SharedOpenCode, start_shared_opencode
 from tests.support.selection import needs_opencode
 from tests.support.small_disk import SmallDisk, make_small_disk
 
@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("rookery")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need OpenCode, and start with those that may take longest.
 
-    So no worker is left alone with a long one in the end.
+    So no worker runs a long test alone at the end.
     """
     for item in items:
         if needs_opencode(item.path):
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _may_take(item: pytest.Item) -> float:
-    """The time limit of its own, if a test has one."""
+    """Return a test's own time limit, if it has one."""
     mark = item.get_closest_marker("timeout")
     return float(mark.args[0]) if mark is not None else 0.0
 
@@ -46,7 +46,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test sees the user's Rookery, and a process that outlives its test fails it."""
+    """Hide the user's Rookery from each test, and fail a test whose processes outlive it."""
     mark, before = f"test-{uuid.uuid4().hex}", _list_pids()
     for name in [name for name in os.environ if name.startswith(("ROOKERY_", "GIT_"))]:
         monkeypatch.delenv(name)
@@ -69,7 +69,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
 
 @pytest.fixture
 def state() -> Path:
-    """The state folder of this test, made as the daemon would make it."""
+    """The state folder of this test, created as the daemon creates it."""
     folder = Path(os.environ["ROOKERY_HOME"])
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -77,7 +77,7 @@ def state() -> Path:
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A daemon in the background; that it stops in order is part of every test that uses it."""
+    """A daemon in the background. Its orderly stop is part of every test that uses it."""
     running = up()
     yield running
     done = rookery("down")
@@ -86,8 +86,8 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def shared_opencode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedOpenCode]:
-    """The real OpenCode, started by the first test that wants it and ended after the last of all."""
-    with a_shared_opencode(tmp_path_factory.mktemp("opencode")) as running:
+    """The real OpenCode, started by the first test that needs it and stopped after the last."""
+    with start_shared_opencode(tmp_path_factory.mktemp("opencode")) as running:
         yield running
 
 
@@ -97,7 +97,7 @@ def small_disk(state: Path) -> SmallDisk:
 
 
 def _list_pids() -> frozenset[int]:
-    """Return all pids of now. None of these processes carries the mark of a test that has not begun."""
+    """Return all current pids. None of these processes carries the mark of a test that has not started."""
     return frozenset(psutil.pids())
 
 

@@ -1,4 +1,4 @@
-"""The docs tell what the code does: nothing is left out, nothing is made up, and no link leads nowhere."""
+"""The docs agree with the code: they are complete, name only what exists, and contain no broken link."""
 
 import ast
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from rookery.cli.groups import ListByDefaultGroup
 from rookery.cli.main import cli
 from rookery.daemon.settings.layers import list_settings
 from tests.support.requirements import requirement
@@ -27,6 +28,9 @@ OWN_WORDS = {
 # Not for the glossary, which warns of them, nor for the requirements, whose ids are what they are.
 FREE = {"GLOSSARY.md", "requirements.md"}
 OTHER_WORDS = re.compile(r"\b(repos?|workdirs?|bots?|backends?|hints?)\b", re.IGNORECASE)
+
+# Paths that the pages for contributors name, and that are not in this repository.
+PATHS_ELSEWHERE = {"rookery/metadata.json", "tools/call", "dist/screens/"}
 
 # How errors are made, and which argument is the code.
 ERRORS = {"RookeryError": 0, "Failure": 0, "Refusal": 1}
@@ -153,15 +157,45 @@ def called(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
 def test_commands_and_options_in_the_text_exist(page: Path) -> None:
-    for words in called(page):
+    assert not list(find_wrong_calls(called(page)))
+
+
+def examples(command: click.Command) -> Iterator[list[str]]:
+    """Yield the words of every call of rookery among the examples in a command's help, without what comments it."""
+    for line in (command.epilog or "").splitlines():
+        if match := re.match(r" *(?:eval \"\$\(|cd \"\$\(|\w+=\$\()?rookery (.*)", line):
+            text = re.split(r" {2,}|\)\"? *$", match[1])[0]
+            if text.count("'") % 2 == 0 and text.count('"') % 2 == 0:
+                words = shlex.split(text)
+                end = next((at for at, word in enumerate(words) if word in ("--", "|", ">", "&&")), None)
+                yield words[:end]
+
+
+@pytest.mark.parametrize("words", [words for words, command in COMMANDS.items() if command.epilog], ids=" ".join)
+def test_examples_in_the_help_exist(words: tuple[str, ...]) -> None:
+    assert not list(find_wrong_calls(examples(COMMANDS[words])))
+
+
+def find_wrong_calls(calls: Iterator[list[str]]) -> Iterator[str]:
+    """Yield a message for each call with a command, an option or a setting that does not exist."""
+    settings = list_settings()
+    for words in calls:
         names = next((tuple(words[:n]) for n in range(len(words), -1, -1) if tuple(words[:n]) in COMMANDS), ())
+        length = len(names)
+        if isinstance(COMMANDS[names], ListByDefaultGroup):
+            names = (*names, "list")
         known = {*COMMANDS[names].get_help_option_names(click.Context(COMMANDS[names]))} | {"--help", "--version"}
-        known |= {option for parameter in COMMANDS[names].params for option in parameter.opts}
-        rest = [word.strip("[]") for word in words[len(names) :] if word not in (">", "|")]
-        assert names or set(rest) <= known, f"rookery {shlex.join(words)}: no such command"
-        assert not isinstance(COMMANDS[names], click.Group) or set(rest) <= known, f"rookery {shlex.join(words)}"
-        unknown = [word for word in rest if re.match(r"--?[a-z]", word) and word not in known]
-        assert not unknown, f"rookery {shlex.join(words)}: there is no option {unknown[0]}"
+        parameters = COMMANDS[names].params
+        known |= {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+        rest = [word.strip("[]") for word in words[length:] if word not in (">", "|")]
+        if (not names or isinstance(COMMANDS[names], click.Group)) and not set(rest) <= known:
+            yield f"rookery {shlex.join(words)}: there is no such command"
+        if unknown := [word for word in rest if re.match(r"--?[a-z]", word) and word not in known]:
+            yield f"rookery {shlex.join(words)}: there is no option {unknown[0]}"
+        if names in (("config", "get"), ("config", "set")):
+            keys = [key for key in rest if not key.startswith("-")][:1]
+            if not all(key in settings for key in keys):
+                yield f"rookery {shlex.join(words)}: there is no such setting"
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
@@ -180,6 +214,32 @@ def test_source_files_in_the_text_exist_and_hold_what_is_said_of_them(page: Path
         assert any((root / name).is_file() for root in roots), name
     for word, name in re.findall(r"`(\w+)` (?:and a line to `\w+` )?(?:of|in) `(src/[\w/]+\.py)`", text):
         assert re.search(rf"\b{word}\b", text_of(name)), f"{word} in {name}"
+
+
+@pytest.mark.parametrize("name", ["docs/ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md", "GLOSSARY.md"])
+def test_paths_and_names_in_the_pages_for_contributors_exist(name: str) -> None:
+    roots = (ROOT, ROOT / "src" / "rookery")
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    quoted = set(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text_of(name), flags=re.DOTALL)))
+    for path in quoted - PATHS_ELSEWHERE:
+        if re.fullmatch(r"[\w.-]+/[\w./-]*", path):
+            assert any((root / path).exists() for root in roots), path
+    for word in quoted:
+        if match := re.fullmatch(r"([A-Z][a-z]+(?:[A-Z][a-z]+)+)(?:\.(\w+))?", word):
+            assert re.search(rf"\bclass {match[1]}\b", source), word
+            assert match[2] is None or re.search(rf"\bdef {match[2]}\b", source), word
+        elif re.fullmatch(r"[a-z]+(?:_[a-z]+)+", word):
+            assert re.search(rf"\b{word}\b", source), word
+
+
+def test_supported_systems_are_stated_as_the_package_and_ci_have_them() -> None:
+    versions = set(re.findall(r'"(3\.\d+)"', text_of(".github/workflows/ci.yml")))
+    project = text_of("pyproject.toml")
+    assert set(re.findall(r"Python :: (3\.\d+)", project)) == versions and 'requires-python = ">=3.11"' in project
+    section = text_of("docs/releases.md").partition("## Supported systems")[2].partition("\n## ")[0]
+    assert set(re.findall(r"3\.\d+", section)) == versions
+    for page in ("README.md", "CONTRIBUTING.md", "docs/guide/getting-started.md"):
+        assert re.search(r"You need Linux, `python3` \(3\.11 or later\)", text_of(page)), page
 
 
 @requirement("house.words.glossary")

@@ -1,4 +1,4 @@
-"""How `make unit` runs the tests: what fails by chance is given a second try, and nothing else is."""
+"""How `make unit` runs the tests: a single failure is retried once, and nothing else is."""
 
 import os
 import subprocess

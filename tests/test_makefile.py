@@ -1,4 +1,4 @@
-"""What the targets of the Makefile do, as far as no other test runs them."""
+"""The targets of the Makefile that no other test runs."""
 
 import ast
 import os

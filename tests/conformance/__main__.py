@@ -1,4 +1,4 @@
-"""`python -m tests.conformance`: one line a set."""
+"""`python -m tests.conformance`: run the conformance suite and print one line for each set."""
 
 import sys
 import tempfile

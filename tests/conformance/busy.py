@@ -1,4 +1,4 @@
-"""The fixture of the conformance suite with tools that wait, for tests of what happens meanwhile."""
+"""The fixture of the conformance suite with tools that wait, for tests of concurrent events."""
 
 import asyncio
 from collections.abc import Mapping

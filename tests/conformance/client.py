@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.client URL`: our client, as the conformance suite drives it."""
+"""`python -m tests.conformance.client URL`: our client, driven by the conformance suite."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Form(msgspec.Struct):
 
 
 async def answer(method: str, params: Params) -> Mapping[str, Any]:
-    """What a user and a model would say: the defaults of a form, a greeting, one root."""
+    """Answer as a user and a model would: the defaults of a form, a greeting, one root."""
     if method == "elicitation/create":
         form = msgspec.json.decode(params["requestedSchema"], type=Form) if "requestedSchema" in params else Form()
         content = {name: field.get("default", _some(field)) for name, field in form.properties.items()}
@@ -50,7 +50,7 @@ def _some(field: Mapping[str, Any]) -> Any:
 
 
 async def run(url: str, scenario: str, context: Mapping[str, Any], revision: str) -> None:
-    """A client whose user signs in whenever the server asks for it, up to a limit."""
+    """Run a client whose user signs in whenever the server requires it, up to a limit."""
     async with Person(url, context) as person:
         while True:
             try:
@@ -81,7 +81,7 @@ async def visit(
 
 
 def calls(scenario: str, context: Mapping[str, Any], tools: list[Any]) -> list[tuple[str, dict[str, Any]]]:
-    """What a scenario wants called."""
+    """Return the calls that a scenario requires."""
     if scenario in ("initialize", "json-schema-ref-no-deref"):
         return []
     if "toolCalls" in context:

@@ -1,4 +1,4 @@
-"""The server that the official conformance suite talks to: its tools, resources and prompts, on our wire."""
+"""The server for the official conformance suite: its tools, resources and prompts, on our implementation."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def png() -> str:
-    """One red pixel."""
+    """Return a PNG with one red pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -32,7 +32,7 @@ def png() -> str:
 
 
 def wav() -> str:
-    """An instant of silence."""
+    """Return a WAV with a moment of silence."""
     head = b"RIFF" + struct.pack("<I", 38) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8)
     return base64.b64encode(head + b"data" + struct.pack("<I", 2) + b"\x80\x80").decode()
 
@@ -60,7 +60,7 @@ NAME = {"name": {"type": "string", "description": "A name"}}
 
 
 class Tools:
-    """One method a tool; its docstring is the description."""
+    """The tools, one method each; its docstring is the description."""
 
     def __init__(self, changes: ChangeNotifier) -> None:
         self.changes = changes

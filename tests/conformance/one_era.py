@@ -1,4 +1,4 @@
-"""The fixture's service, limited to one era: to the other it says what servers say that do not know it."""
+"""The fixture's service, limited to one era: it responds to the other as a server that does not support it."""
 
 from typing import Any
 

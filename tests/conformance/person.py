@@ -1,4 +1,4 @@
-"""Who sits before the conformance client: opens what is to be opened, and always says yes."""
+"""The user of the conformance client: opens every URL and always consents."""
 
 import asyncio
 import http.client
@@ -23,7 +23,7 @@ _DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
 class Person:
-    """`context` is what the suite gives a client: one that was registered before."""
+    """The user of a client. `context` is what the suite passes to the client, such as a registered client."""
 
     def __init__(self, url: str, context: Mapping[str, Any]) -> None:
         known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
@@ -62,7 +62,7 @@ class Person:
 
 
 def _opened(url: str) -> str | None:
-    """Where a page leads on to. Each scenario is a process: a larger library would cost more than all the rest."""
+    """Return where a page redirects to. Each scenario is a process, so a larger HTTP library would cost too much."""
     place = urlsplit(url)
     browser = http.client.HTTPConnection(place.netloc, timeout=_SECONDS)
     try:

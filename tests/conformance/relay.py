@@ -14,13 +14,13 @@ _CONNECTION = re.compile(rb"\r\nconnection:[^\r]*", re.IGNORECASE)
 
 @contextmanager
 def with_token(url: str, token: str) -> Generator[str]:
-    """The address of a relay to `url`."""
+    """Yield the address of a relay to `url`."""
     there = urlsplit(url)
     assert there.port is not None
     port = there.port
 
     class Relay(socketserver.BaseRequestHandler):
-        """One request on each connection."""
+        """Relay one request on each connection."""
 
         def handle(self) -> None:
             client: socket.socket = self.request
@@ -49,7 +49,7 @@ def with_token(url: str, token: str) -> Generator[str]:
 
 
 def _pass_on(one: socket.socket, other: socket.socket) -> None:
-    """Until one side has ended; then so has the other."""
+    """Copy bytes until one side has ended, then end the other."""
     with suppress(OSError):
         while data := one.recv(_HEAD):
             other.sendall(data)

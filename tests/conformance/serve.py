@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.serve [handshake|modern]`: the fixture on a port of its own, which is printed."""
+"""`python -m tests.conformance.serve [handshake|modern]`: serve the fixture on a port, and print the port."""
 
 import asyncio
 import signal
@@ -7,7 +7,7 @@ import sys
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
 from tests.conformance.one_era import service
-from tests.support.http.listener import serving, without_token
+from tests.support.http.listener import start_listener, without_token
 
 
 async def serve() -> None:
@@ -16,7 +16,7 @@ async def serve() -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     fixture = Fixture()
     app = StreamableHttp(fixture, service=service(fixture, sys.argv[1] if len(sys.argv) > 1 else None))
-    async with serving(app, judge_of=without_token) as site:
+    async with start_listener(app, judge_of=without_token) as site:
         print(f"http://127.0.0.1:{site.port}/mcp", flush=True)
         await stop.wait()
         app.close()

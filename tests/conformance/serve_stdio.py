@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.serve_stdio`: the fixture on stdin and stdout; `--noisy` prints what it should not."""
+"""`python -m tests.conformance.serve_stdio`: the fixture on stdio; `--noisy` also prints invalid lines."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Runs the official conformance suite, pinned, on the node that comes from PyPI."""
+"""Run the official conformance suite, pinned, on the Node.js from PyPI."""
 
 import contextlib
 import fcntl
@@ -33,7 +33,7 @@ CLIENT_SECONDS = 240
 
 @dataclass(frozen=True)
 class Across:
-    """What is asked of a server of the other era, behind the gateway."""
+    """The scenarios for a server of the other era, behind the gateway."""
 
     upstream: str
     only: str
@@ -43,7 +43,7 @@ class Across:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one set of scenarios came to."""
+    """The result of one set of scenarios."""
 
     name: str
     passed: list[str]
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def install() -> None:
-    """Fetch the suite into the virtual environment, once, whoever else wants it at the same time."""
+    """Fetch the suite into the virtual environment once, also with concurrent calls."""
     FOLDER.mkdir(exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,7 +79,7 @@ def with_node() -> dict[str, str]:
 
 
 def required(revision: str, leg: str) -> list[str]:
-    """The scenarios that are scored for a revision."""
+    """Return the scenarios that are scored for a revision."""
     text = (SUITE / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
     section = re.search(rf"^{leg}:\n((?:  - .*\n)+)", text, re.MULTILINE)
     assert section is not None
@@ -87,13 +87,13 @@ def required(revision: str, leg: str) -> list[str]:
 
 
 def across(revision: str) -> Across:
-    """What the committed list says for clients of this revision."""
+    """Return the committed list for clients of this revision."""
     return Across(**tomllib.loads((Path(__file__).parent / "across.toml").read_text(encoding="utf-8"))[revision])
 
 
 @contextmanager
 def fixture_server(*only: str) -> Generator[str]:
-    """The fixture in a process of its own, limited to an era where one is named; its URL."""
+    """Run the fixture in a separate process, limited to an era if one is given, and yield its URL."""
     words = [sys.executable, "-m", "tests.conformance.serve", *only]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -105,7 +105,7 @@ def fixture_server(*only: str) -> Generator[str]:
 
 
 def run(name: str, revision: str, words: Sequence[str], wanted: Sequence[str], output: Path) -> Outcome:
-    """Run one leg of the suite; judged by its summary, for just the scenarios that are wanted."""
+    """Run one part of the suite, and evaluate its summary for the wanted scenarios only."""
     done = subprocess.run(
         [
             str(NODE / "bin" / "node"),
@@ -136,7 +136,7 @@ def server_direct(revision: str, output: Path) -> Outcome:
 
 
 def server_through(revision: str, transport: str, output: Path) -> Outcome:
-    """The fixture behind Rookery, on stdio or on HTTP, in the view of that one server."""
+    """Run the fixture behind Rookery, over stdio or HTTP, in the view of that one server."""
     with contextlib.ExitStack() as running:
         if transport == "stdio":
             command = [sys.executable, "-m", "tests.conformance.serve_stdio"]
@@ -149,7 +149,7 @@ def server_through(revision: str, transport: str, output: Path) -> Outcome:
 
 
 def server_across(revision: str, output: Path) -> Outcome:
-    """The fixture behind Rookery, limited to the era that the suite does not speak just then."""
+    """Run the fixture behind Rookery, limited to the era that the suite does not use."""
     found = across(revision)
     with fixture_server(found.only) as upstream, gateway({"url": upstream}) as url:
         name = f"server {revision} over {found.upstream} upstream"
@@ -158,7 +158,7 @@ def server_across(revision: str, output: Path) -> Outcome:
 
 @contextmanager
 def gateway(entry: Mapping[str, Any]) -> Generator[str]:
-    """A daemon, and the URL of the one server it has; the suite sends no token, which is added on the way."""
+    """Run a daemon and yield the URL of its one server. The suite sends no token, so a relay adds it."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "config" / "rookery").mkdir(parents=True)
@@ -178,7 +178,7 @@ def gateway(entry: Mapping[str, Any]) -> Generator[str]:
 
 
 def client(revision: str, output: Path) -> Outcome:
-    """Our client, with a person who signs in; one scenario a run, two at a time."""
+    """Run our client with a user who signs in; one scenario for each run, two at a time."""
     wanted = required(revision, "client")
     with ThreadPoolExecutor(max_workers=2) as workers:
         judged = workers.map(partial(_client_passes, revision, output), wanted)

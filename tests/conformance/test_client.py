@@ -1,4 +1,4 @@
-"""The official suite judges the client role, sign-in included."""
+"""The official suite tests the client role, including sign-in."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The official suite judges the server role."""
+"""The official suite tests the server role."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the suite is served without is the token, and nothing else."""
+"""The server that the suite tests differs from the product only in that it needs no token."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ import pytest
 from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
-from tests.support.http.listener import serving, without_token
+from tests.support.http.listener import start_listener, without_token
 
 pytestmark = pytest.mark.anyio
 
@@ -38,8 +38,8 @@ async def test_the_token_gate_is_the_only_difference_between_the_two_ways_of_ser
     tokens.add("rk_secret", OWNER)
     app = StreamableHttp(Fixture())
     async with (
-        serving(app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as guarded,
-        serving(app, judge_of=without_token) as open_to_all,
+        start_listener(app, judge_of=lambda port: make_tcp_authenticator(port, tokens)) as guarded,
+        start_listener(app, judge_of=without_token) as open_to_all,
     ):
 
         def compare() -> None:

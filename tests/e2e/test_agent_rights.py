@@ -1,4 +1,4 @@
-"""A real agent, which has the rights of its workspace and no more, beside all that is not its own."""
+"""A real agent has the rights of its workspace and no others."""
 
 import asyncio
 import json
@@ -42,10 +42,11 @@ class Prey:
     def filled(self, path: str) -> str:
         """The path of a route, about something that exists."""
         known = {"project": self.project, "name": "other", "action": "off", "ask": self.ask, "id": self.session}
+        known |= {"session": self.session, "task": "asked", "entry": self.trash, "section": "tree"}
         if path.startswith("/api/trash"):
             known["id"] = self.trash
         elif path.startswith("/api/projects"):
-            known["id"] = self.lib
+            known["project"] = self.lib
         elif path.startswith("/api/mcp"):
             known["name"] = "odd"
         elif path.startswith("/api/plugins"):

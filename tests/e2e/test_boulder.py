@@ -1,4 +1,4 @@
-"""Boulder with the real OpenCode, through the official SDK's client: the test that the seed has written down."""
+"""Boulder with the real OpenCode, driven through the official SDK's client."""
 
 import asyncio
 import json

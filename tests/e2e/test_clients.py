@@ -1,4 +1,4 @@
-"""Real clients, with the config that Rookery wrote for them, show it as connected."""
+"""Real clients connect with the configuration that Rookery wrote for them."""
 
 import json
 import os

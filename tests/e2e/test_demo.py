@@ -1,4 +1,4 @@
-"""The tour with the real OpenCode: what it says has happened is there."""
+"""The tour with the real OpenCode: its report matches what happened."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @requirement("kit.demo.tour")
-async def test_two_agents_edit_files_call_a_tool_and_raise_toasts_and_are_photographed_at_it(tmp_path: Path) -> None:
+async def test_two_agents_edit_files_call_a_tool_and_show_toasts_in_screenshots(tmp_path: Path) -> None:
     daemon = await asyncio.to_thread(up)
     try:
         await a_demo_beside(daemon, tmp_path)
@@ -66,7 +66,7 @@ async def a_demo_beside(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @requirement("kit.demo.tour")
-def test_whoever_follows_the_hints_of_the_demo_finds_nothing_of_it_in_their_home_afterwards() -> None:
+def test_commands_that_the_demo_suggests_leave_nothing_in_the_users_home() -> None:
     temporary = Path.home().parent / "t"
     temporary.mkdir()
     env = {"TMPDIR": str(temporary), "PATH": installed().search_path, "ROOKERY_AGENTS_VERSION": "path"}

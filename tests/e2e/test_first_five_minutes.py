@@ -1,4 +1,4 @@
-"""What a new user does in the first five minutes, with the commands that the README names and nothing else."""
+"""The first five minutes of a new user, with only the commands that the README names."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The first look at a session of the real OpenCode, on a machine that is busy: nothing is missing on it."""
+"""The first screen of a session of the real OpenCode is complete, even on a busy machine."""
 
 import asyncio
 import base64

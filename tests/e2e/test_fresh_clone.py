@@ -1,4 +1,4 @@
-"""On a fresh machine `make up` does all set-up and shows it at work, and Ctrl-C leaves nothing behind."""
+"""On a fresh machine `make up` sets everything up and runs the demo, and Ctrl-C leaves nothing behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The real Gemini CLI, with the config that Rookery wrote for it, shows it as connected."""
+"""The real Gemini CLI connects with the configuration that Rookery wrote for it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""OpenCode and the daemon, killed in the middle of a turn: only that turn is lost, it is said, and can be taken up."""
+"""OpenCode and the daemon, killed in mid-turn: only that turn is lost, it is reported, and can be resumed."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ SCRIPT = {
 
 
 @requirement("agent.crash.interrupted", "agent.restart.policy")
-async def test_d07_d15_killed_in_the_middle_of_a_turn_only_that_turn_is_lost_and_can_be_taken_up(
+async def test_d07_d15_a_kill_in_mid_turn_loses_only_that_turn_which_can_be_resumed(
     tmp_path: Path,
 ) -> None:
     async with start_system(SCRIPT, make_repository(tmp_path / "app")) as system:

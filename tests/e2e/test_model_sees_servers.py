@@ -1,4 +1,4 @@
-"""A server that a repository brings along: off until its user approves it, then the model's under its own name."""
+"""A server that a repository defines: off until approved, then available to the model under its own name."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ SCRIPT = {
 
 
 @requirement("hub.live.model", "agent.servers.redirected", "agent.config.merged")
-async def test_d16_f04_the_model_has_an_approved_server_by_its_own_name_until_it_is_off_and_opencode_starts_none(
+async def test_d16_f04_the_model_gets_an_approved_server_from_rookery_until_it_is_off(
     tmp_path: Path,
 ) -> None:
     app = make_repository(tmp_path / "app", FILES)

@@ -1,4 +1,4 @@
-"""Plugins beside the real OpenCode: ours are told what its sessions do, and its own are listed."""
+"""Plugins with the real OpenCode: ours receive its events, and its own are listed."""
 
 import os
 from pathlib import Path
@@ -74,7 +74,7 @@ async def seen(system: FullSystem, *wanted: str) -> list[list[Any]]:
 
 
 @requirement("plugin.hook.registry", "plugin.list.all", "plugin.state.get")
-async def test_a_plugin_sees_a_session_from_its_making_to_its_end_and_opencodes_own_are_listed(
+async def test_a_plugin_sees_a_session_from_start_to_end_and_opencode_plugins_are_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A machine that is busy takes its time.

@@ -1,6 +1,6 @@
-"""The screens of the real OpenCode, compared cell by cell with those that a person has looked at.
+"""The screens of the real OpenCode, compared cell by cell with recorded and reviewed ones.
 
-CONTRIBUTING tells how they are taken anew.
+CONTRIBUTING describes how to record them again.
 """
 
 import json
@@ -14,7 +14,7 @@ from rookery.sessions.drawing.picture import draw_picture
 from rookery.sessions.drawing.screenshot import take_screenshot
 from rookery.sessions.terminal.rendering import RENDERING_NOTICE
 from rookery.sessions.terminal.terminal import Terminal
-from tests.support.agents.sessions import Driving, driving
+from tests.support.agents.sessions import SessionDriver, start_session_driver
 from tests.support.opencode.screens import written
 from tests.support.requirements import requirement
 
@@ -48,7 +48,7 @@ SCRIPT = {
 
 @requirement("term.real.tui")
 async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path: Path) -> None:
-    async with driving(SCRIPT) as stage:
+    async with start_session_driver(SCRIPT) as stage:
         config = Path.home() / ".config" / "opencode" / "opencode.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "permission": {"bash": "ask"}}))
         workspace = await stage.host.create("one")
@@ -77,7 +77,7 @@ async def test_home_conversation_toast_and_permission_look_as_they_did(tmp_path:
             await stage.sessions.close(session)
 
 
-async def _is_rendered_without_a_terminal(stage: Driving, session: str) -> None:
+async def _is_rendered_without_a_terminal(stage: SessionDriver, session: str) -> None:
     shot = await take_screenshot(stage.sessions, session, size=(80, 24), terminal=False)
     assert not stage.sessions.terminals.pids()
     assert shot.make_record().source == "rendering"

@@ -1,4 +1,4 @@
-"""The real OpenCode, driven by the scripted model, offline and the same every time."""
+"""The real OpenCode with the scripted model, offline and reproducible."""
 
 import asyncio
 import base64
@@ -111,7 +111,7 @@ async def test_errors_and_a_disconnect_come_when_the_script_says(
 
 
 @requirement("kit.model.face")
-async def test_the_example_of_the_guide_is_played_and_what_it_does_not_foresee_fails_at_once(
+async def test_the_example_of_the_guide_works_and_a_request_outside_it_fails_at_once(
     shared_opencode: SharedOpenCode, tmp_path: Path
 ) -> None:
     async with driven(shared_opencode, tmp_path, EXAMPLE) as (model, api):

@@ -1,4 +1,4 @@
-"""A session's terminal through every face of the real daemon, and that none outlives the daemon, however that ends."""
+"""A session's terminal through every interface of the real daemon; none outlives the daemon."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ asyncio.run(main())
 
 
 @requirement("term.state.get", "term.real.tui", "term.close.killed", "session.face.all")
-async def test_d05_f01_every_face_shows_the_terminal_and_it_goes_with_a_daemon_that_is_killed() -> None:
+async def test_d05_f01_every_interface_shows_the_terminal_and_it_ends_with_the_daemon() -> None:
     async with start_system_with_sessions("fix") as (system, (path,)):
         begun = await system.rest("POST", "/api/sessions", {"directory": str(path), "title": "Seen"})
         session = begun["id"]

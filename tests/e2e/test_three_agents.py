@@ -1,4 +1,4 @@
-"""Three agents at once, each in its own workspace: what they are told, and what happens when one deletes its own."""
+"""Three concurrent agents in their own workspaces, one of which deletes its workspace."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def script() -> dict[str, Any]:
 
 @requirement("ws.e2e.three", "ws.delete.others", "ws.delete.sequence", "agent.config.merged", "ws.port.get")
 @requirement("ws.endpoint.stop")
-async def test_f06_three_agents_get_their_own_answers_and_one_deletes_its_workspace_while_the_others_work(
+async def test_f06_three_agents_get_their_own_results_while_one_deletes_its_workspace(
     tmp_path: Path,
 ) -> None:
     app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "日本")

@@ -1,9 +1,9 @@
-"""Lets the disk fail under a daemon that is in use, then runs commands on it.
+"""Make the disk of a daemon fail, then run commands.
 
-The only argument is the disk, a small file system in a mount namespace of its own. On stdin is an object: `cause` is
+The only argument is the disk, a small file system in a separate mount namespace. stdin contains an object: `cause` is
 how the disk fails (`full`, `read-only` or `denied`), `running` whether a daemon runs by then, `opencode` the PATH and
-the config of the agents, `commands` the words of each command, what it reads and whether it wants a terminal. `{disk}`
-and `{session}` stand for the disk and for a session. What each command came to is a line of JSON.
+the config of the agents, `commands` the words of each command, its input and whether it needs a terminal. `{disk}`
+and `{session}` stand for the disk and for a session. The result of each command is a line of JSON.
 """
 
 import concurrent.futures
@@ -127,7 +127,7 @@ class Model:
 
 
 def begin() -> str:
-    """Use the daemon and an agent; returns a session."""
+    """Use the daemon and an agent, and return a session."""
     must("up", "-d")
     # What it was set up with is not approved yet.
     run("ws", "create", "fix", "--no-agent")

@@ -1,4 +1,4 @@
-"""The real daemon, which on start also starts the trees that are named: words of tree.py, joined by commas."""
+"""The real daemon, which on start also starts the given trees: words of tree.py, joined by commas."""
 
 import asyncio
 import sys

@@ -1,15 +1,15 @@
-"""One life of deleting and restoring: `delete APP NAME`, `restore APP NAME`, or `start APP`, which only finishes."""
+"""One run of deleting and restoring: `delete APP NAME`, `restore APP NAME`, or `start APP`, which only recovers."""
 
 import asyncio
 import os
 import sys
 from pathlib import Path
 
-from tests.support.workspaces.deletion import removing
+from tests.support.workspaces.deletion import start_deletions
 
 
 async def main(what: str, app: str, name: str = "") -> None:
-    async with removing(Path(os.environ["ROOKERY_HOME"]), Path(app)) as ours:
+    async with start_deletions(Path(os.environ["ROOKERY_HOME"]), Path(app)) as ours:
         if what == "delete":
             await ours.removals.delete(await ours.find(name), force=True, wait=True)
         elif what == "restore":

@@ -1,4 +1,4 @@
-"""Run in a network namespace of its own: a client calls, the route is dropped, and the call must be cancelled."""
+"""Run in its own network namespace: a client calls, its route is dropped, and the call must be cancelled."""
 
 import asyncio
 import fcntl
@@ -12,7 +12,7 @@ from msgspec import Raw
 from rookery.wire.protocol.provider import Call
 from rookery.wire.server.streamable import StreamableHttp
 from tests.conformance.fixture import Fixture
-from tests.support.http.listener import serving, without_token
+from tests.support.http.listener import start_listener, without_token
 
 BODY = (
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","_meta":{'
@@ -44,7 +44,7 @@ class Hanging(Fixture):
 async def main() -> None:
     loopback(True)
     provider = Hanging()
-    async with serving(StreamableHttp(provider), judge_of=without_token, silence=(1, 1, 2)) as site:
+    async with start_listener(StreamableHttp(provider), judge_of=without_token, silence=(1, 1, 2)) as site:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\nContent-Type: application/json\r\n"
         head += "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: hang\r\n"
         client = await site.client()

@@ -1,10 +1,10 @@
-"""A stdio server of the handshake era that misbehaves as it is told, by its words and by the tools that are called.
+"""A stdio server of the handshake era that misbehaves as its options and the called tools request.
 
---revision R          what it agrees on                --framing content-length
---discover W          what it makes of the modern probe: error (default), silent, exit
+--revision R          the revision that it accepts     --framing content-length
+--discover W          its reaction to the modern probe: error (default), silent, exit
 --list W              ok (default), pages, loop, endless, silent
 --banner TEXT         printed before anything else     --exit CODE TEXT    ends at once, TEXT on stderr
---mute                reads, and never answers
+--mute                reads, and never responds
 """
 
 import argparse
@@ -132,7 +132,7 @@ def flood(size: int) -> None:
 
 
 def piece(*, first: bool = False) -> None:
-    """The next part of an answer, whenever the client says so."""
+    """Send the next part of a response when the client requests it."""
     cuts, id_ = waiting["pieces"]
     whole = (
         json.dumps({"jsonrpc": "2.0", "id": id_, "result": {"content": [], "padding": "x" * 100}}).encode() + b"\r\n"

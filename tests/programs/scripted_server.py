@@ -1,10 +1,10 @@
-"""A stdio server on strings: whoever holds them hears all that it reads, and says all that it prints.
+"""A stdio server that a test controls: the test receives what it reads, and determines what it prints.
 
 scripted_server.py SOCKET NAME [words]
-To the Unix socket go JSON lines: first who this is, then {"in": line} for each line of stdin, {"eof": true}, and
-{"made": pid} for each process that was asked for. From it come commands, one JSON object a line:
+It writes JSON lines to the Unix socket: first its identity, then {"in": line} for each line of stdin, {"eof": true},
+and {"made": pid} for each requested process. It reads commands from it, one JSON object for each line:
 {"fd": 1 or 2, "text": text, "times": n}    {"exit": code}    {"close": fd}
-{"make": "plain" or "holds"}: a process in a session of its own that lingers, and in the second case keeps our output
+{"make": "plain" or "holds"}: start a process in a separate session; with "holds" it keeps our output open
 {"deaf": true}: the end of stdin and SIGTERM are ignored from now on
 """
 

@@ -1,4 +1,4 @@
-"""The official SDK as the client of any server: does what it is told on stdin, in order, and prints what came.
+"""The official SDK as the client of any server: makes the requests of stdin in order, and prints the results.
 
 stdin: `{"server": URL or argv, "env": {...}, "plan": [[method, params], ...]}`; stdout: a list of results or errors.
 """

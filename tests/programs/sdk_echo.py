@@ -1,4 +1,4 @@
-"""An echo tool on the official SDK's low-level server, over Streamable HTTP with JSON answers; its port is printed."""
+"""An echo tool on the official SDK's low-level server, over Streamable HTTP with JSON; prints its port."""
 
 import socket
 from typing import Any

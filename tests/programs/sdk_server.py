@@ -1,7 +1,7 @@
 """A server on the official SDK. `stdio`, or `http`: then Streamable HTTP at /mcp and HTTP+SSE at /sse, port printed.
 
-A third word names a named pipe: nothing happens before somebody has opened it. SDK_REVISION is the newest revision of
-the handshake era that it agrees to.
+A third word names a named pipe: the server starts when the pipe has been opened. SDK_REVISION is the newest revision
+of the handshake era that it accepts.
 """
 
 import os
@@ -38,7 +38,7 @@ if revision := os.environ.get("SDK_REVISION"):
 
 
 class Server(MCPServer[Any]):
-    """With lists in pages."""
+    """A server with lists in pages."""
 
     async def _handle_list_tools(self, ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
         tools, start = await self.list_tools(), int((params and params.cursor) or 0)
@@ -134,7 +134,7 @@ async def slow(ctx: Context[Any, Any]) -> str:
 
 @server.tool()
 async def was_cancelled() -> bool:
-    """Whether the slow tool was, once it is."""
+    """Wait until the slow tool is cancelled, and return whether it was."""
     await noticed.wait()
     return True
 

@@ -1,4 +1,4 @@
-"""A server on the official SDK that changes when a tool says so: `stdio`, or `http`, which prints its port."""
+"""A server on the official SDK that changes when a tool is called: `stdio`, or `http`, which prints its port."""
 
 import socket
 import sys
@@ -13,7 +13,7 @@ server: Any = MCPServer("watched")
 
 @server.tool()
 async def change(ctx: Context[Any, Any], what: str) -> str:
-    """`tools`, or the URI of a resource."""
+    """Change the list of `tools`, or the resource with this URI."""
     if what == "tools":
         await ctx.notify_tools_changed()
     else:

@@ -1,6 +1,6 @@
-"""A stdio server of the handshake era that shows what a terminal should not be shown, and takes every kind of argument.
+"""A stdio server of the handshake era that returns control characters, and accepts every kind of argument.
 
-With --dies it prints something of that kind to stderr, and ends.
+With --dies it prints control characters to stderr, and ends.
 """
 
 import base64

@@ -1,8 +1,8 @@
-"""Starts a daemon for each line on stdin, in a fork that need not import anything, and says what that came to.
+"""Start a daemon for each line on stdin, in a fork with all modules imported, and print the result.
 
-The answer is a line of JSON: `told` is what the daemon said on the way, `error` why it refused, `projects` what it
-answers once it runs, `second` the refusal of a second daemon on the same state folder. `hangs` names what was not done
-within the time limit that is the first argument; the second argument is a file for whatever the daemons print.
+The result is a line of JSON: `told` contains the progress messages of the daemon, `error` why it refused to start,
+`projects` its list of projects once it runs, `second` the refusal of a second daemon on the same state folder. `hangs`
+names what was not done within the time limit, the first argument. The second argument is a file for all output.
 """
 
 import http.client
@@ -25,7 +25,7 @@ SECONDS, PRINTED = float(sys.argv[1]), Path(sys.argv[2])
 
 
 class Started:
-    """A daemon on its way: `outcome` is what it said in the end, None if it hangs."""
+    """A daemon that is starting. `outcome` is its final report; None if it hangs."""
 
     def __init__(self) -> None:
         reads, writes = os.pipe()
@@ -52,7 +52,7 @@ class Started:
         return outcome if "ready" in outcome else None
 
     def end(self, number: int) -> bool:
-        """Whether it ends by this signal, or has ended."""
+        """Send this signal, and return whether the daemon ended."""
         signal.pidfd_send_signal(self._ended, number)
         ended = bool(select.select([self._ended], [], [], SECONDS)[0])
         if not ended:
@@ -78,7 +78,7 @@ def _become_daemon(pipe: int) -> None:
 
 
 def ask(path: str) -> Any:
-    """What the daemon answers over its socket."""
+    """Return the daemon's response over its socket."""
     link = http.client.HTTPConnection("rookery", timeout=SECONDS)
     link.sock = socket.socket(socket.AF_UNIX)
     link.sock.settimeout(SECONDS)

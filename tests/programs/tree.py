@@ -1,8 +1,8 @@
-"""A child that makes trouble. Words say how: each makes one process, whose pid is printed as `<word> <pid>`.
+"""A child that is hard to stop. Each argument starts one process, whose pid is printed as `<word> <pid>`.
 
 plain      a child in the same group            setsid     a child that left group and session
 double     a grandchild whose parent has gone   holds      like setsid, and keeps our stdout open
-deaf       ignores SIGTERM, SIGINT and SIGHUP in this process and those made after it
+deaf       ignores SIGTERM, SIGINT and SIGHUP in this process and in those started after it
 exit       ends this process at once, leaving the others
 """
 

@@ -1,4 +1,4 @@
-"""One life of the workspaces' service: creates `PROJECT NAME [BRANCH]`, or only starts. Prints what is there then."""
+"""One run of the workspace service: create `PROJECT NAME [BRANCH]`, or only start; print the workspaces."""
 
 import asyncio
 import json
@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from tests.support.workspaces.service import serving
+from tests.support.workspaces.service import start_workspaces
 
 
 async def main(project: str = "", name: str = "", branch: str | None = None) -> None:
-    async with serving(Path(os.environ["ROOKERY_HOME"])) as served:
+    async with start_workspaces(Path(os.environ["ROOKERY_HOME"])) as served:
         if name:
             await served.workspaces.wait_until_prepared(await served.workspaces.create(project, name, branch=branch))
         for one in await served.workspaces.list():

@@ -1,4 +1,4 @@
-"""Time as a test wants it: a clock that it sets, and a loop for which it lets time pass."""
+"""Time under the control of a test: a clock that it sets, and a loop for which it lets time pass."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ class SetClock:
 
 
 class MachineClock:
-    """The clocks of a machine that a test switches on and off, puts to sleep, and whose time of day it sets."""
+    """The clocks of a machine that a test switches on and off, suspends, and whose time of day it sets."""
 
     def __init__(self) -> None:
         self._boot, self._up, self._awake, self._wall = 1, 0.0, 0.0, 1_800_000_000.0
@@ -40,19 +40,19 @@ class MachineClock:
         self._wall += seconds
 
     def set_wall(self, by: float) -> None:
-        """Move the time of day only, as a person, NTP or a dead battery does."""
+        """Set the time of day only, as a person, NTP or an empty battery does."""
         self._wall += by
 
     def restart(self, off: float = 0.0) -> None:
-        """Switch the machine off for so long, and on again."""
+        """Switch the machine off for this long, and on again."""
         self._boot, self._up, self._awake = self._boot + 1, 5.0, 5.0
         self._wall += off
 
 
 def let_pass(seconds: float) -> None:
-    """For the loop that runs, it is later by so much: what was due until then is done now.
+    """Advance the clock of the running loop by this much: timers that are due by then run now.
 
-    So a test of a time-out has one that no slow machine reaches by itself, and yet takes no longer.
+    A test can use a long timeout, which a slow machine does not reach by itself, without waiting for it.
     """
     loop = asyncio.get_running_loop()
     before = loop.time

@@ -1,4 +1,4 @@
-"""A docker engine of which only the answers are there: it lists containers and tells their logs, on a Unix socket."""
+"""A fake docker engine on a Unix socket: it lists containers and returns their logs."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,8 +11,8 @@ from aiohttp import web
 
 
 @dataclass
-class Docker:
-    """`logs` are by the id of the container, as the engine sends them."""
+class FakeDocker:
+    """A fake engine. `logs` are by the id of the container, as the engine sends them."""
 
     containers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     logs: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -30,14 +30,14 @@ class Docker:
 
 
 def framed(*lines: tuple[int, str]) -> bytes:
-    """Output of a container without a terminal: each piece with its stream (1 or 2) and its length before it."""
+    """Return the output of a container without a terminal: stream (1 or 2) and length before each piece."""
     pieces = [(stream, f"{text}\n".encode()) for stream, text in lines]
     return b"".join(bytes([stream, 0, 0, 0]) + len(data).to_bytes(4, "big") + data for stream, data in pieces)
 
 
 @asynccontextmanager
-async def a_docker(socket: Path) -> AsyncGenerator[Docker]:
-    docker = Docker()
+async def start_docker(socket: Path) -> AsyncGenerator[FakeDocker]:
+    docker = FakeDocker()
     docker.answers.set()
 
     async def listed(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Values of every kind, and JSON text of them in every dress that JSONC allows."""
+"""Strategies for values of every kind, and for JSON text of them in every form that JSONC allows."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ GAPS = st.sampled_from(["", " ", "\n", "\r\n\t", "/* , ] } */", '// , " ] }\n', 
 
 
 def dressed(value: Any, gap: Any) -> str:
-    """`value` as text, with whatever `gap` gives wherever something may stand between, and trailing commas."""
+    """Return `value` as text, with the output of `gap` wherever JSONC allows it, and trailing commas."""
     if isinstance(value, dict):
         parts = [f"{gap()}{json.dumps(k)}{gap()}:{gap()}{dressed(v, gap)}{gap()}" for k, v in value.items()]  # pyright: ignore[reportUnknownVariableType]
     elif isinstance(value, list):

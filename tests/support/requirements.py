@@ -1,4 +1,4 @@
-"""The marker by which a test names the row of requirements.toml that it proves."""
+"""The marker with which a test cites the row of requirements.toml that it proves."""
 
 import ast
 import tomllib
@@ -13,7 +13,7 @@ FINISHED = ("house", "wire", "gateway", "workspaces", "agents", "worktree-server
 
 
 def requirement(*ids: str) -> pytest.MarkDecorator:
-    """Cite rows; a row that does not exist is an error already when the test is collected."""
+    """Cite rows. A row that does not exist is an error when the test is collected."""
     unknown = [row for row in ids if row not in rows()]
     if unknown:
         raise LookupError(f"no such requirement: {', '.join(unknown)}")
@@ -33,7 +33,7 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def cited() -> dict[str, list[str]]:
-    """For each row the tests that cite it, as `path::name`, or `path` where a whole file does; nothing is run."""
+    """Return the tests that cite each row, as `path::name`, or `path` if a whole file does. No test is run."""
     found: dict[str, list[str]] = {}
     for path in sorted(TABLE.parent.rglob("test_*.py")):
         place = path.relative_to(TABLE.parents[1]).as_posix()

@@ -1,4 +1,4 @@
-"""A workspace full of traps, and what lies around it."""
+"""A workspace full of traps, and the files around it."""
 
 import asyncio
 import subprocess
@@ -21,7 +21,7 @@ SECRET_NAME = "outside-name"
 
 @dataclass(frozen=True)
 class Tree:
-    """`root` is a checkout, `outside` a folder beside it that nobody may see."""
+    """`root` is a checkout, `outside` a folder beside it to which no tool has access."""
 
     root: Path
     outside: Path
@@ -53,12 +53,12 @@ SECONDS = 30
 
 
 def look(root: SandboxRoot, path: str) -> FileContent:
-    """What `read_file` gives."""
+    """Return the result of `read_file`."""
     return asyncio.run(asyncio.wait_for(read_content(root, path), SECONDS))
 
 
 def entries_of(root: SandboxRoot, path: str = ".", **options: int | bool | str | None) -> Listing:
-    """What `list_directory` gives."""
+    """Return the result of `list_directory`."""
     return asyncio.run(_listed(root, path, options))
 
 
@@ -72,7 +72,7 @@ def paths(listing: Listing) -> list[str]:
 
 
 def refused(root: SandboxRoot, path: str) -> tuple[RookeryError, RookeryError]:
-    """The errors of both tools."""
+    """Return the errors of both tools."""
     with pytest.raises(RookeryError) as reading:
         look(root, path)
     with pytest.raises(RookeryError) as listing:
@@ -81,5 +81,5 @@ def refused(root: SandboxRoot, path: str) -> tuple[RookeryError, RookeryError]:
 
 
 def refusal(root: SandboxRoot, path: str) -> set[str]:
-    """The codes with which both tools refuse a path."""
+    """Return the codes with which both tools refuse a path."""
     return {error.code for error in refused(root, path)}

@@ -1,4 +1,4 @@
-"""Find the tests that need OpenCode, which is what `make test-fast` leaves out."""
+"""Find the tests that need OpenCode, which `make test-fast` leaves out."""
 
 import functools
 import re

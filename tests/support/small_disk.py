@@ -1,4 +1,4 @@
-"""A real disk that is really full: a small tmpfs in a mount namespace of its own."""
+"""A real full disk: a small tmpfs in a separate mount namespace."""
 
 import subprocess
 import sys
@@ -13,15 +13,15 @@ SECONDS = 60
 
 @dataclass(frozen=True)
 class SmallDisk:
-    """Only a program that is started with `words` in front sees it, at `folder`."""
+    """Only a program whose command begins with `words` sees the disk, at `folder`."""
 
     folder: Path
     words: tuple[str, ...]
 
     def run(self, code: str, *words: str, before: tuple[str, ...] = ()) -> list[str]:
-        """Run Python code that finds the disk as `disk`; answers the lines it printed.
+        """Run Python code with the disk as `disk`, and return the lines that it printed.
 
-        `words` are its arguments, `before` what stands before its command.
+        `words` are its arguments, `before` is put in front of its command.
         """
         head = f"from pathlib import Path\ndisk = Path({str(self.folder)!r})\n"
         done = subprocess.run(
@@ -36,7 +36,7 @@ class SmallDisk:
 
 
 def make_small_disk(folder: Path, megabytes: int = 2) -> SmallDisk:
-    """Skips where the machine allows no mount namespaces."""
+    """Create the disk, or skip the test if the machine allows no mount namespaces."""
     folder.mkdir()
     options = f"size={megabytes}m,mode=700"
     mount = ("sh", "-c", f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"', str(folder))

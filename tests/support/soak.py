@@ -1,4 +1,4 @@
-"""How often a test repeats what it does: a few times in the suite, the full count in `make soak`.
+"""How often a test repeats its action: a few times in the suite, the full count in `make soak`.
 
 A test that repeats uses both names, so that `make soak` finds it:
 

@@ -1,4 +1,4 @@
-"""What the tests of the store share: programs that run in processes of their own, and looks from outside."""
+"""Helpers for tests of the store: programs in separate processes, and access from outside."""
 
 import asyncio
 import contextlib
@@ -170,7 +170,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Child:
-    """A Python program in a process of its own; it tells lines on its output, and ends with the test."""
+    """A Python program in a separate process that prints lines, and ends with the test."""
 
     def __init__(self, program: str, path: Path, *more: str, inside: tuple[str, ...] = ()) -> None:
         command = [*inside, sys.executable, "-c", PRELUDE + program, str(path), *more]
@@ -180,7 +180,7 @@ class Child:
         self._told = b""
 
     def told(self) -> list[str]:
-        """All whole lines told so far."""
+        """Return all complete lines so far."""
         while self._readable(0) and (data := os.read(self._output, 65_536)):
             self._told += data
         return self._told.decode().splitlines()[: self._told.count(b"\n")]
@@ -193,12 +193,12 @@ class Child:
             self._told += data
 
     def facts(self) -> dict[str, Any]:
-        """What a program that tells one line told."""
+        """Return the content of the line of a program that prints one."""
         self.wait_for(1)
         return json.loads(self._told.splitlines()[0])
 
     def pause(self) -> None:
-        """Stop it, and return once no thread of it runs any more."""
+        """Stop it, and return when none of its threads runs any more."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -245,7 +245,7 @@ def names_in(db: sqlite3.Connection) -> list[str]:
 
 
 def examine(path: Path) -> list[str]:
-    """The names that another program finds in the file, which must be whole."""
+    """Return the names that another program finds in the file, which must be intact."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         return names_in(db)

@@ -1,4 +1,4 @@
-"""A script is read from TOML or JSON, and an error in it is found by what the message says."""
+"""Reading a script from TOML or JSON, and the position of errors in it."""
 
 import json
 import tomllib

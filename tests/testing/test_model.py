@@ -1,4 +1,4 @@
-"""The scripted model as clients meet it, over real HTTP."""
+"""The scripted model as clients use it, over real HTTP."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from rookery.system.errors import RookeryError
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.wire.http_client.sse import SseParser
 from tests.support.agents.completions import body, user
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_an_answer_can_be_had_as_a_whole() -> None:
 
 
 @requirement("kit.model.face")
-async def test_what_the_script_does_not_foresee_is_a_final_error_that_names_the_nearest_step() -> None:
+async def test_a_request_outside_the_script_is_a_final_error_naming_the_nearest_step() -> None:
     async with calling({"conversation": [{"name": "tour", "when": "tour", **HELLO_TURN}]}) as caller:
         status, answer = await caller.complete("Do a tuor, overloaded with 503")
         assert status == 400
@@ -184,7 +184,7 @@ async def test_what_is_being_held_ends_with_the_model() -> None:
         waiting = asyncio.ensure_future(caller.complete())
         await caller.model.requests.wait_for(lambda record: record.number == 1)
     with pytest.raises(aiohttp.ClientError):
-        await soon(waiting)
+        await within_limit(waiting)
 
 
 async def test_delay_and_pace_change_nothing_but_the_time() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from rookery.testing.load import parse_script
 from rookery.testing.player import NoMatchingStep, Player, Reply
 from rookery.testing.script import Script
-from tests.support.agents.completions import Agent, asked, called, result, said, user
+from tests.support.agents.completions import CompletionAgent, asked, called, result, said, user
 from tests.support.requirements import requirement
 
 LOGIN = {
@@ -44,7 +44,7 @@ def refusal(script: Script, *messages: dict[str, object], **more: object) -> NoM
 
 @requirement("kit.model.scripted")
 def test_turns_and_their_steps_are_played_in_order() -> None:
-    replies = Agent("ses_1").run(Player(SCRIPT), "Fix the login", "Test it")
+    replies = CompletionAgent("ses_1").run(Player(SCRIPT), "Fix the login", "Test it")
     first = [(1, 1, 1), (1, 1, 2), (1, 1, 3)]
     assert places(replies) == [*first, (1, 2, 1), (1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)]
     assert (replies[0].text, replies[0].calls[0].arguments) == ("I look.", {"command": "ls"})
@@ -52,22 +52,22 @@ def test_turns_and_their_steps_are_played_in_order() -> None:
 
 
 def test_a_turn_for_certain_words_is_played_whenever_they_come_and_counts_for_none() -> None:
-    replies = Agent("ses_1").run(Player(SCRIPT), "Fix the login", "thank you", "Test it", "thanks, thank you")
+    replies = CompletionAgent("ses_1").run(Player(SCRIPT), "Fix the login", "thank you", "Test it", "thanks, thank you")
     assert [place[1] for place in places(replies)] == [1, 1, 1, 3, 2, 2, 2, 2, 2, 3]
 
 
 def test_a_session_has_the_conversation_that_its_first_message_asks_for() -> None:
     player = Player(SCRIPT)
-    assert places(Agent("a").run(player, "Read the login page")) == [(1, 1, 1), (1, 1, 2), (1, 1, 3)]
-    assert places(Agent("b").run(player, "Read it", "the login too")) == [(2, 1, 1), (2, 1, 2), (2, 2, 1)]
+    assert places(CompletionAgent("a").run(player, "Read the login page")) == [(1, 1, 1), (1, 1, 2), (1, 1, 3)]
+    assert places(CompletionAgent("b").run(player, "Read it", "the login too")) == [(2, 1, 1), (2, 1, 2), (2, 2, 1)]
 
 
 def test_a_conversation_can_be_for_the_second_session_whatever_it_says() -> None:
     script = parse_script({"conversation": [OTHER, {"session": 2, "turn": [{"step": [{"say": "Second."}]}]}]})
     player = Player(script)
-    assert places(Agent("a").run(player, "Hi")) == [(1, 1, 1), (1, 1, 2)]
-    assert places(Agent("b").run(player, "Hi")) == [(2, 1, 1)]
-    assert places(Agent("c").run(player, "Hi")) == [(1, 1, 1), (1, 1, 2)]
+    assert places(CompletionAgent("a").run(player, "Hi")) == [(1, 1, 1), (1, 1, 2)]
+    assert places(CompletionAgent("b").run(player, "Hi")) == [(2, 1, 1)]
+    assert places(CompletionAgent("c").run(player, "Hi")) == [(1, 1, 1), (1, 1, 2)]
 
 
 SESSIONS = {"ses_a": ["Fix the login", "Test it"], "ses_b": ["Read", "Go"], None: ["Fix the login now", "thank you"]}
@@ -76,8 +76,8 @@ SESSIONS = {"ses_a": ["Fix the login", "Test it"], "ses_b": ["Read", "Go"], None
 @requirement("kit.model.scripted")
 @given(st.data())
 def test_sessions_never_mix_and_another_server_plays_on_at_any_moment(data: st.DataObject) -> None:
-    alone = {session: Agent(session).run(Player(SCRIPT), *texts) for session, texts in SESSIONS.items()}
-    agents = {session: Agent(session) for session in SESSIONS}
+    alone = {session: CompletionAgent(session).run(Player(SCRIPT), *texts) for session, texts in SESSIONS.items()}
+    agents = {session: CompletionAgent(session) for session in SESSIONS}
     going = {session: agents[session].turns(*texts) for session, texts in SESSIONS.items()}
     requests = {session: next(turns) for session, turns in going.items()}
     player = Player(SCRIPT)
@@ -111,7 +111,7 @@ def test_parts_of_text_are_one_message() -> None:
 
 def test_a_session_keeps_its_conversation_when_its_beginning_becomes_a_summary() -> None:
     player = Player(SCRIPT)
-    Agent("ses_1").run(player, "Fix the login")
+    CompletionAgent("ses_1").run(player, "Fix the login")
     reply = player.reply_to(asked([user("What did we do so far?"), said("So far: …"), user("thank you")]))
     assert reply.text == "You are welcome."
 
@@ -138,7 +138,7 @@ def test_text_and_arguments_take_up_results_and_the_users_words() -> None:
         {"call": "c", "with": {"list": ["{{result.1}}", 3], "deep": {"x": "<{{result}}>"}}},
         {"say": "{{user}}: {{result}} {{other}} {{ result }}"},
     ]
-    replies = Agent("s").run(Player(parse_script({"step": steps})), "Go")
+    replies = CompletionAgent("s").run(Player(parse_script({"step": steps})), "Go")
     assert replies[1].calls[0].arguments == {"list": ["a did {}", 3], "deep": {"x": "<b did {}>"}}
     assert replies[2].text == f"Go: c did {json.dumps(replies[1].calls[0].arguments)} {{{{other}}}} {{{{ result }}}}"
 
@@ -203,7 +203,7 @@ def test_expectations_are_checked_before_a_step() -> None:
 
 def test_another_script_can_be_played_from_now_on() -> None:
     player = Player(SCRIPT)
-    agent = Agent("s")
+    agent = CompletionAgent("s")
     agent.run(player, "Read")
     player.script = parse_script({"turn": [{"step": [{"say": "first"}]}, {"step": [{"say": "second"}]}]})
     assert agent.run(player, "Go")[-1].text == "second"

@@ -1,4 +1,4 @@
-"""What was asked can be asserted on, waited for, and read in a file."""
+"""Requests can be asserted on, waited for, and read from a file."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from rookery.system.errors import RookeryError
 from rookery.testing.player import ScriptPosition
 from rookery.testing.request_log import RequestLog
 from tests.support.agents.completions import asked, called, result, user
-from tests.support.http.listener import soon
+from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -37,12 +37,12 @@ async def test_a_request_can_be_waited_for() -> None:
     await asyncio.sleep(0)
     first = log.add("step", REQUEST)
     second = log.add("unforeseen", None, problem="why")
-    assert await soon(waiting) is second
+    assert await within_limit(waiting) is second
     assert log.unforeseen == [second]
     assert not ended.done()
     log.end(first, "cut-off")
-    assert await soon(ended) is first
-    assert await soon(log.wait_for(lambda record: True)) is first
+    assert await within_limit(ended) is first
+    assert await within_limit(log.wait_for(lambda record: True)) is first
 
 
 async def test_only_the_last_requests_are_kept_and_the_rest_is_counted() -> None:

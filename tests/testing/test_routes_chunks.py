@@ -1,4 +1,4 @@
-"""Replies as OpenAI's protocol has them."""
+"""Replies in OpenAI's protocol."""
 
 import json
 from typing import Any

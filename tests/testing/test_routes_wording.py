@@ -1,4 +1,4 @@
-"""A final error holds no word by which OpenCode would try again, or shorten the session."""
+"""A final error contains no word that makes OpenCode retry or compact the session."""
 
 import pytest
 

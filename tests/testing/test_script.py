@@ -1,4 +1,4 @@
-"""A script holds only what can be played."""
+"""A script contains only steps that can be played."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The model that plays tools, as agents reach it."""
+"""The model that plays tool calls, as agents use it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -14,7 +14,7 @@ from tests.support.agents.completions import body, user
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_is_served_from_when_it_is_wanted_to_those_with_a_key_each_with_its_own_call() -> None:
+async def test_the_model_starts_on_demand_checks_keys_and_serves_each_session_its_call() -> None:
     plays = ScriptedCalls()
     model = ToolModel(plays, lambda key: key in (b"one", b"two"))
     await model.stop()

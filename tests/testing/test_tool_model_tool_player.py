@@ -1,4 +1,4 @@
-"""Single tool calls, played to whoever asks in the right session."""
+"""Single tool calls, played for requests of the right session."""
 
 import json
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ async def test_a_tool_that_is_not_offered_is_not_called() -> None:
             assert one.offered.result() == {"bash", "read"}
 
 
-async def test_nothing_is_played_in_a_session_that_has_nothing_to_play_or_to_whoever_is_not_its_agent() -> None:
+async def test_a_call_is_played_only_in_its_registered_session_and_for_its_agents_key() -> None:
     plays, play = ScriptedCalls(), ScriptedCall("bash", {})
     player = ToolPlayer(plays)
     with plays.registered("ses_1", play, KEY):

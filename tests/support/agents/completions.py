@@ -1,4 +1,4 @@
-"""Requests for completions as an agent makes them, and an agent that makes them in turn."""
+"""Requests for completions as an agent makes them, and an agent that sends them one after the other."""
 
 import json
 from collections.abc import Generator, Sequence
@@ -28,7 +28,7 @@ def user(text: str) -> Message:
 
 
 def called(*names: str) -> Message:
-    """A reply that calls tools."""
+    """Return a reply that calls tools."""
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": name}} for n, name in enumerate(names)]
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
@@ -41,8 +41,8 @@ def result(text: str) -> Message:
     return {"role": "tool", "tool_call_id": "c0", "content": text}
 
 
-class Agent:
-    """Takes every reply, answers its calls with `<tool> did <arguments>`, and asks again until the turn is over."""
+class CompletionAgent:
+    """Answers the calls of every reply with `<tool> did <arguments>`, and sends requests until the turn is over."""
 
     def __init__(self, session: str | None) -> None:
         self.session = session
@@ -50,7 +50,7 @@ class Agent:
         self.replies: list[Reply] = []
 
     def turn(self, text: str) -> Generator[ModelRequest, Reply]:
-        """One turn, a request at a time: yields what to ask, and is sent the reply."""
+        """Play one turn: yield each request, and receive its reply."""
         self.messages.append(user(text))
         cut_off: list[Message] = []
         while True:
@@ -74,7 +74,7 @@ class Agent:
             yield from self.turn(text)
 
     def run(self, player: Player, *texts: str) -> list[Reply]:
-        """Whole turns; all replies so far."""
+        """Play whole turns, and return all replies so far."""
         going = self.turns(*texts)
         request = next(going)
         while True:

@@ -1,4 +1,4 @@
-"""Agents as the daemon runs them, in the process of a test: real OpenCodes with a scripted model behind them."""
+"""Agents as the daemon runs them, in the test process: real OpenCodes with a scripted model."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from rookery.daemon.settings.schema import AgentSettings, LimitSettings, NotifyS
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.workspaces.model import AgentInfo, Workspace
 from rookery.workspaces.operations import WorkspaceOperations
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.opencode.home import OFFLINE, fetch_no_plugin_package, scripted_config
 from tests.support.opencode.process import installed
 
@@ -27,7 +27,7 @@ LIMIT = 400.0
 
 
 class AgentHost:
-    """The parts of a daemon whose agents work, without the daemon around them."""
+    """The parts of a daemon with working agents, without the daemon."""
 
     def __init__(self, gateway: Gateway, model: ScriptedModel) -> None:
         self.gateway, self.model = gateway, model
@@ -41,15 +41,15 @@ class AgentHost:
         return self.gateway.parts.workspaces.agents
 
     async def create(self, name: str, **more: Any) -> Workspace:
-        """A workspace of the only project, prepared."""
+        """Create a workspace of the only project, and wait until it is prepared."""
         return await self.tools.create(await self.tools.resolve_project(None), name, wait=True, **more)
 
     async def create_only(self, name: str, **more: Any) -> Workspace:
-        """A workspace of the only project, whose preparation has begun."""
+        """Create a workspace of the only project, without waiting for its preparation."""
         return await self.tools.create(await self.tools.resolve_project(None), name, **more)
 
     async def until(self, workspace: Workspace, true: Callable[[AgentInfo], object]) -> AgentInfo:
-        """Its agent, once this holds of it."""
+        """Wait until its agent meets the condition, and return it."""
         news = self.gateway.events.more
         try:
             async with asyncio.timeout(LIMIT):
@@ -64,12 +64,12 @@ class AgentHost:
         return await self.until(workspace, lambda agent: agent.state == state)
 
     async def session_is(self, workspace: Workspace, state: str) -> str:
-        """The id of its only session, once it does this."""
+        """Wait until its only session has this state, and return the session's id."""
         await self.until(workspace, lambda _: [one.state for one in self.agents.sessions(workspace)] == [state])
         return self.agents.sessions(workspace)[0].id
 
     async def said(self, workspace: Workspace, text: str) -> str:
-        """The id of its only session, once the last that it said is this."""
+        """Wait until the last message of its only session is this, and return the session's id."""
         news = self.gateway.events.more
         life = await self.agents.ensure_running(workspace)
         async with asyncio.timeout(LIMIT):
@@ -82,12 +82,12 @@ class AgentHost:
                 await news.wait()
 
     async def rest(self, method: str, workspace: Workspace, what: str = "") -> tuple[int, Any]:
-        """The route of its agent, or one below it."""
+        """Call the route of its agent, or one below it."""
         place = f"/api/workspaces/{workspace.project.id}/{quote(workspace.name, safe='')}/agent{what}"
         return await self.gateway.rest(method, place)
 
     def told(self, workspace: Workspace) -> list[str]:
-        """The states that were published of its agent, each once for every time it came."""
+        """Return the states that were published for its agent, in order."""
         states = [
             one["agent"]["state"] for one in self.gateway.events.of("agent.state") if one["name"] == workspace.name
         ]
@@ -107,7 +107,7 @@ async def start_agent_host(
     limits: LimitSettings | None = None,
     **agents: Any,
 ) -> AsyncGenerator[AgentHost]:
-    """At the end all agents are stopped. Without a `model` OpenCode has none; `agents` are settings."""
+    """Start a host; all agents are stopped at the end. Without a `model` OpenCode has none; `agents` are settings."""
     agents = {"start_seconds": 300.0, **agents}
     settings = Settings(
         agents=AgentSettings(version="path", **agents),
@@ -117,7 +117,7 @@ async def start_agent_host(
     async with scripted_model(script) as made:
         with pytest.MonkeyPatch.context() as patch:
             await asyncio.to_thread(_surround, patch, made.url if model else None)
-            async with a_gateway(servers, *projects, settings=settings, with_tokens=with_tokens) as gateway:
+            async with start_gateway(servers, *projects, settings=settings, with_tokens=with_tokens) as gateway:
                 if gateway_port:
                     gateway.service.on_bound(gateway.site.port)
                 host = AgentHost(gateway, made)
@@ -135,7 +135,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def _surround(patch: pytest.MonkeyPatch, model_url: str | None) -> None:
-    """The environment of a user who has OpenCode on PATH and nothing on the network."""
+    """Set the environment of a user who has OpenCode on PATH and no network."""
     config = Path(os.environ["HOME"]) / ".config" / "opencode"
     fetch_no_plugin_package(config)
     told = scripted_config(model_url) if model_url is not None else {"enabled_providers": ["nobody"]}

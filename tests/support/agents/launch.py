@@ -31,8 +31,8 @@ def read_jsonc(text: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """All that agents of one test share: a state folder, a home, a spawner, and the user's own environment."""
+class AgentLauncher:
+    """What the agents of one test share: a state folder, a home, a spawner, and the user's environment."""
 
     state: Path
     home: OpenCodeHome
@@ -43,7 +43,7 @@ class Bench:
     def launch(
         self, folder: Path, *, ports: tuple[int, ...] = (), seconds: float = START_SECONDS, **more: Any
     ) -> LaunchSpec:
-        """A launch in `folder`. `more` is for the wiring (`port`, `project_config`, `packages`) and the injection."""
+        """Return a launch in `folder`. `more`: wiring (`port`, `project_config`, `packages`) and injection."""
         here = installed()
         environment = {"PATH": os.environ["PATH"], **self.home.environment(), **self.user}
         own = read_user_config(environment, read_jsonc)
@@ -79,7 +79,7 @@ class Bench:
 
     @asynccontextmanager
     async def agent(self, folder: Path, **more: Any) -> AsyncGenerator[tuple[AgentProcess, OpenCodeApi]]:
-        """An agent that listens, with what speaks to it, until the end of the block."""
+        """Run an agent until the end of the block, and yield it with an API client once it listens."""
         launch = await asyncio.to_thread(self.launch, folder, **more)
         agent = await start_agent(self.spawner, launch)
         try:
@@ -89,17 +89,17 @@ class Bench:
             await agent.stop()
 
 
-def make_bench(state: Path, **more: Any) -> Bench:
-    return Bench(state, OpenCodeHome.make(Path(os.environ["HOME"]) / "opencode"), **more)
+def make_launcher(state: Path, **more: Any) -> AgentLauncher:
+    return AgentLauncher(state, OpenCodeHome.make(Path(os.environ["HOME"]) / "opencode"), **more)
 
 
 async def shell(api: OpenCodeApi, command: str) -> str:
-    """What a command prints in the agent's bash tool."""
+    """Return the output of a command in the agent's bash tool."""
     session = await api.session()
     await api.ask("POST", f"/session/{session}/shell", {"agent": "build", "command": command})
     return (await api.tools(session))[-1]["state"]["output"]
 
 
 def config_with(**more: Any) -> str:
-    """Without a schema OpenCode would write one into the file."""
+    """Return a config with a schema; OpenCode writes one into a file that has none."""
     return json.dumps({"$schema": "https://opencode.ai/config.json", **more})

@@ -1,4 +1,4 @@
-"""Sessions of real OpenCodes, driven through the service as every face drives them."""
+"""Sessions of real OpenCodes, driven through the service that all interfaces use."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -18,8 +18,8 @@ from tests.support.agents.host import LIMIT, AgentHost, start_agent_host
 from tests.support.workspaces.service import make_repository
 
 
-class Driving:
-    """The service, and the agents whose sessions it drives."""
+class SessionDriver:
+    """The session service, and the agents whose sessions it drives."""
 
     def __init__(self, host: AgentHost, sessions: Sessions) -> None:
         self.host, self.sessions = host, sessions
@@ -34,11 +34,11 @@ class Driving:
         self.told.append(words)
 
     async def session(self, workspace: Workspace, **more: Any) -> str:
-        """A new one; with a title, so that the model is not asked for one."""
+        """Create a session with a title, so that the model is not asked for one."""
         return (await self.sessions.create(str(workspace.path), title="a session", **more)).id
 
     async def until(self, look: Callable[[], object]) -> None:
-        """Returns when this holds."""
+        """Return when the condition holds."""
         async with asyncio.timeout(LIMIT):
             while not look():
                 self._news.clear()
@@ -52,19 +52,19 @@ class Driving:
 
 
 @asynccontextmanager
-async def driving(
+async def start_session_driver(
     script: Mapping[str, Any], *, aliases: Mapping[str, AgentAlias] | None = None, **more: Any
-) -> AsyncGenerator[Driving]:
-    """With a repository for workspaces."""
+) -> AsyncGenerator[SessionDriver]:
+    """Start a driver with a repository for workspaces."""
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with start_agent_host(script, app, **more) as host:
         parts = host.gateway.parts.workspaces
-        yield Driving(host, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
+        yield SessionDriver(host, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
 
 
 @asynccontextmanager
 async def refusal(code: str, *words: str) -> AsyncGenerator[None]:
-    """What is done in the block is refused with this code, in words that contain these."""
+    """Check that the block raises an error with this code and this text in its message."""
     with pytest.raises(RookeryError) as caught:
         yield
     assert caught.value.code == code, caught.value.message

@@ -1,4 +1,4 @@
-"""A watched agent: the real OpenCode with our client, and a watcher of which every change is seen."""
+"""A watched agent: the real OpenCode with our client, and a watcher whose changes are recorded."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ from rookery.system.process.spawn import Spawner
 from rookery.testing.model import ScriptedModel
 from rookery.wire.http_client.client import HttpClient
 from tests.support.opencode.home import OpenCodeHome, scripted_config
-from tests.support.opencode.process import an_opencode
+from tests.support.opencode.process import start_opencode
 from tests.support.opencode.shared import PASSWORD, SharedOpenCode
 
 
-class Cable:
-    """In front of the server at `port` of this machine."""
+class CuttableProxy:
+    """A proxy for the server at `port` of this machine."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -41,14 +41,14 @@ class Cable:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """All connections break, and none can be made until it is mended."""
+        """Cut all connections, and refuse new ones until `mend` is called."""
         self._server.close()
         self.jolt()
         await asyncio.gather(*self._carriers, return_exceptions=True)
         await self._server.wait_closed()
 
     def jolt(self) -> None:
-        """All connections break; others can be made at once."""
+        """Cut all connections; new ones can be opened at once."""
         for end in self._ends:
             end.transport.abort()
 
@@ -94,8 +94,8 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 LIMIT = 60.0
 
 
-class Watched:
-    """A watcher, and the changes that it told of."""
+class WatcherRecorder:
+    """A watcher, and a record of its changes."""
 
     def __init__(self, client: AgentClient, **options: Any) -> None:
         self.events = list[AgentEvent]()
@@ -119,7 +119,7 @@ class Watched:
         return next(one for one in self.watcher.sessions if one.id == session)
 
     async def until(self, true: Callable[[AgentWatcher], object]) -> None:
-        """Returns when this holds of the watcher."""
+        """Return when the watcher meets the condition."""
         async with asyncio.timeout(LIMIT):
             while not true(self.watcher):
                 self._more.clear()
@@ -130,9 +130,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(client: AgentClient, **options: Any) -> AsyncGenerator[Watched]:
-    """A watcher that has read everything once, until the end of the block."""
-    watched = Watched(client, **options)
+async def start_watcher(client: AgentClient, **options: Any) -> AsyncGenerator[WatcherRecorder]:
+    """Run a watcher until the end of the block, and yield it after its first complete read."""
+    watched = WatcherRecorder(client, **options)
     watched.watcher.start()
     try:
         async with asyncio.timeout(LIMIT):
@@ -143,7 +143,7 @@ async def watching(client: AgentClient, **options: Any) -> AsyncGenerator[Watche
 
 
 @asynccontextmanager
-async def an_agent(
+async def start_agent_client(
     folder: Path,
     model: ScriptedModel,
     *,
@@ -151,31 +151,31 @@ async def an_agent(
     config: Mapping[str, Any] | None = None,
     spawner: Spawner | None = None,
 ) -> AsyncGenerator[AgentClient]:
-    """The real OpenCode with a password, in `folder`, and our client to it."""
+    """Start the real OpenCode with a password in `folder`, and yield our client for it."""
     env = {"OPENCODE_SERVER_PASSWORD": PASSWORD}
     settings = scripted_config(model.url, **(config or {}))
-    async with HttpClient() as http, an_opencode(folder, settings, home=home, env=env, spawner=spawner) as running:
+    async with HttpClient() as http, start_opencode(folder, settings, home=home, env=env, spawner=spawner) as running:
         yield AgentClient(http, running.url, folder, PASSWORD)
 
 
 @asynccontextmanager
-async def a_client(
+async def open_shared_client(
     shared: SharedOpenCode, folder: Path, model: ScriptedModel, config: Mapping[str, Any] | None = None
 ) -> AsyncGenerator[AgentClient]:
-    """Our client to the OpenCode that tests share, for `folder`, which gets a config of its own."""
+    """Yield our client for the shared OpenCode and `folder`, which gets its own config."""
     shared.configure(folder, scripted_config(model.url, **(config or {})))
     async with HttpClient() as http:
         yield AgentClient(http, shared.url, folder, PASSWORD)
 
 
 @asynccontextmanager
-async def over_a_cable(client: AgentClient) -> AsyncGenerator[tuple[Cable, AgentClient]]:
-    """A second client of the same agent, whose connections a test can cut."""
+async def through_proxy(client: AgentClient) -> AsyncGenerator[tuple[CuttableProxy, AgentClient]]:
+    """Yield a second client of the same agent, whose connections a test can cut."""
     link = client.connection
-    async with HttpClient() as http, Cable(urlsplit(link.url).port or 0) as cable:
-        yield cable, AgentClient(http, cable.url, Path(link.directory), link.password)
+    async with HttpClient() as http, CuttableProxy(urlsplit(link.url).port or 0) as proxy:
+        yield proxy, AgentClient(http, proxy.url, Path(link.directory), link.password)
 
 
-def steps(**turns: list[dict[str, Any]]) -> dict[str, Any]:
-    """A script for every session: what is done after a message that contains the keyword's name."""
+def make_script(**turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a script for every session: the steps after a message that contains the keyword's name."""
     return {"turn": [{"when": name, "step": done} for name, done in turns.items()]}

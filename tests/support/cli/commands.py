@@ -1,4 +1,4 @@
-"""The commands of `rookery`, for tests that try every one."""
+"""The commands of `rookery`, for tests that run all of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from rookery.cli.main import cli
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Each command of the tree that click has; one that is new is among them."""
+    """Yield each command of the click tree, including new ones."""
 
     def below(command: click.Command, names: tuple[str, ...], above: click.Context | None) -> Iterator[Any]:
         context = click.Context(command, above, info_name=names[-1] if names else "rookery")

@@ -1,4 +1,4 @@
-"""The commands that print tables, each looked at on a terminal of 80 columns."""
+"""The commands that print tables, each checked on a terminal of 80 columns."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,7 +52,7 @@ WITH_SESSIONS: Tables = {
 
 
 def show_tables(tables: Tables, cwd: Path, env: Mapping[str, str] | None = None) -> dict[tuple[str, ...], str]:
-    """Run the commands on a terminal and return what each printed, once all of it fits and nothing is lost."""
+    """Run the commands on a terminal, check that their output fits and is complete, and return it."""
     shown: dict[tuple[str, ...], str] = {}
     for words, texts in ((words, texts) for commands in tables.values() for words, texts in commands.items()):
         with at_a_terminal(*words, cwd=cwd, env=env, size=(_COLUMNS, 24)) as person:

@@ -1,4 +1,4 @@
-"""A person at a terminal, as the daemon sees one: no child of the test, no marker, a terminal of their own."""
+"""A user at a terminal, as the daemon sees one: not a child of the test, no marker, a separate terminal."""
 
 import json
 import os
@@ -39,7 +39,7 @@ os.write(told, b"%d\\n" % done.returncode)
 """
 
 
-class Person:
+class TerminalUser:
     def __init__(self, terminal: int, told: int, size: tuple[int, int] | None, settings: list[Any]) -> None:
         self.seen = b""
         # How the terminal was set before the command began.
@@ -52,14 +52,14 @@ class Person:
 
     @property
     def emulator(self) -> Emulator:
-        """The terminal as it stands now, with all that was read drawn on it."""
+        """Return the current terminal, with all output so far drawn on it."""
         assert self._emulator is not None, "give the terminal a size"
         self._emulator.feed(self.seen[self._fed :])
         self._fed = len(self.seen)
         return self._emulator
 
     def sees(self, true: Callable[[str], object], seconds: float = SECONDS) -> str:
-        """Look at the screen until this holds of its text, which is returned. Half a frame does not count."""
+        """Wait until the text of the screen meets the condition, and return it. Partial frames do not count."""
         while self.emulator.is_drawing or not true(self.emulator.text):
             assert self._look(seconds), f"that did not come; the screen:\n{self.emulator.text}"
         return self.emulator.text
@@ -70,14 +70,14 @@ class Person:
 
     @property
     def settings(self) -> list[Any]:
-        """How the terminal is set, as `tcgetattr` tells."""
+        """Return the terminal's settings from `tcgetattr`."""
         return termios.tcgetattr(self._terminal)
 
     def _answer(self, data: bytes) -> None:
         os.write(self._terminal, data)
 
     def reads(self, wanted: str, seconds: float = SECONDS) -> str:
-        """Look at the screen until `wanted` stands there; answers all that was read since the last look."""
+        """Wait until `wanted` is in the output, and return all output since the last call."""
         began = len(self.seen)
         while wanted.encode() not in self.seen[began:]:
             assert self._look(seconds), f"{wanted!r} did not come; seen: {self.text}"
@@ -87,7 +87,7 @@ class Person:
         os.write(self._terminal, text.encode())
 
     def ends(self) -> int:
-        """The exit code of the command, once it has ended."""
+        """Wait until the command has ended, and return its exit code."""
         code = int(self._line())
         while self._look(0):
             pass
@@ -95,7 +95,7 @@ class Person:
 
     @property
     def text(self) -> str:
-        """All that was on the screen so far."""
+        """Return all output so far."""
         return self.seen.decode().replace("\r\n", "\n")
 
     def close(self) -> None:
@@ -135,10 +135,10 @@ def at_a_terminal(
     env: Mapping[str, str] | None = None,
     above: Mapping[str, str] | None = None,
     size: tuple[int, int] | None = None,
-) -> Generator[Person]:
-    """`rookery` with these words, or `argv`, on a terminal, run by someone whom Rookery did not start.
+) -> Generator[TerminalUser]:
+    """Run `rookery` with these words, or `argv`, on a terminal, in a process that Rookery did not start.
 
-    `size` is in columns and rows; without it the terminal tells none.
+    `size` is in columns and rows; without it the terminal has no size.
     """
     plain = {name: value for name, value in os.environ.items() if name != MARKER} | {"NO_COLOR": "1"}
     ours, theirs = pty.openpty()
@@ -151,7 +151,7 @@ def at_a_terminal(
         "env": plain | dict(env or {}),
         "cwd": str(cwd or os.environ["HOME"]),
     }
-    person: Person | None = None
+    person: TerminalUser | None = None
     try:
         subprocess.run(
             [sys.executable, "-c", _SHELL, str(theirs), str(tell), json.dumps(asked)],
@@ -162,7 +162,7 @@ def at_a_terminal(
         )
         os.close(tell)
         os.close(theirs)
-        person = Person(ours, hear, size, settings)
+        person = TerminalUser(ours, hear, size, settings)
         yield person
     finally:
         if person is not None:
@@ -186,7 +186,7 @@ def user_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
 def user(
     *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; `given` is what it reads."""
+    """Run a command to its end; `given` is its input."""
     return subprocess.run(
         [ROOKERY, *words],
         env=user_environment(env),

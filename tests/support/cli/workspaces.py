@@ -1,4 +1,4 @@
-"""Workspaces made through the command line, as a person has them."""
+"""Workspaces that are created through the command line, as a user does."""
 
 import json
 import subprocess
@@ -12,14 +12,14 @@ from tests.support.workspaces.service import make_repository
 
 
 def app(folder: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A repository that Rookery knows."""
+    """Create a repository and register it."""
     made = make_repository(folder, files)
     assert rookery("project", "add", str(made)).returncode == 0
     return made
 
 
 def trusted_app(folder: Path, files: Mapping[str, str]) -> Path:
-    """One that its user has added at a terminal, which approves what it brings along."""
+    """Create a repository that its user adds at a terminal, which approves its content."""
     made = make_repository(folder, files)
     with at_a_terminal("project", "add", cwd=made) as person:
         assert person.ends() == 0, person.text
@@ -27,7 +27,7 @@ def trusted_app(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def ws(*words: str, cwd: Path, code: int = 0, env: Mapping[str, str] | None = None) -> str:
-    """What `rookery ws` answers; that it ends with `code` is seen to."""
+    """Run `rookery ws`, check that it ends with `code`, and return its output."""
     done = run(*words, cwd=cwd, env=env)
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -38,12 +38,12 @@ def run(*words: str, cwd: Path, env: Mapping[str, str] | None = None) -> subproc
 
 
 def made(name: str, *words: str, cwd: Path) -> Path:
-    """A workspace that is made and ready."""
+    """Create a workspace and wait until it is ready."""
     return Path(ws("create", name, *words, cwd=cwd).strip())
 
 
 def told(*words: str, cwd: Path) -> Any:
-    """What a command answers as JSON."""
+    """Return the JSON output of a command."""
     return json.loads(ws(*words, "--json", cwd=cwd))
 
 

@@ -1,4 +1,4 @@
-"""Workspaces with MCP servers on ports of their own, and a look at both."""
+"""Workspaces with MCP servers on their own ports, and requests to them."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.support.cli.workspaces import told
-from tests.support.daemon.process import Answer, Daemon, rookery, up
+from tests.support.daemon.process import Daemon, HttpResponse, rookery, up
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}'
@@ -20,7 +20,7 @@ PING = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{}}'
 
 @contextmanager
 def start_daemon(*settings: str) -> Generator[Daemon]:
-    """A daemon with these settings, stopped in order at the end."""
+    """Run a daemon with these settings, and stop it in order at the end."""
     daemon = up(*(word for one in settings for word in ("--set", one)))
     try:
         yield daemon
@@ -29,30 +29,30 @@ def start_daemon(*settings: str) -> Generator[Daemon]:
 
 
 def mcp(name: str, cwd: Path) -> dict[str, Any]:
-    """What is told of the MCP server of a workspace."""
+    """Return the record of a workspace's MCP server."""
     return told("show", name, cwd=cwd)["mcp"]
 
 
 def token_of(daemon: Daemon, name: str) -> str:
-    """The token of the workspace with this git folder."""
+    """Return the token of the workspace with this git folder."""
     with closing(sqlite3.connect(daemon.state / "rookery.db")) as db:
         rows: list[tuple[str, str]] = db.execute("SELECT workspace, token FROM workspace_tokens").fetchall()
     return {Path(workspace).name: token for workspace, token in rows}[name]
 
 
-def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-    """One request to a port, with just these headers."""
+def ask(port: int, method: str, path: str, body: bytes | None = None, **headers: str) -> HttpResponse:
+    """Send one request to a port, with exactly these headers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
-        return Answer(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
+        return HttpResponse(answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read())
     finally:
         connection.close()
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there, and a program could."""
+    """Return whether the port is free and can be bound."""
     with socket.socket() as trial:
         if trial.connect_ex(("127.0.0.1", port)) == 0:
             return False
@@ -64,14 +64,14 @@ def is_free(port: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Return whether this process listens there. A port that it has freed may be another test's by now."""
+    """Return whether this process listens there. A port that it has freed may be used by another test."""
     found = psutil.Process(pid).net_connections("inet")
     return port in {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
 
 
 @contextmanager
-def a_stranger(port: int) -> Generator[None]:
-    """Another program holds this port."""
+def hold_port(port: int) -> Generator[None]:
+    """Hold this port, as another program would."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", port))
@@ -92,12 +92,12 @@ HELLO = call(
 )
 
 
-def initialize(daemon: Daemon, token: str) -> Answer:
+def initialize(daemon: Daemon, token: str) -> HttpResponse:
     return daemon.http("POST", "/mcp", HELLO, token=token, headers=JSON)
 
 
 def create(daemon: Daemon, token: str, name: str) -> Any:
-    """What `workspace_create` answers, or its error."""
+    """Return the result of `workspace_create`, or its error."""
     session = initialize(daemon, token).headers["mcp-session-id"]
     headers = JSON | {"Mcp-Session-Id": session}
     answer = daemon.http(

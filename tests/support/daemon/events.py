@@ -17,7 +17,7 @@ class Reader:
         self.status = int(self._file.readline().split()[1])
 
     def next(self) -> dict[str, Any] | None:
-        """The next event, None at the end of the stream."""
+        """Return the next event; None at the end of the stream."""
         found: dict[str, Any] = {}
         while line := self._file.readline():
             name, _, value = line.decode().strip().partition(": ")

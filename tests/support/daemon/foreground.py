@@ -1,4 +1,4 @@
-"""Daemons that tests hold in their hand: in the foreground, on a terminal, or with children."""
+"""Daemons under the direct control of a test: in the foreground, on a terminal, or with children."""
 
 import json
 import os
@@ -17,7 +17,7 @@ WITH_CHILDREN = Path(__file__).parents[2] / "programs" / "daemon_with_children.p
 
 
 def wait_for_line(stream: int, wanted: bytes, seconds: float = SECONDS) -> bytes:
-    """Read a descriptor until `wanted` has come."""
+    """Read from a descriptor until `wanted` has been read."""
     seen = b""
     while wanted not in seen:
         ready, _, _ = select.select([stream], [], [], seconds)
@@ -30,7 +30,7 @@ def wait_for_line(stream: int, wanted: bytes, seconds: float = SECONDS) -> bytes
 
 @contextmanager
 def foreground(*words: str, env: Mapping[str, str] | None = None) -> Generator["subprocess.Popen[bytes]"]:
-    """`rookery up` until its line `up at` has come; killed at the end if it still runs."""
+    """Start `rookery up` and wait for its line `up at`; kill it at the end if it still runs."""
     yield from _running([str(ROOKERY), "up", *words], env)
 
 
@@ -38,7 +38,7 @@ def foreground(*words: str, env: Mapping[str, str] | None = None) -> Generator["
 def with_children(
     notes: Path, *trees: str, env: Mapping[str, str] | None = None
 ) -> Generator["subprocess.Popen[bytes]"]:
-    """A daemon that has started these trees; their pids by `pids_in(notes)`."""
+    """Run a daemon that starts these trees; `pids_in(notes)` returns their pids."""
     yield from _running([sys.executable, "-P", str(WITH_CHILDREN), str(notes), *trees], env)
 
 
@@ -67,7 +67,7 @@ def _running(argv: list[str], env: Mapping[str, str] | None) -> Generator["subpr
 
 @contextmanager
 def on_a_terminal(*words: str) -> Generator[tuple[int, int]]:
-    """`rookery` on a terminal of its own, as its controlling one; answers its pid and our end of the terminal."""
+    """Run `rookery` with its own controlling terminal, and yield its pid and our end of the terminal."""
     pid, ours = pty.fork()
     if pid == 0:
         # As a person's shell has it, whatever the tests were started by.

@@ -1,4 +1,4 @@
-"""A process that the real daemon has started for a workspace, and that does what a test asks of it."""
+"""A process that the real daemon has started for a workspace, and that runs jobs for a test."""
 
 import itertools
 import json
@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from rookery.api import app as api
+from rookery.operations.table import make_unbound_operations
 from rookery.system.ids import project_id
 from rookery.system.process.table import MARKER
 from tests.support.cli.user import user
@@ -23,7 +24,7 @@ from tests.support.daemon.process import ROOKERY, Daemon, rookery, up
 from tests.support.mcp.caller import Caller, told, words
 from tests.support.workspaces.service import make_repository
 
-PROGRAM = Path(__file__).parents[2] / "programs" / "inside.py"
+PROGRAM = Path(__file__).parents[2] / "programs" / "run_jobs.py"
 JUSTFILE = f"""
 inside jobs results:
   @{sys.executable} -P {PROGRAM} {{{{quote(jobs)}}}} {{{{quote(results)}}}}
@@ -39,7 +40,7 @@ TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sy
 
 
 def command(*words: str, cwd: Path | None = None, terminal: bool = False) -> Job:
-    """`rookery` with these words."""
+    """Return the job that runs `rookery` with these words."""
     return program(*([sys.executable, "-c", TERMINAL] if terminal else []), str(ROOKERY), *words, cwd=cwd)
 
 
@@ -49,13 +50,13 @@ def program(*argv: str, cwd: Path | None = None) -> Job:
 
 
 def as_child(daemon: Daemon, child: str = "1") -> dict[str, str]:
-    """The marker of a process that this daemon would have started, after the one of the test."""
+    """Return the marker of a child of this daemon, after the marker of the test."""
     return {MARKER: f"{os.environ[MARKER]}:{daemon.runtime['instance']}.{child}"}
 
 
 @dataclass
-class Inside:
-    """A house with the workspaces `fix` and `other`; what is run is run by a task of `fix`."""
+class JobRunner:
+    """A daemon with the workspaces `fix` and `other`; jobs are run by a task of `fix`."""
 
     daemon: Daemon
     app: Path
@@ -69,20 +70,20 @@ class Inside:
         return project_id(self.app)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Job:
-        """A request over the Unix socket."""
+        """Return the job that sends a request over the Unix socket."""
         return {"request": [method, path, body, headers], "to": self.daemon.runtime["socket"]}
 
     def to_port(self, method: str, path: str, body: Any = None, **headers: str) -> Job:
         return {"request": [method, path, body, headers], "to": self.daemon.port}
 
     def token(self, name: str) -> str:
-        """The token of a workspace, as its agent has it."""
+        """Return the token of a workspace, as its agent has it."""
         done = user("ws", "token", name, cwd=self.app)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     async def run(self, *jobs: Job) -> list[Any]:
-        """What came of each; all are done by one process."""
+        """Run all jobs in one process, and return their results."""
         number = next(self._numbers)
         asked, answered = (self.daemon.state.parent / f"{kind}-{number}.json" for kind in ("jobs", "results"))
         asked.write_text(json.dumps(jobs))
@@ -93,20 +94,20 @@ class Inside:
         return json.loads(answered.read_text()) if answered.exists() else []
 
     def owner(self, name: str) -> Caller:
-        """The owner, at the endpoint of a workspace."""
+        """Return the owner's client at the endpoint of a workspace."""
         url = f"{self.daemon.runtime['url']}/w/{self.project}/{name}/mcp"
         return Caller(self.http, url, headers={"Authorization": f"Bearer {self.daemon.token}"}, limit=_SECONDS)
 
     async def names(self) -> list[str]:
-        """Of all workspaces that there are."""
+        """Return the names of all workspaces."""
         return [one["name"] for one in told(await self.owner("@main").call("workspace_list"))]
 
 
 @asynccontextmanager
-async def an_inside(
+async def start_job_runner(
     *settings: str, files: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
-) -> AsyncGenerator[Inside]:
-    """A daemon whose user has added a project with a task, and made two workspaces of it."""
+) -> AsyncGenerator[JobRunner]:
+    """Start a daemon whose user has added a project with a task, and created two workspaces of it."""
     app = make_repository(Path.home() / "src" / "app", {"justfile": JUSTFILE, **(files or {})})
     daemon = up(*(f"--set={one}" for one in settings), env=env)
     try:
@@ -115,20 +116,20 @@ async def an_inside(
             assert done.returncode == 0, done.stderr
         paths = {one["name"]: Path(one["path"]) for one in json.loads(user("ws", "list", "--json", cwd=app).stdout)}
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_SECONDS)) as http:
-            yield Inside(daemon, app, paths["fix"], paths["other"], http)
+            yield JobRunner(daemon, app, paths["fix"], paths["other"], http)
     finally:
         assert rookery("down").returncode == 0
 
 
 def routes() -> list[tuple[str, str]]:
-    """Each method and path of the app's own table; a route that is new is among them."""
-    app = cast(Starlette, api.build_app(cast(api.AppServices, Mock())))
+    """Return each method and path of the app's routes, including new ones."""
+    app = cast(Starlette, api.build_app(cast(api.AppServices, Mock(operations=make_unbound_operations()))))
     found = [one for one in app.routes if isinstance(one, Route)]
     assert len(found) == len(app.routes) > 80
     return [(method, one.path) for one in found for method in sorted(one.methods or set())]
 
 
 def refused(result: Any) -> bool:
-    """Whether a command was refused because Rookery has started it: by its exit code, and in words."""
+    """Return whether a command was refused because Rookery started it, by its exit code and its message."""
     said: str = result["out"] + result["err"]
     return result["code"] == 4 and "was started by Rookery" in said and "in a terminal that Rookery did not" in said

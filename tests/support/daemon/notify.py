@@ -1,4 +1,4 @@
-"""A command for `notify.command` that reports to the test what it was given."""
+"""A command for `notify.command` that passes its input to the test."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Page:
 
 
 class Pager:
-    """Runs may overlap: each writes a file of its own, and then names it on a pipe that the test reads."""
+    """The command. Runs may overlap: each writes its own file, and then its name to a pipe that the test reads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pages"
@@ -54,7 +54,7 @@ class Pager:
         return self.seen[-1]
 
     def until(self, wanted: Callable[[Page], object]) -> Page:
-        """Wait for a run that fits, this one or an earlier one."""
+        """Wait for a run that meets the condition, or return an earlier one."""
         for page in self.seen:
             if wanted(page):
                 return page

@@ -1,4 +1,4 @@
-"""A real daemon and the real command line, as a user has them."""
+"""A real daemon and the real command line, as a user runs them."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 @dataclass
-class Answer:
+class HttpResponse:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -76,14 +76,14 @@ class Daemon:
         *,
         token: str | None = "",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """A request over TCP; the owner's token by default, none with None."""
+    ) -> HttpResponse:
+        """Send a request over TCP, with the owner's token by default, without one for None."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         sent = {"Authorization": f"Bearer {self.token if token == '' else token}"} if token is not None else {}
         try:
             connection.request(method, path, body, sent | dict(headers or {}))
             answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            return HttpResponse(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
             connection.close()
 
@@ -100,8 +100,8 @@ def up(*words: str, env: Mapping[str, str] | None = None) -> Daemon:
     return Daemon(Path((env or {}).get("ROOKERY_HOME") or os.environ["ROOKERY_HOME"])).refresh()
 
 
-def quiet_port() -> int:
-    """A port that no other test takes by chance: outside the daemon's own range and the system's."""
+def unused_port() -> int:
+    """Return a port that no other test uses: outside the ranges of the daemon and of the system."""
     for port in random.sample(range(20_000, 30_000), 100):
         with socket.socket() as made:
             try:
@@ -113,7 +113,7 @@ def quiet_port() -> int:
 
 
 def wait_dead(pid: int, seconds: float = SECONDS) -> None:
-    """Until the process has ended; a zombie has."""
+    """Wait until the process has ended; a zombie counts as ended."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

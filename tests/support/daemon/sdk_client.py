@@ -1,4 +1,4 @@
-"""The official SDK's client at a real daemon, on every transport and in both eras: the owner's, or a workspace's."""
+"""The official SDK's client for a real daemon, on every transport and in both eras, as owner or workspace."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -12,14 +12,14 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.support.daemon.process import ROOKERY, Daemon
 from tests.support.daemon.system import LIMIT
-from tests.support.mcp.sdk_client import Told, client_over, over_websocket
+from tests.support.mcp.sdk_client import ClientRecorder, client_over, over_websocket
 
 
 @asynccontextmanager
 async def open_sdk_client(
-    daemon: Daemon, transport: str, mode: str, told: Told | None = None, token: str | None = None
+    daemon: Daemon, transport: str, mode: str, told: ClientRecorder | None = None, token: str | None = None
 ) -> AsyncGenerator[Client]:
-    """With the owner's token, or another one; over stdio it is the bridge, which needs none."""
+    """Open a client with the owner's token, or another one. Over stdio it is the bridge, which needs none."""
     url = daemon.runtime["url"]
     headers = {"Authorization": f"Bearer {token or daemon.token}"}
     async with create_mcp_http_client(headers) as http:

@@ -58,7 +58,7 @@ README = "# The app\n"
 
 @asynccontextmanager
 async def start_system_with_sessions(*names: str, **settings: str) -> AsyncGenerator[tuple[FullSystem, list[Path]]]:
-    """A daemon, and the folders of these workspaces of one project. Shell commands of agents ask first."""
+    """Start a daemon with these workspaces of one project, and yield their folders. Shell commands ask first."""
     app = make_repository(Path(os.environ["HOME"]) / "src" / "app", {"README.md": README})
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -78,7 +78,7 @@ async def start_system_with_sessions(*names: str, **settings: str) -> AsyncGener
 
 
 def terminals(system: FullSystem) -> list[psutil.Process]:
-    """The interfaces of OpenCode that the daemon runs."""
+    """Return the processes of OpenCode's interface that the daemon runs."""
     found: list[psutil.Process] = []
     for one in psutil.Process(system.daemon.pid).children(recursive=True):
         with suppress(psutil.Error):  # commands come and go

@@ -1,4 +1,4 @@
-"""An editor's extension, as far as Rookery sees it: the official client of Socket.IO for Python."""
+"""An editor extension, as far as Rookery sees it: the official Socket.IO client for Python."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class Editor:
         await self._client.connect(url, transports=transports, auth=auth, wait_timeout=LIMIT)
 
     async def call(self, event: str, *data: Any) -> dict[str, Any]:
-        """The acknowledgement of an event of a workspace; one with a colon stands for itself."""
+        """Send a workspace event, or a name with a colon unchanged, and return the acknowledgement."""
         name = event if ":" in event or not event else f"api:workspace:{event}"
         return await self._client.call(name, data or None, timeout=LIMIT)
 
@@ -57,7 +57,7 @@ class Editor:
         return acknowledged["error"]["code"]
 
     async def heard(self, event: str) -> Any:
-        """What the next event of this name brought."""
+        """Return the data of the next event of this name."""
         async with asyncio.timeout(LIMIT):
             while True:
                 name, data = await self._heard.get()
@@ -78,7 +78,7 @@ async def editor(
     headers: Mapping[str, str] | None = None,
     unix: str | None = None,
 ) -> AsyncGenerator[Editor]:
-    """One that is connected, with `path` as its workspace if that is given."""
+    """Yield a connected client, with `path` as its workspace if given."""
     sent = {**({"Authorization": f"Bearer {token}"} if token is not None else {}), **(headers or {})}
     connector = aiohttp.UnixConnector(unix) if unix is not None else aiohttp.TCPConnector()
     async with aiohttp.ClientSession(connector=connector, headers=sent) as session:

@@ -1,4 +1,4 @@
-"""All of Rookery as a user has it: the real daemon, real OpenCodes in its workspaces, and a scripted model."""
+"""The whole system as a user has it: the real daemon, real OpenCodes in its workspaces, and a scripted model."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass
 class FullSystem:
-    """A daemon, its environment, and the model that all of its agents speak to."""
+    """A daemon, its environment, and the model that all of its agents use."""
 
     daemon: Daemon
     model: ScriptedModel
@@ -39,7 +39,7 @@ class FullSystem:
     # ---- asking
 
     async def rest(self, method: str, path: str, body: Any = None) -> Any:
-        """A request of the owner's; that it succeeds is seen to."""
+        """Send a request of the owner, and check that it succeeds."""
         url = self.daemon.runtime["url"] + path
         headers = {"Authorization": f"Bearer {self.daemon.token}", "Content-Type": "application/json"}
         data = json.dumps(body) if body is not None else None
@@ -52,12 +52,12 @@ class FullSystem:
         return await asyncio.to_thread(rookery, *words, env=self.env, cwd=cwd, seconds=LIMIT)
 
     async def create(self, name: str, prompt: str | None = None, project: str | None = None) -> Shown:
-        """A workspace that is prepared; its agent may still be on its way."""
+        """Create a workspace and wait until it is prepared; its agent may still be starting."""
         asked = {"name": name, "prompt": prompt, "project": project, "wait": True}
         return await self.rest("POST", "/api/workspaces", asked)
 
     async def workspaces(self) -> dict[str, Shown]:
-        """Those that are not main checkouts, as `rookery status` tells of them."""
+        """Return the workspaces of `rookery status`, without main checkouts."""
         return {one["name"]: one for one in (await self.rest("GET", "/api/status"))["workspaces"] if not one["main"]}
 
     async def show(self, one: Shown) -> Shown:
@@ -66,15 +66,15 @@ class FullSystem:
     # ---- waiting
 
     async def until(self, one: Shown, true: Callable[[Shown], object]) -> Shown:
-        """The workspace as it is shown, once this holds of it."""
+        """Wait until the workspace meets the condition, and return it."""
         return await self._until(lambda: self.show(one), true)
 
     async def until_all(self, true: Callable[[dict[str, Shown]], object]) -> dict[str, Shown]:
-        """All workspaces, once this holds of them."""
+        """Wait until all workspaces meet the condition, and return them."""
         return await self._until(self.workspaces, true)
 
     async def _until(self, look: Callable[[], Awaitable[T]], true: Callable[[T], object]) -> T:
-        """Looks again whenever something has changed."""
+        """Check the condition again after every change."""
         seen: list[T] = []
         try:
             async with asyncio.timeout(LIMIT), self._changes() as changed:
@@ -90,7 +90,7 @@ class FullSystem:
             raise AssertionError(f"that did not come to hold; last seen: {seen[-1:]}") from None
 
     async def asked(self, wanted: Callable[[LoggedRequest], object]) -> LoggedRequest:
-        """The first request to the model that fits."""
+        """Return the first request to the model that meets the condition."""
         try:
             async with asyncio.timeout(LIMIT):
                 return await self.model.requests.wait_for(lambda record: bool(wanted(record)))
@@ -102,7 +102,7 @@ class FullSystem:
 
     @asynccontextmanager
     async def _changes(self) -> AsyncGenerator[asyncio.Event]:
-        """Set with every event of the daemon."""
+        """Set the flag on every event of the daemon."""
         changed = asyncio.Event()
         headers = {"Authorization": f"Bearer {self.daemon.token}"}
         url = f"{self.daemon.runtime['url']}/api/events"
@@ -123,7 +123,7 @@ class FullSystem:
     # ---- lives of the daemon
 
     async def killed(self) -> None:
-        """The daemon dies as in a crash."""
+        """Kill the daemon, as in a crash."""
         os.kill(self.daemon.pid, 9)
         await asyncio.to_thread(wait_dead, self.daemon.pid)
 
@@ -132,17 +132,17 @@ class FullSystem:
 
 
 def place_of(one: Shown) -> str:
-    """The route of a workspace."""
+    """Return the route of a workspace."""
     return f"/api/workspaces/{quote(one['project'])}/{quote(one['name'], safe='')}"
 
 
 def is_ready(one: Shown) -> bool:
-    """Whether the agent of a workspace works, with nothing to complain of."""
+    """Return whether the agent of a workspace works without problems."""
     return one["agent"]["state"] == "running"
 
 
 def offline_environment(model_url: str) -> dict[str, str]:
-    """Of a user who has OpenCode and ripgrep on PATH and one model in their config, and nothing on the network."""
+    """Return the environment of a user with OpenCode and ripgrep on PATH, one model in the config, and no network."""
     config = Path(os.environ["HOME"]) / ".config" / "opencode"
     fetch_no_plugin_package(config)
     (config / "opencode.json").write_text(config_with(**scripted_config(model_url)))
@@ -154,9 +154,9 @@ def offline_environment(model_url: str) -> dict[str, str]:
 async def start_system(
     script: Any, *projects: Path, settings: Mapping[str, str] | None = None
 ) -> AsyncGenerator[FullSystem]:
-    """A daemon with these projects. That it stops in order, and without an error in its log, is part of every test.
+    """Run a daemon with these projects. Its orderly stop, without an error in its log, is part of every test.
 
-    `settings` are further variables of its environment.
+    `settings` are additional environment variables.
     """
     async with scripted_model(script) as model, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT)) as session:
         env = await asyncio.to_thread(offline_environment, model.url) | dict(settings or {})

@@ -18,7 +18,7 @@ Shown = dict[str, Any]
 
 
 class Toasts:
-    """Each read and each wait is asked for on every interface, and answered with one answer for each of these."""
+    """Makes each read and each wait on every interface, and returns one result for each of them."""
 
     def __init__(self, system: FullSystem, path: Path, client: Client, hub: Rookery) -> None:
         self._system, self._path, self._client, self._hub = system, path, client, hub
@@ -43,7 +43,7 @@ class Toasts:
     # ---- reads
 
     async def of(self, session: str | None, since: float | None = None) -> list[list[Shown]]:
-        """The toasts of a session, or of all."""
+        """Return the toasts of a session, or of all."""
         given = {name: value for name, value in (("sessionId", session), ("since", since)) if value is not None}
         query = f"?since={since}" if since is not None else ""
         words = [*([session] if session is not None else []), *(["--since", "1d"] if since is not None else [])]
@@ -58,7 +58,7 @@ class Toasts:
         return found
 
     async def printed(self, session: str) -> str:
-        """What the command line shows to a person."""
+        """Return the text output of the command line."""
         return (await self._system.cli("session", "toasts", session)).stdout
 
     # ---- waits
@@ -66,7 +66,7 @@ class Toasts:
     def waits(
         self, session: str, pattern: str, seconds: float, since: float | None = None
     ) -> list[Coroutine[Any, Any, Shown]]:
-        """`since` is in seconds since the epoch; the command line takes all of the last day instead."""
+        """Wait for a toast. `since` is in seconds since the epoch; the command line uses the last day instead."""
         moment = {"since": since * 1000} if since is not None else {}
         given = {"pattern": pattern, "timeout": seconds * 1000, **moment}
         return [

@@ -1,4 +1,4 @@
-"""A client whose calls all come on one connection with one and the same head, as real ones do."""
+"""A client that sends all calls on one connection with the same head, as real clients do."""
 
 import itertools
 import json
@@ -19,8 +19,8 @@ from tests.support.mcp.scripted_server import ScriptedServer, text
 
 
 @dataclass
-class Noted:
-    """The calls that were begun without a task, and those of them that needed one after all."""
+class FastCallCounts:
+    """Counts calls that started without a task, and those of them that needed one later."""
 
     begun: list[FastCall] = field(default_factory=list[FastCall])
     tasks: list[FastCall] = field(default_factory=list[FastCall])
@@ -34,8 +34,8 @@ class Noted:
 
 
 @contextmanager
-def noted() -> Generator[Noted]:
-    made = Noted()
+def count_fast_calls() -> Generator[FastCallCounts]:
+    made = FastCallCounts()
     send, call_task = FastCall.send, FastCall.start_task
 
     def note_send(self: FastCall, arguments: Raw) -> bool:
@@ -57,8 +57,8 @@ def noted() -> Generator[Noted]:
 _LEARNED = 2
 
 
-class Habit:
-    """Calls one tool; `heard` is what came before the answers."""
+class RepeatCaller:
+    """Calls one tool; `heard` contains what arrived before the results."""
 
     def __init__(self, client: Client, caller: Caller, port: int, path: str, tool: str, token: str | None) -> None:
         self.client = client
@@ -71,7 +71,7 @@ class Habit:
         self._numbers = itertools.count(1000)
 
     def data(self, arguments: Any = None, **more: Any) -> bytes:
-        """One whole request; `more` are other members of the parameters, or the `id`."""
+        """Return a whole request; `more` contains other members of the parameters, or the `id`."""
         id_ = more.pop("id", None)
         given: Message = {"name": self._tool, "arguments": {} if arguments is None else arguments, **more}
         message = self.caller.message("tools/call", given, next(self._numbers) if id_ is None else id_)
@@ -92,7 +92,7 @@ class Habit:
         await self.client.send(self.data(arguments, **more))
 
     async def held(self, server: ScriptedServer, arguments: Any = None, **more: Any) -> Message:
-        """A call under way, as its server got it."""
+        """Start a call, and return the request as its server received it."""
         name = self._tool.partition("__")[2]
         count = len(server.calls(name))
         await self.begin(arguments, **more)
@@ -114,25 +114,25 @@ class Habit:
         return await self.answer()
 
 
-async def a_habit(
+async def open_repeat_caller(
     gateway: Gateway,
     era: str = HANDSHAKE,
     path: str = "/mcp",
     tool: str = "one__echo",
     token: str | None = None,
     **more: Any,
-) -> Habit:
-    """One that has called often enough for its next call to need no task."""
+) -> RepeatCaller:
+    """Return a client that has called often enough for its next call to need no task."""
     made = await _new(gateway, era, path, tool, token, **more)
     for _ in range(_LEARNED):
         assert "result" in await made.call()
     return made
 
 
-async def holding(
+async def open_holding_caller(
     gateway: Gateway, era: str = HANDSHAKE, tool: str = "hold", **more: Any
-) -> tuple[Habit, ScriptedServer]:
-    """One that calls a tool of the server `one` that answers when a test wants it to, and that server."""
+) -> tuple[RepeatCaller, ScriptedServer]:
+    """Return a client of a tool that responds when the test wants it to, and its server `one`."""
     made = await _new(gateway, era, "/mcp", f"one__{tool}", None, **more)
     await made.caller.tools()
     server = await gateway.scripted.comes("one")
@@ -142,18 +142,20 @@ async def holding(
     return made, server
 
 
-async def _new(gateway: Gateway, era: str, path: str, tool: str, token: str | None, **more: Any) -> Habit:
+async def _new(gateway: Gateway, era: str, path: str, tool: str, token: str | None, **more: Any) -> RepeatCaller:
     headers = {"Authorization": f"Bearer {token}"} if token else None
     caller = await gateway.caller(path, era, headers=headers, **more)
-    return Habit(await gateway.site.client(), caller, gateway.site.port, path, tool, token)
+    return RepeatCaller(await gateway.site.client(), caller, gateway.site.port, path, tool, token)
 
 
-async def again(gateway: Gateway, habit: Habit, server: ScriptedServer, lane: Noted) -> None:
-    """All is as before: nothing is left of the call, and the next one needs no task."""
+async def check_still_fast(
+    gateway: Gateway, repeat: RepeatCaller, server: ScriptedServer, lane: FastCallCounts
+) -> None:
+    """Check that nothing is left of the call, and that the next one needs no task."""
     one = await gateway.server("one")
     assert one.limiter.running == 0 and one.client is not None
     assert not any(isinstance(running, PostedRequest) for running in one.client.in_flight.requests.values())
     lane.clear()
-    server.answer(await habit.held(server), text("again"))
-    assert words(await habit.answer()) == "again"
+    server.answer(await repeat.held(server), text("again"))
+    assert words(await repeat.answer()) == "again"
     assert lane.count() == (1, 0)

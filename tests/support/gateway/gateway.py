@@ -1,4 +1,4 @@
-"""The whole gateway in the process of a test: every part is the daemon's own, from the listener to the store."""
+"""The whole gateway in the test process: every part is the daemon's own, from the listener to the store."""
 
 import asyncio
 import json
@@ -12,10 +12,10 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from rookery.api.status import DaemonStatus
 from rookery.daemon.composition import Composition, DaemonCallbacks
 from rookery.daemon.settings.schema import Settings
 from rookery.guard.seal import Seal
+from rookery.operations.status import DaemonStatus, ReloadedSettings
 from rookery.system.bus import Bus, Event
 from rookery.system.fs import paths
 from rookery.system.ids import new_id, project_id
@@ -25,7 +25,7 @@ from rookery.system.tasks import CRASH_LOG
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.server import Server
 from rookery.wire.http.auth import OWNER, Authenticate, make_tcp_authenticator
-from tests.support.http.listener import Site, serving, welcome
+from tests.support.http.listener import RunningListener, admit_everybody, start_listener
 from tests.support.mcp.caller import HANDSHAKE, MODERN, Caller
 from tests.support.mcp.client import LIMIT
 from tests.support.mcp.scripted_server import ScriptedServers, start_scripted_servers
@@ -35,7 +35,7 @@ OWNERS = "rk_the-owners-token"
 
 
 class Events(Bus):
-    """The daemon's events, all kept, for tests that wait for one."""
+    """A record of the daemon's events, for tests that wait for one."""
 
     def __init__(self) -> None:
         super().__init__("events")
@@ -53,14 +53,14 @@ class Events(Bus):
 
 
 class Gateway:
-    """A running gateway, with marionettes for servers and callers for clients."""
+    """A running gateway, with scripted servers and raw clients."""
 
     def __init__(
         self,
         parts: Composition,
         events: Events,
         scripted: ScriptedServers,
-        site: Site,
+        site: RunningListener,
         http: aiohttp.ClientSession,
     ) -> None:
         self.parts = parts
@@ -87,7 +87,7 @@ class Gateway:
         return made
 
     async def old_caller(self, path: str = "/mcp", **more: Any) -> Caller:
-        """A client of the handshake era."""
+        """Return a client of the handshake era."""
         return await self.caller(path, HANDSHAKE, **more)
 
     async def rest(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -103,7 +103,7 @@ class Gateway:
         return next(one.status for one in await self.hub.records(directory) if one.name == name)
 
     async def becomes(self, name: str, *wanted: str, directory: Path | None = None) -> str | None:
-        """Wait until a server has one of these statuses; its error."""
+        """Wait until a server has one of these statuses, and return its error."""
         news = self.events.more
         stop = (await self.hub.server_set(directory)).listen(news.set, lambda session: None)
         try:
@@ -130,7 +130,7 @@ def write(servers: Mapping[str, Any], path: Path | None = None, **top: Any) -> N
 
 
 def checkout(name: str = "app") -> Path:
-    """An empty repository."""
+    """Create an empty repository."""
     folder = Path.home() / "src" / name
     folder.mkdir(parents=True)
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
@@ -138,7 +138,7 @@ def checkout(name: str = "app") -> Path:
 
 
 def worktree(folder: Path, name: str) -> Path:
-    """Make another workspace of a repository."""
+    """Create another workspace of a repository."""
     made = folder.parent / f"{folder.name}-{name}"
     who = ["-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run(["git", "-C", str(folder), *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
@@ -147,13 +147,13 @@ def worktree(folder: Path, name: str) -> Path:
 
 
 def view_of(folder: Path, server: str | None = None, workspace: str = "@main") -> str:
-    """The path of a workspace's endpoint, or of that of one server in it; `folder` is the main checkout."""
+    """Return the path of a workspace's endpoint, or of one server in it; `folder` is the main checkout."""
     end = "/mcp" if server is None else f"/s/{quote(server, safe='')}/mcp"
     return f"/w/{project_id(folder.resolve())}/{workspace}{end}"
 
 
 @asynccontextmanager
-async def a_gateway(
+async def start_gateway(
     servers: Callable[[ScriptedServers], Mapping[str, Any]] | Mapping[str, Any] | None = None,
     *projects: Path,
     patient: bool = True,
@@ -161,11 +161,10 @@ async def a_gateway(
     settings: Settings | None = None,
     **top: Any,
 ) -> AsyncGenerator[Gateway]:
-    """`servers` are written to the user's file, with what else is to stand there. At the end no task is left, and none
-    has crashed.
+    """Run a gateway with `servers` and the other members in the user's file. At the end no task is left or has crashed.
 
-    A list waits for all servers, however slow this machine is just now, unless a test is about those that are. One that
-    failed is left alone for the whole test, unless it is connected. Without tokens everybody is taken for the owner.
+    A list waits for all servers, even on a slow machine, unless `patient` is false. A failed server is not
+    started again during the test, unless it is connected. Without tokens every client is the owner.
     """
     before, crashes = asyncio.all_tasks(), CRASH_LOG.entries()
     async with AsyncExitStack() as stack:
@@ -182,7 +181,7 @@ async def a_gateway(
         stack.push_async_callback(store.close)
         spawner, events = Spawner(new_id()), Events()
         hands = DaemonCallbacks(
-            "test", lambda: DaemonStatus(0, "", "", 0.0, "0", "test", []), _nothing, lambda reason: None
+            "test", lambda: DaemonStatus(0, "", "", 0.0, "0", "test", []), _reload_nothing, lambda reason: None
         )
         made = Composition(
             settings or Settings(),
@@ -201,9 +200,9 @@ async def a_gateway(
             stack.push_async_callback(service.stop)
 
         def judge_of(port: int) -> Authenticate:
-            return make_tcp_authenticator(port, made.tokens) if with_tokens else welcome
+            return make_tcp_authenticator(port, made.tokens) if with_tokens else admit_everybody
 
-        site = await stack.enter_async_context(serving(made.endpoint_router, judge_of=judge_of))
+        site = await stack.enter_async_context(start_listener(made.endpoint_router, judge_of=judge_of))
         stack.callback(made.endpoint_router.close)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         gateway = Gateway(made, events, scripted, site, http)
@@ -218,5 +217,5 @@ def _an_hour(failures: int) -> float:
     return 3_600.0
 
 
-async def _nothing() -> dict[str, Any]:
-    return {}
+async def _reload_nothing() -> ReloadedSettings:
+    return ReloadedSettings([], [])

@@ -28,7 +28,7 @@ NAME, ADA = QUESTIONS["elicitation/create"]
 
 
 async def held(gateway: Gateway, caller: Caller, name: str = "one", count: int = 1, **meta: Any) -> Any:
-    """A call under way: its task, its server, and the request as the server got it."""
+    """Start a call, and return its task, its server, and the request as the server received it."""
     running = caller.begin(f"{name}__hold", **meta)
     server = await gateway.scripted.comes(name)
     return running, server, await server.called("hold", count)
@@ -39,19 +39,19 @@ def ask(server: ScriptedServer, number: int | str = "q", method: str = "elicitat
 
 
 def asked(answer: Message) -> dict[str, Message]:
-    """What a result asks, by its keys."""
+    """Return the questions of a result, by their keys."""
     result = answer["result"]
     assert result["resultType"] == "input_required" and result["requestState"], answer
     return result["inputRequests"]
 
 
 def answers(answer: Message) -> dict[str, Message]:
-    """To all that a result asks."""
+    """Return answers to all questions of a result."""
     return {key: QUESTIONS[one["method"]][1] for key, one in asked(answer).items()}
 
 
 def next_round(before: Message, given: Mapping[str, Any] | None = None, tool: str = "one__hold") -> Message:
-    """The parameters of the request that goes on with a call, with these answers or with all."""
+    """Return the parameters of the request that continues a call, with these answers or with all."""
     responses = answers(before) if given is None else given
     return {"name": tool, "inputResponses": responses, "requestState": before["result"]["requestState"]}
 

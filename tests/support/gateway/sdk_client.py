@@ -1,4 +1,4 @@
-"""The official SDK's client at a workspace of the gateway, by header or by path, in both eras."""
+"""The official SDK's client for a workspace of the gateway, by header or by path, in both eras."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import CallToolResult, TextContent
 
 from rookery.system.ids import project_id
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.client import LIMIT
 from tests.support.mcp.sdk_client import MODERN
 from tests.support.workspaces.service import make_repository
@@ -24,8 +24,8 @@ WAYS = [("header", "legacy"), ("header", MODERN), ("path", "legacy"), ("path", M
 
 
 @dataclass
-class Face:
-    """A client of one workspace, and what is around it."""
+class WorkspaceClient:
+    """A client of one workspace, with the gateway and the repository."""
 
     gateway: Gateway
     client: Client
@@ -34,7 +34,7 @@ class Face:
     name: str
 
     async def tell(self, tool: str, **given: Any) -> Any:
-        """What a tool answers, which it tells twice: as text, and as structured content."""
+        """Call a tool, check that text and structured content agree, and return the result."""
         found = await self.client.call_tool(tool, given)
         assert not found.is_error, found
         plain: Any = json.loads(words(found))
@@ -42,7 +42,7 @@ class Face:
         return plain
 
     async def fail(self, tool: str, **given: Any) -> str:
-        """The code with which a tool fails; its message is told as text too."""
+        """Call a tool that fails, check that its message is in the text, and return the code."""
         found = await self.client.call_tool(tool, given)
         assert found.is_error, found
         assert found.structured_content is not None
@@ -52,7 +52,7 @@ class Face:
         return error["code"]
 
     async def rest(self, method: str, end: str = "", body: Any = None) -> tuple[int, Any]:
-        """The same workspace through REST."""
+        """Send a REST request for the same workspace."""
         place = f"/api/workspaces/{project_id(self.app)}/{quote(self.name, safe='@')}"
         return await self.gateway.rest(method, place + end, body)
 
@@ -64,20 +64,22 @@ def words(found: CallToolResult) -> str:
 
 
 @asynccontextmanager
-async def a_face(way: str = "header", mode: str = MODERN, name: str = "fix") -> AsyncGenerator[Face]:
-    """A client at a new workspace of a new repository, or at its main checkout."""
+async def open_workspace_client(
+    way: str = "header", mode: str = MODERN, name: str = "fix"
+) -> AsyncGenerator[WorkspaceClient]:
+    """Open a client for a new workspace of a new repository, or for its main checkout."""
     app = make_repository(Path.home() / "src" / "app")
-    async with a_gateway(None, app) as gateway:
+    async with start_gateway(None, app) as gateway:
         path = app
         if name != "@main":
             made = (await gateway.rest("POST", "/api/workspaces", {"name": name, "wait": True}))[1]
             path = Path(made["path"])
-        async with a_client_at(gateway, way, mode, app, path, name) as client:
-            yield Face(gateway, client, app, path, name)
+        async with open_client_at(gateway, way, mode, app, path, name) as client:
+            yield WorkspaceClient(gateway, client, app, path, name)
 
 
 @asynccontextmanager
-async def a_client_at(
+async def open_client_at(
     gateway: Gateway, way: str, mode: str, app: Path, path: Path, name: str
 ) -> AsyncGenerator[Client]:
     headers = {"X-Workspace-Path": str(path)} if way == "header" else {}

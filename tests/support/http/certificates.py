@@ -1,4 +1,4 @@
-"""Certificates for servers on this machine, made by an authority that a test may trust."""
+"""Certificates for servers on this machine, from an authority that a test can trust."""
 
 import datetime
 import ipaddress
@@ -31,7 +31,7 @@ class Authority:
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def server(self, *, expired: bool = False) -> ssl.SSLContext:
-        """What a server at 127.0.0.1 shows; one that is expired was good until yesterday."""
+        """Return the certificate of a server at 127.0.0.1; an expired one was valid until yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._builder(_name("a server of a test"), key.public_key(), expired=expired)
         address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))

@@ -1,4 +1,4 @@
-"""A listener on a real socket with an app of the test's own, and clients that speak to it in raw bytes."""
+"""A listener on a real socket with an app of the test, and clients that send raw bytes."""
 
 import asyncio
 import json
@@ -20,24 +20,24 @@ LIMIT = 20.0  # no wait in these tests is longer
 T = TypeVar("T")
 
 
-def welcome(method: str, path: str, headers: Headers) -> Principal:
-    """A judge that lets everybody in, and knows nobody at /anybody."""
+def admit_everybody(method: str, path: str, headers: Headers) -> Principal:
+    """Authenticate every request as the owner, except at /anybody."""
     return ANYBODY if path == "/anybody" else OWNER
 
 
 def without_token(port: int) -> Authenticate:
-    """The judge of a real port, which checks everything but the token."""
+    """Return the authenticator of a real port, which checks everything except the token."""
     return make_tcp_authenticator(port, Tokens(), tokenless=OWNER)
 
 
-async def soon(waiting: Awaitable[T]) -> T:
-    """The result of `waiting`, which must not take long."""
+async def within_limit(waiting: Awaitable[T]) -> T:
+    """Return the result of `waiting`, within a time limit."""
     async with asyncio.timeout(LIMIT):
         return await waiting
 
 
 class Connections(set[HttpServerConnection]):
-    """The connections of a door, for a test that waits until there are so many."""
+    """The connections of a listener, for a test that waits for a number of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,8 +62,8 @@ class Connections(set[HttpServerConnection]):
         return front
 
 
-class Answer:
-    """A whole answer as it stood on the wire."""
+class RawResponse:
+    """A complete response as it was received."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode("latin-1").split("\r\n")
@@ -86,7 +86,7 @@ class Answer:
 
 
 class Client:
-    """One connection in raw bytes. Every read is bounded in time."""
+    """One connection with raw bytes. Every read has a time limit."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -94,13 +94,13 @@ class Client:
 
     async def send(self, *data: bytes) -> None:
         self.writer.write(b"".join(data))
-        await soon(self.writer.drain())
+        await within_limit(self.writer.drain())
 
-    async def answer(self, *, bodyless: bool = False) -> Answer:
-        """The next answer; `bodyless` is one to HEAD."""
+    async def answer(self, *, bodyless: bool = False) -> RawResponse:
+        """Return the next response; a `bodyless` one is for HEAD."""
         async with asyncio.timeout(LIMIT):
             head = await self.reader.readuntil(b"\r\n\r\n")
-            found = Answer(head, b"")
+            found = RawResponse(head, b"")
             if bodyless or found.status in (100, 204, 304):
                 return found
             if found.headers.get("transfer-encoding") == "chunked":
@@ -114,12 +114,12 @@ class Client:
                 found.body = await self.reader.read()
             return found
 
-    async def ask(self, *data: bytes) -> Answer:
+    async def ask(self, *data: bytes) -> RawResponse:
         await self.send(*data)
         return await self.answer()
 
     async def rest(self) -> bytes:
-        """All that still comes until the other side closes, in whatever way."""
+        """Return everything until the other side closes or resets the connection."""
         got = b""
         async with asyncio.timeout(LIMIT):
             try:
@@ -130,7 +130,7 @@ class Client:
         return got
 
     def reset(self) -> None:
-        """Go without a goodbye."""
+        """Reset the connection."""
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.writer.transport.abort()
@@ -139,8 +139,8 @@ class Client:
         self.writer.close()
 
 
-class Site:
-    """A running listener and the clients that a test has made for it."""
+class RunningListener:
+    """A running listener and the clients that a test has opened."""
 
     def __init__(self, listener: Listener, connections: Connections, address: tuple[str, int] | str) -> None:
         self.listener = listener
@@ -158,7 +158,7 @@ class Site:
         return self.address[1]
 
     async def client(self, *, receive_bytes: int | None = None) -> Client:
-        """A new connection; with `receive_bytes` one whose unread answers fill up soon."""
+        """Open a connection; with `receive_bytes` its receive buffer is small, so that unread responses fill it."""
         unix = isinstance(self.address, str)
         sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
         sock.setblocking(False)
@@ -166,7 +166,7 @@ class Site:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         loop = asyncio.get_running_loop()
         try:
-            await soon(loop.sock_connect(sock, self.address))
+            await within_limit(loop.sock_connect(sock, self.address))
         except BaseException:
             sock.close()
             raise
@@ -177,15 +177,15 @@ class Site:
         return made
 
     async def fronted(self) -> tuple[Client, HttpServerConnection]:
-        """A new connection, seen from both sides."""
+        """Open a connection, and return both sides of it."""
         before = set(self.connections)
         made = await self.client()
         await self.connections.reach(len(before) + 1)
         (front,) = self.connections - before
         return made, front
 
-    async def ask(self, *data: bytes) -> Answer:
-        """One request on a connection of its own."""
+    async def ask(self, *data: bytes) -> RawResponse:
+        """Send one request on a separate connection."""
         made = await self.client()
         try:
             return await made.ask(*data)
@@ -194,16 +194,16 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(
+async def start_listener(
     app: ASGIApp,
     limits: HttpLimits | None = None,
-    judge_of: Callable[[int], Authenticate] = lambda port: welcome,
+    judge_of: Callable[[int], Authenticate] = lambda port: admit_everybody,
     path: Path | None = None,
     silence: tuple[int, int, int] = (30, 10, 3),
     identify: IdentifyPeer | None = None,
     identify_address: IdentifyAddress | None = None,
-) -> AsyncGenerator[Site]:
-    """A listener on a port (which `judge_of` is told), or at `path`. At the end nothing of it may be left."""
+) -> AsyncGenerator[RunningListener]:
+    """Run a listener on a port (which `judge_of` receives), or at `path`. At the end nothing of it may be left."""
     sock = bind_unix(path) if path is not None else bind_port(0, keep_alive=silence)
     assert sock is not None
     address = sock.getsockname()
@@ -214,11 +214,11 @@ async def serving(
     connections = Connections()
     listener.pool.connections = connections
     await listener.start()
-    site = Site(listener, connections, address)
+    site = RunningListener(listener, connections, address)
     try:
         yield site
     finally:
-        await soon(listener.stop(0))
+        await within_limit(listener.stop(0))
         for client in site.clients:
             client.writer.transport.abort()
         door = listener.pool
@@ -239,7 +239,7 @@ def request(method: str = "GET", path: str = "/", *headers: str, body: bytes | N
 
 
 async def body_of(receive: Receive) -> bytes:
-    """The whole body of a request; an `EOFError` if the client goes before its end."""
+    """Return the whole body of a request; raise `EOFError` if the client disconnects before its end."""
     body = b""
     while True:
         message = await receive()
@@ -256,7 +256,7 @@ async def reply(send: Send, body: bytes = b"", status: int = 200, headers: Seque
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers what it heard."""
+    """Respond with the request."""
     body = await body_of(receive)
     heard = {
         "method": scope["method"],
@@ -268,8 +268,8 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await reply(send, json.dumps(heard).encode(), headers=[(b"content-type", b"application/json")])
 
 
-def room_for(files: int) -> None:
-    """Let this process open so many files, if it may."""
+def raise_file_limit(files: int) -> None:
+    """Allow this process to open this many files, if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < files:
         resource.setrlimit(

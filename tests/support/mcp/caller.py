@@ -1,14 +1,15 @@
-"""A client of the gateway in raw messages over Streamable HTTP, in either era, that keeps all it hears."""
+"""A client of the gateway with raw messages over Streamable HTTP, in either era, that records what it receives."""
 
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 
+from rookery.operations.table import list_all_operations
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.headers import encode_header_value
 from tests.support.mcp.client import LIMIT
@@ -19,28 +20,30 @@ Answering = Callable[[Message], Awaitable[Any]]
 HANDSHAKE, MODERN = revisions.LATEST_HANDSHAKE, revisions.LATEST
 ERAS = (HANDSHAKE, MODERN)
 ABLE: Message = {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}}}
+# Tools of Rookery's own that need the view that they are in, and so are not in the table of operations.
+_OWN_TOOLS = ("workspace_", "project_list", "get_project_context", "hub_find_tool")
 _ABOUT = {"name": "test", "version": "1"}
 _ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
 def words(message: Message) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     return message["result"]["content"][0]["text"]
 
 
 def told(message: Message) -> Any:
-    """What a tool of a marionette told in JSON."""
+    """Return the JSON that a tool of a scripted server returned."""
     return json.loads(words(message))
 
 
 def failure(message: Message) -> str:
-    """The code of a tool's failed result."""
+    """Return the error code of a tool's failed result."""
     assert message["result"]["isError"] is True, message
     return message["result"]["structuredContent"]["error"]["code"]
 
 
 class Caller:
-    """One client. `answers` has what it says when it is asked something."""
+    """One client. `answers` contains its replies to questions."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Caller:
     # ---- the connection
 
     async def open(self) -> Message:
-        """Say hello; the answer's result."""
+        """Open the session, and return the result of the handshake."""
         if self.modern:
             return (await self.ask("server/discover"))["result"]
         about = {"protocolVersion": self.revision, "capabilities": self.able, "clientInfo": _ABOUT}
@@ -92,7 +95,7 @@ class Caller:
                 assert answer.status in (200, 204, 404)
 
     async def listen(self, *resources: str) -> None:
-        """Hear of changes from now on."""
+        """Receive notifications of changes from now on."""
         begun = asyncio.Event()
         if self.modern:
             wanted: Message = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -122,7 +125,7 @@ class Caller:
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": whole}
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None, id_: int | str | None = None) -> Message:
-        """The whole answer: a message with `result` or `error`."""
+        """Return the whole response: a message with `result` or `error`."""
         message = self.message(method, params, id_)
         async with asyncio.timeout(self.limit):
             found = await self._stream(self._posted(message), None, message["id"])
@@ -136,25 +139,17 @@ class Caller:
     def begin(
         self, tool: str, arguments: Any = None, *, id_: int | str | None = None, **meta: Any
     ) -> "asyncio.Task[Message]":
-        """A call that the test does not wait for. Cancelling it closes its connection."""
+        """Start a call without waiting for it. Cancelling it closes its connection."""
         return asyncio.create_task(self.call(tool, arguments, id_=id_, **meta))
 
     async def tools(self) -> list[str]:
-        """All but those about workspaces, their files and sessions, which most tests are not about."""
-        ours = ("workspace_", "project_list", "read_file", "list_directory", "get_project_context")
-        ours += ("list_just_tasks", "run_just_task", "create_session", "list_sessions", "get_session", "close_session")
-        ours += ("send_message", "get_messages", "wait_for_", "get_toasts", "execute_tool", "get_tool_history")
-        ours += (
-            "list_asks",
-            "answer_ask",
-            "list_plugins",
-            "get_plugin_state",
-            "trigger_plugin_action",
-            "get_tui_state",
-            "take_screenshot",
-            "hub_find_tool",
-        )
-        return [one["name"] for one in await self.listed("tools") if not one["name"].startswith(ours)]
+        """Return the tools of servers, and those of the toolset `hub` but its search."""
+        own = {tool.name for entry in list_all_operations() if (tool := entry.declared.mcp) is not None}
+        return [one["name"] for one in await self.listed("tools") if not self._is_own(one["name"], own)]
+
+    @staticmethod
+    def _is_own(name: str, own: Container[str]) -> bool:
+        return name != "hub_list_servers" and (name in own or name.startswith(_OWN_TOOLS))
 
     async def listed(self, kind: str) -> list[Message]:
         method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
@@ -162,18 +157,18 @@ class Caller:
         return found["result"][kind]
 
     async def listed_of_servers(self, kind: str) -> list[Message]:
-        """All but those of our own toolsets."""
+        """Return all tools except those of our own toolsets."""
         ours = ("boulder://", "test_boulder_")
         return [one for one in await self.listed(kind) if not one.get("uri", one["name"]).startswith(ours)]
 
     async def post(self, message: Message) -> int:
-        """Say something that gets no answer; the status."""
+        """Send a message that gets no response, and return the HTTP status."""
         async with self._posted(message) as answer:
             await answer.read()
             return answer.status
 
     async def cancel(self, id_: int | str) -> None:
-        """As the handshake era does."""
+        """Cancel a call as in the handshake era."""
         params = {"requestId": id_}
         await self.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
@@ -184,7 +179,7 @@ class Caller:
     # ---- hearing
 
     async def hears(self, method: str, count: int = 1) -> Message:
-        """The notification with this method, the last of so many."""
+        """Wait for this many notifications with this method, and return the last."""
         try:
             async with asyncio.timeout(LIMIT):
                 while len(self.all(method)) < count:
@@ -211,7 +206,7 @@ class Caller:
         return self._http.post(self._url, data=json.dumps(message).encode(), headers=self._sent(routed))
 
     async def _stream(self, asking: Any, begun: asyncio.Event | None, wanted: Any = None) -> Message | None:
-        """Take all that comes; the answer with the wanted id, if one is."""
+        """Read the stream to its end, and return the response with the wanted id, if any."""
         async with asking as answer:
             if begun is not None:
                 assert answer.status == 200, await answer.text()
@@ -258,7 +253,7 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
 
 
 @asynccontextmanager
-async def a_caller(
+async def open_caller(
     http: aiohttp.ClientSession, url: str, revision: str = MODERN, **more: Any
 ) -> AsyncGenerator[Caller]:
     made = Caller(http, url, revision, **more)

@@ -1,4 +1,4 @@
-"""Our client with everything it heard kept, and scripted HTTP servers that it meets."""
+"""Our client, with a record of what it received, and scripted HTTP servers for it."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ IDENTITY = ClientIdentity(
 T = TypeVar("T")
 
 
-async def soon(waiting: Awaitable[T], seconds: float = LIMIT) -> T:
+async def within_limit(waiting: Awaitable[T], seconds: float = LIMIT) -> T:
     async with asyncio.timeout(seconds):
         return await waiting
 
@@ -44,12 +44,12 @@ def read(raw: Raw) -> Any:
 
 
 def text(result: Raw) -> Any:
-    """What a tool of the programs said: JSON in its first text."""
+    """Return the JSON in the first text of a result, as the tools of our programs return it."""
     return json.loads(read(result)["content"][0]["text"])
 
 
 async def answer(method: str, params: Params) -> Mapping[str, Any]:
-    """What a user and a model would say."""
+    """Answer as a user and a model would."""
     if method == "elicitation/create":
         return {"action": "accept", "content": {"name": "Ada", "confirm": True}}
     if method == "sampling/createMessage":
@@ -58,8 +58,8 @@ async def answer(method: str, params: Params) -> Mapping[str, Any]:
     return {"roots": [{"uri": "file:///here", "name": "here"}]}
 
 
-class Heard:
-    """The notifications that a client got, for a test that waits for one."""
+class NotificationRecorder:
+    """A record of the notifications that a client received, for a test that waits for one."""
 
     def __init__(self) -> None:
         self.all: list[Notification] = []
@@ -70,7 +70,7 @@ class Heard:
         self._more.set()
 
     async def wait_for(self, method: str, count: int = 1) -> Any:
-        """The params of the last of so many."""
+        """Wait for this many notifications, and return the params of the last."""
         async with asyncio.timeout(LIMIT):
             while len(found := [one for one in self.all if one.method == method]) < count:
                 self._more.clear()
@@ -78,14 +78,14 @@ class Heard:
         return read(found[count - 1].params)
 
 
-class Ear:
-    """The listener of one client's calls, with all that it heard."""
+class CallRecorder:
+    """The listener for the calls of one client, with a record of what it received."""
 
     def __init__(
         self, caller: str = "one", answerer: AnswerQuestion = answer, progressed: Callable[[], object] = str
     ) -> None:
         self.caller = caller
-        self.heard = Heard()
+        self.heard = NotificationRecorder()
         self.progress: list[Params] = []
         self.asked: list[str] = []
         self._answerer = answerer
@@ -104,16 +104,16 @@ class Ear:
 
 
 @dataclass
-class Met:
+class ConnectedClient:
     """A connected client."""
 
     client: Client
     era: Era
-    heard: Heard
+    heard: NotificationRecorder
 
 
 @asynccontextmanager
-async def meeting(
+async def connect(
     channel: ClientTransport,
     *,
     older: ClientTransport | None = None,
@@ -121,8 +121,8 @@ async def meeting(
     timeouts: Timeouts | None = None,
     answerer: AnswerQuestion | None = answer,
     identity: ClientIdentity = IDENTITY,
-) -> AsyncGenerator[Met]:
-    heard = Heard()
+) -> AsyncGenerator[ConnectedClient]:
+    heard = NotificationRecorder()
     limits = timeouts or Timeouts(startup=LIMIT, catalog=LIMIT, execution=LIMIT)
 
     def make(made: ClientTransport) -> Client:
@@ -130,11 +130,11 @@ async def meeting(
             return Client(made, identity, limits, on_notification=heard)
         return Client(made, identity, limits, answerer, heard)
 
-    client, era = await soon(connect_client(make, channel, fallback=older, known_era=known), 2 * LIMIT)
+    client, era = await within_limit(connect_client(make, channel, fallback=older, known_era=known), 2 * LIMIT)
     try:
-        yield Met(client, era, heard)
+        yield ConnectedClient(client, era, heard)
     finally:
-        await soon(client.close())
+        await within_limit(client.close())
 
 
 # ---- programs
@@ -147,7 +147,7 @@ def program(name: str, *words: str, framing: Framing = "lines", env: Mapping[str
 
 
 def odd(*words: str, framing: Framing = "lines", write_seconds: float = LIMIT) -> StdioTransport:
-    """A channel to `odd_server.py`, which misbehaves as it is told."""
+    """Return a transport to `odd_server.py`, which misbehaves as requested."""
     return StdioTransport(
         Spawner(new_id()), program("odd_server.py", *words, framing=framing), write_seconds=write_seconds
     )
@@ -157,8 +157,8 @@ def odd(*words: str, framing: Framing = "lines", write_seconds: float = LIMIT) -
 
 
 @dataclass
-class Asked:
-    """One request as it came."""
+class HttpRequest:
+    """One request as it was received."""
 
     method: str
     path: str
@@ -181,8 +181,8 @@ class Asked:
         return {"jsonrpc": "2.0", "id": self.message["id"], "error": error}
 
 
-class Out:
-    """What is answered, in as raw a form as a test wants."""
+class HttpResponder:
+    """Sends the response, in as raw a form as a test needs."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -203,7 +203,7 @@ class Out:
         await self.answer(status, json.dumps(value).encode(), headers=headers)
 
     async def stream(self, headers: Mapping[str, str] | None = None) -> None:
-        """Begin a stream; what follows are chunks."""
+        """Start a stream; the following data are chunks."""
         sent = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **(headers or {})}
         await self.raw(b"HTTP/1.1 200 OK\r\n" + "".join(f"{n}: {v}\r\n" for n, v in sent.items()).encode() + b"\r\n")
 
@@ -215,7 +215,7 @@ class Out:
         await self.chunk(f"{head}data: {json.dumps(value)}\n\n".encode())
 
     async def left(self) -> None:
-        """Returns when the client has gone; it says nothing more while it waits for its answer."""
+        """Return when the client has disconnected; it sends nothing while it waits for the response."""
         with suppress(ConnectionError):
             assert not await self.reader.read(1)
 
@@ -228,17 +228,17 @@ class Out:
         self.writer.transport.abort()
 
 
-Handler = Callable[[Asked, Out], Awaitable[None]]
+Handler = Callable[[HttpRequest, HttpResponder], Awaitable[None]]
 
 
 @dataclass
-class Scripted:
-    """An HTTP server on a port of its own; every request is kept, then answered by `handler`."""
+class ScriptedHttpServer:
+    """An HTTP server on its own port that records each request and passes it to `handler`."""
 
     handler: Handler
     port: int = 0
     tls: ssl.SSLContext | None = None
-    asked: list[Asked] = field(default_factory=list[Asked])
+    asked: list[HttpRequest] = field(default_factory=list[HttpRequest])
 
     def __post_init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,10 +252,10 @@ class Scripted:
     def whats(self) -> list[str]:
         return [asked.what for asked in self.asked]
 
-    def of(self, what: str) -> list[Asked]:
+    def of(self, what: str) -> list[HttpRequest]:
         return [asked for asked in self.asked if asked.what == what]
 
-    async def wait_for(self, what: str, count: int = 1) -> Asked:
+    async def wait_for(self, what: str, count: int = 1) -> HttpRequest:
         async with asyncio.timeout(LIMIT):
             while len(found := self.of(what)) < count:
                 self._more.clear()
@@ -267,14 +267,14 @@ class Scripted:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """As if the process had been killed: nothing is answered any more."""
+        """Stop as if the process had been killed: pending requests get no response."""
         assert self._server is not None
         self._server.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await soon(self._server.wait_closed())
+        await within_limit(self._server.wait_closed())
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -295,14 +295,14 @@ class Scripted:
             while (asked := await _request(reader)) is not None:
                 self.asked.append(asked)
                 self._more.set()
-                await self.handler(asked, Out(reader, writer))
+                await self.handler(asked, HttpResponder(reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.transport.abort()
 
 
-async def _request(reader: asyncio.StreamReader) -> Asked | None:
+async def _request(reader: asyncio.StreamReader) -> HttpRequest | None:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:
@@ -310,11 +310,11 @@ async def _request(reader: asyncio.StreamReader) -> Asked | None:
     first, *lines = head.strip().split("\r\n")
     method, path, _ = first.split(" ", 2)
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+    return HttpRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
-class Handshake:
-    """A handler of the handshake era over Streamable HTTP, with sessions. `on_call` answers what tools are asked."""
+class HandshakeHandler:
+    """A handler of the handshake era over Streamable HTTP, with sessions. `on_call` handles tool calls."""
 
     def __init__(self, on_call: Handler | None = None, *, revision: str = "2025-11-25", sessions: bool = True) -> None:
         self.on_call = on_call
@@ -329,7 +329,7 @@ class Handshake:
     def forget(self) -> None:
         self.known.clear()
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         what = asked.what
         if what == "server/discover":
             await out.answer(400, b"what?", "text/plain")
@@ -364,15 +364,15 @@ class Handshake:
             await out.json(asked.result({"content": [{"type": "text", "text": '"done"'}]}))
 
 
-class OldServer:
-    """HTTP+SSE: what is posted to a stream's endpoint is answered on that stream."""
+class SseHandler:
+    """A handler of HTTP+SSE: a message that is posted to a stream's endpoint is answered on that stream."""
 
     def __init__(self, *beginning: bytes) -> None:
-        """`beginning` is sent instead of the endpoint event, each with `%d` for the stream's number."""
-        self.streams: list[Out] = []
+        """`beginning` is sent instead of the endpoint event; `%d` in it stands for the stream's number."""
+        self.streams: list[HttpResponder] = []
         self.beginning = beginning or (b"event: endpoint\ndata: /messages?%d\n\n",)
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         if asked.method == "GET":
             self.streams.append(out)
             await out.stream()
@@ -385,7 +385,7 @@ class OldServer:
             await out.answer(202)
             await self.say(asked, self.streams[int(asked.path.partition("?")[2])])
 
-    async def say(self, asked: Asked, stream: Out) -> None:
+    async def say(self, asked: HttpRequest, stream: HttpResponder) -> None:
         if asked.what == "initialize":
             about: dict[str, Any] = {"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "old"}}
             await stream.event(asked.result(about))

@@ -1,9 +1,10 @@
-"""Playbooks: conversations with the server side of the wire, word for word.
+"""Playbooks: conversations with the server side of the protocol, message by message.
 
     assert await (client >> call(1, "hang") << told("notifications/progress", progress=1) >> cancel(1))
 
-`>>` is what the client says, or a function: something that happens besides. `<<` is what the client hears then, and it
-hears nothing else. No sockets and no timers: after a few turns of the loop everybody has said what there was to say.
+`>>` is a message that the client sends, or a function that is called. `<<` is the next message that the client
+receives; it must receive no other. There are no sockets and no timers: after a few turns of the loop all messages of
+both sides have been delivered.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from tests.support.clock import SetClock
 _TURNS = 50
 
 
-class Talker:
+class ConversationClient:
     """One client and its playbook, which is played when it is awaited."""
 
     def __init__(self, take: Callable[[bytes], Awaitable[None]]) -> None:
@@ -81,25 +82,25 @@ class Talker:
         assert not self._unread, "\n".join([*self._told, *(f"heard, unexpected << {each}" for each in self._unread)])
 
 
-class Stage:
-    """A service on a clock that stands still, and clients whose messages go both ways on a connection each."""
+class Conversation:
+    """A service on a clock that stands still, with clients that have a connection each."""
 
     def __init__(self, provider: Provider, **limits: Any) -> None:
         self.clock = SetClock()
         self.sessions = Sessions(provider, clock=self.clock, **limits)
         self.service = Service(provider, self.sessions, Seal(self.clock))
-        self.peers: dict[Talker, DuplexConnection] = {}
+        self.peers: dict[ConversationClient, DuplexConnection] = {}
 
-    def client(self, owner: str = "owner", *, modern: bool = True) -> Talker:
-        made = Talker(lambda data: self.peers[made].handle_frame(data))
+    def client(self, owner: str = "owner", *, modern: bool = True) -> ConversationClient:
+        made = ConversationClient(lambda data: self.peers[made].handle_frame(data))
         self.peers[made] = DuplexConnection(self.service, owner, made.hear, modern=modern)
         return made
 
 
 @asynccontextmanager
-async def staged(provider: Provider, **limits: Any) -> AsyncGenerator[Stage]:
-    """At its end no playbook is left unplayed, and nobody who watches or listens."""
-    stage = Stage(provider, **limits)
+async def start_conversation(provider: Provider, **limits: Any) -> AsyncGenerator[Conversation]:
+    """Start a conversation; at the end every playbook was played, and no listener or subscription is left."""
+    stage = Conversation(provider, **limits)
     try:
         yield stage
     finally:

@@ -1,4 +1,4 @@
-"""What clients say and hear in playbooks; and what equals more than one thing there."""
+"""Messages for playbooks, and placeholders that match more than one value."""
 
 from typing import Any, cast
 
@@ -6,7 +6,7 @@ from tests.support.mcp.line_client import enveloped, message
 
 
 class Placeholder:
-    """Equals what it first meets, and from then on only that; whoever says it says that."""
+    """Equals the first value that it is compared with, and later only that value, which it is also sent as."""
 
     value: Any = ...
 
@@ -21,7 +21,7 @@ class Placeholder:
 
 
 class Having(dict[str, Any]):
-    """Equals an object with these members and maybe others."""
+    """Equals an object with these members, and possibly others."""
 
     def __eq__(self, other: object) -> bool:
         found = cast(dict[str, Any], other) if isinstance(other, dict) else None
@@ -43,7 +43,7 @@ class Saying(str):
 
 
 def call(id_: int | str, tool: str, **arguments: Any) -> dict[str, Any]:
-    """A call of the handshake era; its progress is wanted under its own id."""
+    """Return a call of the handshake era; its progress token is its own id."""
     return message("tools/call", {"name": tool, "arguments": arguments, "_meta": {"progressToken": id_}}, id_)
 
 
@@ -71,7 +71,7 @@ def result(id_: Any, **members: Any) -> dict[str, Any]:
 
 
 def text(id_: Any, words: str) -> dict[str, Any]:
-    """The result of a tool that answers in words."""
+    """Return the result of a tool with text content."""
     return result(id_, content=[{"type": "text", "text": words}])
 
 

@@ -1,4 +1,4 @@
-"""A client on the other end of a line-framed connection, in raw messages; and what both eras put around them."""
+"""A client for a line-framed connection, with raw messages, and the envelopes of both eras."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.provider import Provider
 from rookery.wire.server.service import Service
 from rookery.wire.server.stdio import LINE_BYTES, serve_lines
-from tests.support.http.listener import LIMIT, soon
+from tests.support.http.listener import LIMIT, within_limit
 
 ALL_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 
 
 def message(method: str, params: dict[str, Any] | None = None, id_: int | str | None = None) -> dict[str, Any]:
-    """A request, or a notification if it has no id."""
+    """Return a request, or a notification if it has no id."""
     made: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     made |= {"id": id_} if id_ is not None else {}
     return made | ({"params": params} if params is not None else {})
@@ -31,7 +31,7 @@ def hello(revision: str = revisions.LATEST_HANDSHAKE, id_: int | str = "hello") 
 
 
 def enveloped(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    """Parameters as a modern client sends them."""
+    """Return parameters as a modern client sends them."""
     known = {
         revisions.META_VERSION: revisions.LATEST,
         revisions.META_CAPABILITIES: ALL_CAPABILITIES,
@@ -40,8 +40,8 @@ def enveloped(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, An
     return {**(params or {}), "_meta": known | meta}
 
 
-class Lines:
-    """Speaks to a server that reads from one stream and writes to another."""
+class LineClient:
+    """A client of a server that reads from one stream and writes to another."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -56,19 +56,19 @@ class Lines:
         self._unread.put_nowait(found)
 
     def send(self, *messages: Any, end: bytes = b"\n") -> None:
-        """Lines as they are, everything else as JSON."""
+        """Send lines unchanged, and everything else as JSON."""
         for each in messages:
             self.reader.feed_data((each if isinstance(each, bytes) else json.dumps(each).encode()) + end)
 
     async def next(self) -> Any:
-        return await soon(self._unread.get())
+        return await within_limit(self._unread.get())
 
     async def ask(self, *messages: Any) -> Any:
         self.send(*messages)
         return await self.next()
 
     async def answer_to(self, id_: int | str) -> Any:
-        """The answer to one request; what comes before it is heard all the same."""
+        """Return the response to one request; messages before it are recorded too."""
         while True:
             found = await self.next()
             if found.get("id") == id_ and "method" not in found:
@@ -79,8 +79,8 @@ class Lines:
 
 
 @contextlib.asynccontextmanager
-async def lines_to(provider: Provider, *, line_bytes: int = LINE_BYTES) -> AsyncGenerator[Lines]:
-    made = Lines(Service(provider))
+async def lines_to(provider: Provider, *, line_bytes: int = LINE_BYTES) -> AsyncGenerator[LineClient]:
+    made = LineClient(Service(provider))
     tasks = TaskSet("test")
     serving = tasks.start(serve_lines(made.service, made.reader, made.write, line_bytes=line_bytes), "lines")
     try:

@@ -1,4 +1,4 @@
-"""An authorization server, an MCP server that believes it, and the browser of whoever signs in."""
+"""An authorization server, an MCP server that trusts it, and the browser of the user who signs in."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import aiohttp
 
-from tests.support.mcp.client import Asked, Handler, Out, Scripted
+from tests.support.mcp.client import Handler, HttpRequest, HttpResponder, ScriptedHttpServer
 
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 METADATA = "/.well-known/oauth-authorization-server"
@@ -20,7 +20,7 @@ METADATA = "/.well-known/oauth-authorization-server"
 
 @dataclass
 class Issuer:
-    """Gives codes to everybody who asks. `said` is put over its metadata; None takes something out of it."""
+    """Issues codes to everybody. `said` overrides its metadata; None removes a member."""
 
     said: dict[str, Any] = field(default_factory=dict[str, Any])
     # Put over the parameters of the redirect.
@@ -52,7 +52,7 @@ class Issuer:
         }
         return {name: value for name, value in (found | self.said).items() if value is not None}
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         path, _, query = asked.path.partition("?")
         form = {
             name: values[0] for name, values in parse_qs(asked.body.decode() if path != "/register" else "").items()
@@ -72,7 +72,7 @@ class Issuer:
         else:
             await out.answer(404)
 
-    async def _register(self, wanted: dict[str, Any], out: Out) -> None:
+    async def _register(self, wanted: dict[str, Any], out: HttpResponder) -> None:
         self.registered.append(wanted)
         if isinstance(self.registers, int):
             await out.json({"error": "invalid_client_metadata"}, status=self.registers)
@@ -80,7 +80,7 @@ class Issuer:
         made = {"client_id": f"client-{len(self.registered)}", "token_endpoint_auth_method": "none"}
         await out.json(wanted | made | self.registers, status=201)
 
-    async def _authorize(self, asked: dict[str, str], out: Out) -> None:
+    async def _authorize(self, asked: dict[str, str], out: HttpResponder) -> None:
         self.asked.append(asked)
         code = secrets.token_urlsafe(12)
         self._codes[code] = asked
@@ -88,7 +88,7 @@ class Issuer:
         query = urlencode({name: value for name, value in back.items() if value is not None})
         await out.answer(302, headers={"Location": f"{asked['redirect_uri']}?{query}"})
 
-    async def _token(self, asked: Asked, form: dict[str, str], out: Out) -> None:
+    async def _token(self, asked: HttpRequest, form: dict[str, str], out: HttpResponder) -> None:
         header = asked.headers.get("authorization", "")
         if header:
             name, _, secret = base64.b64decode(header.removeprefix("Basic ")).decode().partition(":")
@@ -109,7 +109,7 @@ class Issuer:
         await out.json(self.give(known.get("scope", ""), form.get("resource", ""), known))
 
     def give(self, scope: str, resource: str, known: dict[str, str] | None = None) -> dict[str, Any]:
-        """Tokens that count from now on."""
+        """Return tokens that are valid from now on."""
         token, again = f"at-{secrets.token_urlsafe(12)}", f"rt-{secrets.token_urlsafe(12)}"
         self.tokens[token] = scope, resource
         self._renewals[again] = known or {"scope": scope}
@@ -119,7 +119,7 @@ class Issuer:
 
 @dataclass
 class Protected:
-    """Lets those in whose token the issuer gave out for it, and tells the others where to get one."""
+    """Accepts tokens that the issuer issued for it, and refuses others with the address of the issuer."""
 
     inner: Handler
     issuer: Issuer
@@ -129,7 +129,7 @@ class Protected:
     challenge: str | None = None
     url: str = ""
 
-    async def __call__(self, asked: Asked, out: Out) -> None:
+    async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
         if asked.path == RESOURCE:
             found: dict[str, Any] = {"resource": self.url, "authorization_servers": [self.issuer.url], **self.said}
             await out.json({name: value for name, value in found.items() if value is not None})
@@ -152,20 +152,20 @@ class Protected:
         else:
             await self.inner(asked, out)
 
-    def _tool(self, asked: Asked) -> str:
+    def _tool(self, asked: HttpRequest) -> str:
         if not asked.body:
             return ""
         return asked.message.get("params", {}).get("name", "") if asked.what == "tools/call" else ""
 
 
 @dataclass
-class Estate:
-    """The two of them, on ports of their own."""
+class OAuthServers:
+    """Both servers, on their own ports."""
 
     issuer: Issuer
     server: Protected
-    at_issuer: Scripted
-    at_server: Scripted
+    at_issuer: ScriptedHttpServer
+    at_server: ScriptedHttpServer
 
     @property
     def url(self) -> str:
@@ -173,12 +173,14 @@ class Estate:
 
 
 @asynccontextmanager
-async def an_estate(inner: Handler, issuer: Issuer | None = None, **more: Any) -> AsyncGenerator[Estate]:
+async def start_oauth_servers(
+    inner: Handler, issuer: Issuer | None = None, **more: Any
+) -> AsyncGenerator[OAuthServers]:
     issuer = issuer or Issuer()
     server = Protected(inner, issuer, **more)
-    async with Scripted(issuer) as at_issuer, Scripted(server) as at_server:
+    async with ScriptedHttpServer(issuer) as at_issuer, ScriptedHttpServer(server) as at_server:
         issuer.url, server.url = at_issuer.url.removesuffix("/mcp"), at_server.url
-        yield Estate(issuer, server, at_issuer, at_server)
+        yield OAuthServers(issuer, server, at_issuer, at_server)
 
 
 def _flat(query: str) -> dict[str, str]:
@@ -186,7 +188,7 @@ def _flat(query: str) -> dict[str, str]:
 
 
 async def browse(http: aiohttp.ClientSession, url: str) -> str:
-    """What a browser does whose user says yes: the address that it is sent back to."""
+    """Do what the browser of a consenting user does, and return the address of the final redirect."""
     async with http.get(url, allow_redirects=False) as answer:
         assert answer.status == 302, await answer.text()
         return answer.headers["Location"]

@@ -1,4 +1,4 @@
-"""Repositories that bring MCP servers along."""
+"""Repositories that define MCP servers."""
 
 import json
 import subprocess
@@ -27,12 +27,12 @@ for line in sys.stdin:
 
 
 def local(**more: Any) -> dict[str, Any]:
-    """The definition of that server."""
+    """Return the definition of that server."""
     return {"command": sys.executable, "args": ["server.py"], **more}
 
 
 def make_checkout(folder: Path, **servers: dict[str, Any]) -> Path:
-    """A repository with these servers, by default one called `tools`."""
+    """Create a repository with these servers, by default one called `tools`."""
     subprocess.run(["git", "init", "-q", str(folder)], check=True, timeout=30)
     (folder / "server.py").write_text(SERVER)
     define(folder, **servers or {"tools": local()})

@@ -1,4 +1,4 @@
-"""MCP servers that a test scripts: real processes behind real pipes, which run tests/programs/scripted_server.py."""
+"""MCP servers that a test controls: real processes with real pipes, running tests/programs/scripted_server.py."""
 
 import asyncio
 import json
@@ -29,15 +29,15 @@ def tool(name: str, **more: Any) -> Message:
 
 
 def text(value: Any) -> Message:
-    """The result of a tool that answers in words."""
+    """Return the result of a tool with text content."""
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
 @dataclass
 class ServerScript:
-    """What a marionette says of its own accord. It leaves to the test: methods that are `held`, and tools `hold*`.
+    """The automatic responses of a scripted server. Methods in `held` and tools named `hold*` are left to the test.
 
-    Other tools answer what stands in `results`, or else who was called how; methods in `replies` what is made there.
+    Other tools return their entry in `results`, or else a description of the call; methods theirs in `replies`.
     """
 
     tools: list[Any] = field(default_factory=lambda: [tool("echo"), tool("hold")])
@@ -106,17 +106,17 @@ class ScriptedServer:
         self._writer.write(json.dumps(command).encode() + b"\n")
 
     async def change(self, *tools: Any) -> None:
-        """It offers other tools from now on, and says so."""
+        """Offer other tools from now on, and notify clients."""
         self.play.tools = list(tools)
         self.tell(CHANGED)
 
     async def hears(self, method: str | None, count: int = 1) -> Message:
-        """The message with this method, the last of so many; None is an answer."""
+        """Wait for this many messages with this method, and return the last; None stands for responses."""
         await self._until(lambda: len(self.all(method)) >= count, f"{method} at {self.name}")
         return self.all(method)[count - 1]
 
     async def called(self, name: str, count: int = 1) -> Message:
-        """The call of a tool, the last of so many."""
+        """Wait for this many calls of a tool, and return the last."""
         await self._until(lambda: len(self.calls(name)) >= count, f"a call of {name}")
         return self.calls(name)[count - 1]
 
@@ -196,7 +196,7 @@ class ScriptedServer:
 
 
 class ScriptedServers:
-    """All marionettes of a test. `plays` says what those of a name do; the default play where there is none."""
+    """All scripted servers of a test. `plays` has the scripts by name; others have the default script."""
 
     def __init__(self, folder: Path) -> None:
         self.plays: dict[str, ServerScript] = {}
@@ -207,7 +207,7 @@ class ScriptedServers:
         self._talks: set[asyncio.Task[None]] = set()
 
     def server(self, name: str, play: ServerScript | None = None, *words: str, **more: Any) -> Message:
-        """The definition of a server, for a file."""
+        """Return the definition of a server, for a file."""
         if play is not None:
             self.plays[name] = play
         program = str(PROGRAMS / "scripted_server.py")
@@ -217,14 +217,14 @@ class ScriptedServers:
         return {name: self.server(name, **more) for name in names}
 
     def of(self, name: str) -> list[ScriptedServer]:
-        """All that were ever started under this name."""
+        """Return all processes that were ever started under this name."""
         return [one for one in self.all if one.name == name]
 
     def alive(self, name: str | None = None) -> list[ScriptedServer]:
         return [one for one in self.all if not one.ended and name in (None, one.name)]
 
     async def comes(self, name: str, count: int = 1) -> ScriptedServer:
-        """The process of this name, the last of so many."""
+        """Wait for this many processes of this name, and return the last."""
         try:
             async with asyncio.timeout(LIMIT):
                 while len(self.of(name)) < count:
@@ -278,6 +278,6 @@ async def start_scripted_servers() -> AsyncGenerator[ScriptedServers]:
 
 
 async def all_of(waiting: Iterable[Awaitable[Any]]) -> list[Any]:
-    """All at the same time, and none of them for long."""
+    """Wait for all of them concurrently, within a time limit."""
     async with asyncio.timeout(LIMIT):
         return list(await asyncio.gather(*waiting))

@@ -1,4 +1,4 @@
-"""The official SDK as a client of our fixture, on every transport that either has, in both eras."""
+"""The official SDK as a client of our fixture, on every common transport, in both eras."""
 
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 from rookery.wire.server.endpoint import Endpoint
 from tests.conformance.busy import Busy
-from tests.support.http.listener import LIMIT, Site, serving
+from tests.support.http.listener import LIMIT, RunningListener, start_listener
 
 ROOT = Path(__file__).parents[3]
 MODERN = "2026-07-28"
@@ -38,10 +38,10 @@ WAYS = [
 ]
 
 
-class Place:
+class RunningEndpoint:
     """One running endpoint."""
 
-    def __init__(self, endpoint: Endpoint, provider: Busy, site: Site) -> None:
+    def __init__(self, endpoint: Endpoint, provider: Busy, site: RunningListener) -> None:
         self.endpoint = endpoint
         self.provider = provider
         self.site = site
@@ -52,18 +52,18 @@ class Place:
 
 
 @asynccontextmanager
-async def a_place() -> AsyncGenerator[Place]:
+async def start_endpoint() -> AsyncGenerator[RunningEndpoint]:
     provider = Busy()
     endpoint = Endpoint(provider)
-    async with serving(endpoint) as site:
+    async with start_listener(endpoint) as site:
         try:
-            yield Place(endpoint, provider, site)
+            yield RunningEndpoint(endpoint, provider, site)
         finally:
             endpoint.close()
 
 
-class Told:
-    """What came from the server beside its answers, and the answers of a patient user."""
+class ClientRecorder:
+    """A record of the server's unsolicited messages, and a user who answers every question."""
 
     def __init__(self) -> None:
         self.logged: list[tuple[str, Any]] = []
@@ -93,18 +93,20 @@ class Told:
 
 
 @asynccontextmanager
-async def a_client(transport: str, mode: str, told: Told | None = None) -> AsyncGenerator[Client]:
-    """A client of an endpoint of its own."""
+async def open_client(transport: str, mode: str, told: ClientRecorder | None = None) -> AsyncGenerator[Client]:
+    """Open a client of a separate endpoint."""
     if transport == "stdio":
         async with client_over(_child(), mode, told) as client:
             yield client
         return
-    async with a_place() as place, a_client_of(place, transport, mode, told) as client:
+    async with start_endpoint() as place, open_client_of(place, transport, mode, told) as client:
         yield client
 
 
 @asynccontextmanager
-async def a_client_of(place: Place, transport: str, mode: str, told: Told | None = None) -> AsyncGenerator[Client]:
+async def open_client_of(
+    place: RunningEndpoint, transport: str, mode: str, told: ClientRecorder | None = None
+) -> AsyncGenerator[Client]:
     url = place.url(transport)
     ways: dict[str, Any] = {"http": url, "sse": sse_client(url), "ws": over_websocket(url)}
     async with client_over(ways[transport], mode, told) as client:
@@ -117,8 +119,10 @@ def _child() -> StdioServerParameters:
     )
 
 
-def client_over(way: Any, mode: str, told: Told | None, seconds: float = LIMIT) -> AbstractAsyncContextManager[Client]:
-    told = told or Told()
+def client_over(
+    way: Any, mode: str, told: ClientRecorder | None, seconds: float = LIMIT
+) -> AbstractAsyncContextManager[Client]:
+    told = told or ClientRecorder()
     return Client(
         way,
         mode=mode,
@@ -134,7 +138,7 @@ def client_over(way: Any, mode: str, told: Told | None, seconds: float = LIMIT) 
 
 @asynccontextmanager
 async def over_websocket(url: str, headers: Mapping[str, str] | None = None) -> AsyncGenerator[Any]:
-    """The transport that the SDK lacks."""
+    """The WebSocket transport, which the SDK lacks."""
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](100)
 

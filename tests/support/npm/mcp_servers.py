@@ -1,4 +1,4 @@
-"""MCP servers from npm, pinned, as their users have them."""
+"""MCP servers from npm, pinned."""
 
 import os
 import select
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conformance.suite import NODE
-from tests.support.daemon.process import quiet_port
+from tests.support.daemon.process import unused_port
 from tests.support.npm.packages import SECONDS, fetched
 
 VERSION = "2026.8.31"
@@ -18,21 +18,21 @@ OFFLINE = {"GZIP_ALLOWED_DOMAINS": "nowhere.invalid"}
 
 
 def installed(name: str) -> Path:
-    """Where the package `server-<name>` lies."""
+    """Return the folder of the package `server-<name>`."""
     package = f"@modelcontextprotocol/server-{name}"
     return fetched(name, {package: VERSION}) / package
 
 
 def on_the_path(*names: str) -> str:
-    """A PATH with node and with the commands of these servers, as `npm install -g` would leave it."""
+    """Return a PATH with node and the commands of these servers, as after `npm install -g`."""
     commands = [str(installed(name).parents[1] / ".bin") for name in names]
     return os.pathsep.join([*commands, str(NODE / "bin"), os.environ["PATH"]])
 
 
 @contextmanager
 def everything_at_a_port() -> Generator[str]:
-    """`server-everything` over Streamable HTTP; its address."""
-    port = quiet_port()
+    """Run `server-everything` over Streamable HTTP, and yield its address."""
+    port = unused_port()
     process = subprocess.Popen(
         [str(NODE / "bin" / "node"), str(installed("everything") / "dist" / "index.js"), "streamableHttp"],
         env={"PATH": os.environ["PATH"], "PORT": str(port), **OFFLINE},

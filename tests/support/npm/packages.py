@@ -1,4 +1,4 @@
-"""Packages from npm, pinned, fetched into the virtual environment once, whoever else wants them at the same time."""
+"""Packages from npm, pinned, fetched into the virtual environment once, also with concurrent requests."""
 
 import fcntl
 import subprocess
@@ -12,12 +12,12 @@ SECONDS = 300
 
 
 def folder_of(name: str) -> Path:
-    """Each in a folder of its own: npm takes away what it was not just asked for."""
+    """Return the folder of a package. Each has its own, because npm removes packages that it was not asked for."""
     return Path(sys.prefix) / name
 
 
 def fetched(name: str, packages: Mapping[str, str]) -> Path:
-    """The `node_modules` of the folder `name`, which holds these versions."""
+    """Return the `node_modules` of the folder `name`, which contains these versions."""
     folder = folder_of(name)
     modules = folder / "node_modules"
     marks = [modules / package / f".installed-{version}" for package, version in packages.items()]

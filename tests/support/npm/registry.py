@@ -1,4 +1,4 @@
-"""A small npm registry on loopback, with packages made up on the spot and faults on demand."""
+"""A small npm registry on loopback, with generated packages and faults on demand."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 @dataclass
 class Registry:
-    """`asked` are the paths of all requests; `cut` sends half of each tarball, `wrong` sends another one."""
+    """`asked` has the paths of all requests; `cut` sends half of each tarball, `wrong` sends another one."""
 
     url: str = ""
     asked: list[str] = field(default_factory=list[str])
@@ -24,7 +24,7 @@ class Registry:
     packages: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
 
     def publish(self, name: str, version: str, files: Mapping[str, str], **more: str) -> None:
-        """`more` goes into its package.json."""
+        """Publish a package; `more` is added to its package.json."""
         about = json.dumps({"name": name, "version": version, **more})
         self.packages[name] = (version, _tarball({"package.json": about, **files}))
 
@@ -64,7 +64,7 @@ def npm_registry() -> Generator[Registry]:
             self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:
-            """Tests read `asked`."""
+            """Print nothing; tests read `asked`."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         registry.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""What tests ask of an OpenCode server, in plain HTTP: sessions, turns, messages."""
+"""Requests of tests to an OpenCode server, in plain HTTP: sessions, turns, messages."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ TURN_SECONDS = 90
 
 
 class OpenCodeApi:
-    """Every request is for `directory`, and answers the decoded body."""
+    """Sends every request for `directory`, and returns the decoded body."""
 
     def __init__(self, url: str, directory: Path, password: str | None = None) -> None:
         self._url = url
@@ -36,22 +36,22 @@ class OpenCodeApi:
             return json.loads(text) if text else None
 
     async def session(self, title: str | None = "a session", **more: Any) -> str:
-        """A new session; without a title OpenCode asks the model for one."""
+        """Create a session; without a title OpenCode requests one from the model."""
         body = {**({"title": title} if title else {}), **more}
         return (await self.ask("POST", "/session", body))["id"]
 
     async def turn(self, session: str, text: str) -> dict[str, Any]:
-        """Send a message and wait for the end of the turn: its last assistant message, `info` and `parts`."""
+        """Send a message, wait for the end of the turn, and return its last assistant message, `info` and `parts`."""
         return await self.ask("POST", f"/session/{session}/message", {"parts": [{"type": "text", "text": text}]})
 
     async def prompt(self, session: str, text: str) -> None:
-        """Send a message and wait for nothing."""
+        """Send a message without waiting."""
         await self.ask("POST", f"/session/{session}/prompt_async", {"parts": [{"type": "text", "text": text}]})
 
     async def messages(self, session: str) -> list[dict[str, Any]]:
         return await self.ask("GET", f"/session/{session}/message")
 
     async def tools(self, session: str) -> list[dict[str, Any]]:
-        """The tool parts of a session, in order."""
+        """Return the tool parts of a session, in order."""
         found = await self.messages(session)
         return [part for message in found for part in message["parts"] if part["type"] == "tool"]

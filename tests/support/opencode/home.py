@@ -1,4 +1,4 @@
-"""A home for the real OpenCode in which it finds nothing of its user's and asks nobody on the network."""
+"""A home for the real OpenCode that contains nothing of the user and needs no network."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _PLUGIN = {"@opencode-ai/plugin": OPENCODE_VERSION}
 
 @dataclass(frozen=True)
 class OpenCodeHome:
-    """HOME and the XDG folders of one OpenCode. Two that start at once on a fresh one get in each other's way."""
+    """HOME and the XDG folders of one OpenCode. Two concurrent first starts on one home disturb each other."""
 
     folder: Path
 
@@ -30,32 +30,32 @@ class OpenCodeHome:
 
     @property
     def config(self) -> Path:
-        """Where the user's own OpenCode config would lie."""
+        """Return the folder of the user's own OpenCode config."""
         return self.folder / "config" / "opencode"
 
     def environment(self, config: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """All that OpenCode needs but PATH; `config` is given inline."""
+        """Return all variables that OpenCode needs except PATH; `config` is passed inline."""
         folders = {f"XDG_{kind.upper()}_HOME": str(self.folder / kind) for kind in ("config", "data", "state", "cache")}
         inline = {"OPENCODE_CONFIG_CONTENT": json.dumps(config)} if config is not None else {}
         return {"HOME": str(self.folder), "LANG": "C.UTF-8", **folders, **OFFLINE, **inline}
 
 
 def fetch_no_plugin_package(folder: Path) -> None:
-    """Make a config folder (`.opencode` of a repository is one too) look as if OpenCode had run npm in it already."""
+    """Make a config folder, such as `.opencode` of a repository, look as if OpenCode had already run npm in it."""
     (folder / "node_modules").mkdir(parents=True, exist_ok=True)
     for name, text in no_plugin_package().items():
         (folder / name).write_text(text)
 
 
 def no_plugin_package() -> dict[str, str]:
-    """The files of such a folder; an empty `node_modules` belongs to them."""
+    """Return the files of such a folder; it also needs an empty `node_modules`."""
     lock = {"name": "x", "lockfileVersion": 3, "packages": {"": {"dependencies": _PLUGIN}}}
     return {"package.json": json.dumps({"dependencies": _PLUGIN}), "package-lock.json": json.dumps(lock)}
 
 
 def scripted_config(model_url: str, key: str | None = None, **more: Any) -> dict[str, Any]:
-    """A config with which OpenCode speaks to a model at `model_url` (which ends in /v1) and to no other.
+    """Return a config with which OpenCode uses the model at `model_url` (which ends in /v1) and no other.
 
-    Snapshots are off, since they cost more than the rest of a turn.
+    Snapshots are off, because they cost more than the rest of a turn.
     """
     return opencode_config(model_url, key) | {"autoupdate": False, "share": "disabled", "snapshot": False} | more

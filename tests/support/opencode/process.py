@@ -1,4 +1,4 @@
-"""The real OpenCode, pinned, with the ripgrep that it needs: fetched once, and run offline in a home of its own."""
+"""The real OpenCode, pinned, with the ripgrep that it needs: fetched once, and run offline in its own home."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ class Installed:
 
     @property
     def search_path(self) -> str:
-        """A PATH with both of them and with git."""
+        """Return a PATH with both programs and git."""
         return os.pathsep.join([str(self.opencode.parent), str(self.ripgrep.parent), os.environ["PATH"]])
 
 
@@ -46,7 +46,7 @@ def installed() -> Installed:
 
 @dataclass(frozen=True)
 class RunningOpenCode:
-    """`opencode serve`; `api` speaks to it for sessions in `directory`, `output` is what it has printed last."""
+    """`opencode serve`; `api` sends requests for sessions in `directory`, `output` is its latest output."""
 
     url: str
     child: Child
@@ -56,7 +56,7 @@ class RunningOpenCode:
 
 
 @asynccontextmanager
-async def an_opencode(
+async def start_opencode(
     directory: Path,
     config: Mapping[str, Any] | None = None,
     *,
@@ -64,9 +64,9 @@ async def an_opencode(
     env: Mapping[str, str] | None = None,
     spawner: Spawner | None = None,
 ) -> AsyncGenerator[RunningOpenCode]:
-    """The real server in `directory`, with `config` as OPENCODE_CONFIG_CONTENT, until the end of the block.
+    """Run the real server in `directory`, with `config` as OPENCODE_CONFIG_CONTENT, until the end of the block.
 
-    `env` comes on top of the offline environment. With a home that is given a second server finds the first's sessions.
+    `env` is added to the offline environment. If `home` is given, a second server finds the sessions of the first.
     """
     home = home or OpenCodeHome.make(Path(os.environ["HOME"]) / f"opencode-{new_id()}")
     spawner = spawner or Spawner(new_id())
@@ -90,7 +90,7 @@ async def an_opencode(
 
 
 async def _listening(child: Child, output: TailBuffer) -> str | None:
-    """The address, once it is served: what is asked before the line has come is never answered. None if it ends."""
+    """Wait for the line with the address, as earlier requests are never answered. Return None if it ends."""
     assert child.stdout is not None
     try:
         async with asyncio.timeout(START_SECONDS):

@@ -1,7 +1,7 @@
-"""Screens as text that can be kept, read and compared: what stands there, and how each cell looks.
+"""Screens as text that can be stored, read and compared: the characters, and the style of each cell.
 
-What is never the same twice is masked: the cells that a pattern fits become one that says what it was, and the blanks
-around it count as one, since they make up for its length.
+What differs between runs is masked: the cells that match a pattern are replaced by one that names it, and the blanks
+around it count as one, because their number depends on its length.
 """
 
 import re
@@ -22,7 +22,7 @@ _RECORDED = Path(__file__).parents[2] / "sessions" / "screens"
 
 
 def recorded(name: str) -> Screen:
-    """A screen that the real OpenCode drew. Letters stand for backgrounds, `a` for what is left out."""
+    """Return a screen that the real OpenCode drew. Letters stand for backgrounds, `a` for the omitted one."""
     head, *rest = (_RECORDED / f"{name}.txt").read_text().split("\n")
     columns, rows = map(int, head.split("x"))
     texts, backs = rest[:rows], rest[rows + 1 :]
@@ -37,7 +37,7 @@ def recorded(name: str) -> Screen:
 
 
 def written(screen: Screen, masks: Masks) -> str:
-    """A head, the text, the looks by their letters, and the letter of each cell; a dot is a plain one."""
+    """Return a head, the text, the styles by letter, and the letter of each cell; a dot is the plain style."""
     rows = [_masked([_seen(cell) for cell in row], masks) for row in screen.cells]
     letters: dict[Style, str] = {PLAIN_STYLE: _PLAIN}
     for row in rows:
@@ -60,7 +60,7 @@ def written(screen: Screen, masks: Masks) -> str:
 
 
 def _seen(cell: Cell) -> Cell:
-    """Without what makes no difference to look at: the colour of a blank, and the background that all have."""
+    """Remove invisible differences: the colour of a blank, and the common background."""
     background = cell.style.background if cell.style.background != DEFAULT_BACKGROUND else None
     if cell.text in ("", " ") and not (cell.style.underline or cell.style.strike):
         return Cell(" ", Style(background=background), cell.width)
@@ -78,7 +78,7 @@ def _masked(row: Sequence[Cell], masks: Masks) -> list[Cell]:
 
 
 def _text(cells: Sequence[Cell]) -> str:
-    """One character for each cell, so that a place in it is the place of a cell; what is masked fits nothing more."""
+    """Return one character for each cell, so that positions match; masked cells match no further pattern."""
     return "".join(cell.text if len(cell.text) == 1 else "\0" for cell in cells)
 
 

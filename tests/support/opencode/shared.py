@@ -1,7 +1,7 @@
-"""One OpenCode for all tests that need no process of their own: each has a folder, a config and a model of its own.
+"""One OpenCode for all tests that need no separate process: each test has its own folder, config and model.
 
-A start costs seconds of CPU and a first turn as much again; a further folder on the same server costs next to nothing.
-Tests that kill it, or look at its process, start their own with `an_opencode`.
+A start costs seconds of CPU time, and a first turn as much again; another folder on the same server costs very little.
+Tests that kill OpenCode, or look at its process, start their own with `start_opencode`.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class SharedOpenCode:
     proxy: socket.socket
 
     def configure(self, folder: Path, config: Mapping[str, Any]) -> None:
-        """What holds for sessions in this folder. Without a schema OpenCode would write one into the file."""
+        """Write the config for sessions in this folder, with a schema: OpenCode adds one if it is missing."""
         whole = {"$schema": "https://opencode.ai/config.json", **config}
         (folder / "opencode.json").write_text(json.dumps(whole))
 
@@ -48,8 +48,8 @@ class SharedOpenCode:
 
 
 @contextlib.contextmanager
-def a_shared_opencode(folder: Path) -> Generator[SharedOpenCode]:
-    """Without a loop, which would have to be the same for all tests."""
+def start_shared_opencode(folder: Path) -> Generator[SharedOpenCode]:
+    """Start the server without an event loop, which would have to be the same for all tests."""
     here = installed()
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.setblocking(False)
@@ -78,7 +78,7 @@ def a_shared_opencode(folder: Path) -> Generator[SharedOpenCode]:
 
 
 def _address(process: "subprocess.Popen[bytes]") -> str | None:
-    """Where it listens, once it does; None if it ends."""
+    """Wait until it listens and return its address; None if it ends."""
     assert process.stdout is not None
     seen = b""
     while not (found := _LISTENING.search(seen)):

@@ -1,4 +1,4 @@
-"""An agent as plugins are told of it: it knows of its sessions what its events say."""
+"""An agent as plugins see it: it knows of its sessions only what its events report."""
 
 import json
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ PERMISSION = Permission("per_1", "ses_2", "bash", ("rm",))
 
 
 @dataclass
-class Agent:
-    """Knows of its sessions what its events say, as a watcher does."""
+class ObservedAgent:
+    """Knows of its sessions what its events report, as a watcher does."""
 
     wanted: set[str] = field(default_factory=lambda: {"message.added", "tool.started", "tool.finished"})
 

@@ -1,4 +1,4 @@
-"""Boulder for tests that set the time themselves: with sessions that do what they are told, and nothing to wait for."""
+"""Boulder for tests that set the time, with fake sessions and without waits."""
 
 import asyncio
 import logging
@@ -31,8 +31,8 @@ ONE, TWO = "ses_one", "ses_two"
 
 
 @dataclass
-class Told:
-    """A session that a test plays: what it says, and what it is sent."""
+class FakeSession:
+    """A session that a test plays, with a record of what it receives."""
 
     id: str
     path: str = WORKSPACE
@@ -50,14 +50,14 @@ class Told:
     meanwhile: list[Event] = field(default_factory=list[Event])
 
 
-class Played:
-    """The part of the service of sessions that boulder uses."""
+class FakeSessions:
+    """The part of the session service that boulder uses."""
 
-    def __init__(self, *sessions: Told) -> None:
+    def __init__(self, *sessions: FakeSession) -> None:
         self.sessions = {one.id: one for one in sessions}
         self.tell: Any = None
 
-    def _of(self, id_: str, scope: Path | None = None) -> Told:
+    def _of(self, id_: str, scope: Path | None = None) -> FakeSession:
         found = self.sessions.get(id_)
         if found is None or scope not in (None, Path(found.path)):
             raise session_not_found(id_)
@@ -103,8 +103,8 @@ class Played:
         return WaitResult(found=one.reads and re.search(pattern, one.sent[-1]) is not None)
 
 
-class Files:
-    """A workspace of a test: plans by their names, and how tasks end."""
+class FakeFiles:
+    """The files of a workspace: plans by their names, and the results of tasks."""
 
     def __init__(self) -> None:
         self.plans: dict[str, str] = {}
@@ -114,7 +114,7 @@ class Files:
         return reference
 
     async def watch(self, on_deleted: Any) -> None:
-        """Told by the test."""
+        """Do nothing: the test reports changes itself."""
 
     async def read(self, workspace: str, path: str) -> str:
         if path not in self.plans:
@@ -127,8 +127,8 @@ class Files:
         return self.tasks[task], "fails with 1"
 
 
-class SetAlarms(SessionTimers):
-    """Rings when a test has set the clock forward."""
+class FakeTimers(SessionTimers):
+    """Timers that fire when a test sets the clock forward."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -148,10 +148,10 @@ class SetAlarms(SessionTimers):
             self._on_timer(session)
 
 
-class Rolling:
-    """Boulder, and all that is around it."""
+class BoulderDriver:
+    """Boulder and its fake environment."""
 
-    def __init__(self, house: House, boulder: Boulder, played: Played, files: Files, clock: SetClock) -> None:
+    def __init__(self, house: House, boulder: Boulder, played: FakeSessions, files: FakeFiles, clock: SetClock) -> None:
         self.house, self.boulder, self.played, self.files, self.clock = house, boulder, played, files, clock
         self.plugin = boulder_plugin(boulder)
         # The lines of the log, as they were written.
@@ -159,11 +159,11 @@ class Rolling:
         played.tell = self._hear
 
     @property
-    def one(self) -> Told:
+    def one(self) -> FakeSession:
         return self.played.sessions[ONE]
 
     async def act(self, action: str, scope: Path | None = None, **args: Any) -> Any:
-        """An action, as whoever is asked for it calls it."""
+        """Trigger an action, as a client does."""
         found = self.plugin.actions[action]
         assert found.takes is not None
         house = SimpleNamespace(scope=scope)
@@ -182,9 +182,9 @@ class Rolling:
         return [one["gate"] for one in (await self.of(session))["gates"]]
 
     async def pass_(self, seconds: float) -> None:
-        """Time goes by, and whoever waits for a moment of it is called."""
+        """Set the clock forward, and fire the timers that are due."""
         end = self.clock.now + seconds
-        alarms = cast("SetAlarms", self.boulder.engine.timers)
+        alarms = cast("FakeTimers", self.boulder.engine.timers)
         while alarms.at and min(alarms.at.values()) <= end:
             self.clock.now = max(self.clock.now, min(alarms.at.values()))
             alarms.ring()
@@ -223,7 +223,7 @@ class Rolling:
         await self.hear(event)
 
     async def turn(self, content: str, *, asked: str | None = "go", id_: str = ONE) -> None:
-        """Somebody says something, the assistant works and answers, and is idle."""
+        """Play a turn: a message, the reply of the assistant, and idle."""
         if asked is not None:
             await self.says("user", asked, id_)
         await self.session("busy", id_)
@@ -240,25 +240,25 @@ class Rolling:
 
 
 @asynccontextmanager
-async def rolling(
+async def start_boulder(
     store: Path,
-    *sessions: Told,
+    *sessions: FakeSession,
     limits: BoulderLimits | None = None,
     checks: str = "",
     clock: SetClock | None = None,
-    played: Played | None = None,
-) -> AsyncGenerator[Rolling]:
-    """With one session in a workspace, and the clock at a thousand seconds."""
+    played: FakeSessions | None = None,
+) -> AsyncGenerator[BoulderDriver]:
+    """Start boulder with one session in a workspace, and the clock at a thousand seconds."""
     if clock is None:
         clock = SetClock()
         clock.now = 1000.0
     crashed: list[BaseException] = []
-    played = played or Played(*(sessions or [Told(ONE)]))
-    files, tasks = Files(), TaskSet("boulder", lambda name, error: crashed.append(error))
+    played = played or FakeSessions(*(sessions or [FakeSession(ONE)]))
+    files, tasks = FakeFiles(), TaskSet("boulder", lambda name, error: crashed.append(error))
     kept = Store(store)
     await kept.open()
     told: list[LogLine] = []
-    boulder = Boulder(kept, files, limits or BoulderLimits(), checks, told.append, SetAlarms)
+    boulder = Boulder(kept, files, limits or BoulderLimits(), checks, told.append, FakeTimers)
     house = House(
         plugin="boulder",
         sessions=cast("Sessions", played),
@@ -268,7 +268,7 @@ async def rolling(
         audit=lambda line: None,
         log=logging.getLogger("rookery.plugins.boulder"),
     )
-    made = Rolling(house, boulder, played, files, clock)
+    made = BoulderDriver(house, boulder, played, files, clock)
     made.told = told
     try:
         assert made.plugin.start_function is not None and made.plugin.stop_function is not None

@@ -1,4 +1,4 @@
-"""A project with plugins in it, at the daemon's own parts in the process of a test."""
+"""A project with plugins in it, with the daemon's own parts in the test process."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.daemon.settings.schema import Settings
-from tests.support.gateway.gateway import Gateway, a_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import told
 from tests.support.mcp.client import LIMIT
 from tests.support.workspaces.service import make_repository
@@ -17,7 +17,7 @@ STATE = "@plugin.state\ndef state(house):\n    return {{'version': '{version}', 
 
 
 def source(name: str = "notify", version: str = "1.0", more: str = "") -> str:
-    """A plugin that notes that its code ran."""
+    """Return a plugin that records that its code ran."""
     ran = f"import pathlib\npathlib.Path.home().joinpath('ran-{name}-{version}').touch()\n"
     return HEAD.format(name=name, version=version) + STATE.format(version=version) + ran + more
 
@@ -31,12 +31,12 @@ def in_plugins(name: str) -> str:
 
 
 @asynccontextmanager
-async def a_project(
+async def start_project(
     files: dict[str, str], servers: Any = None, settings: Settings | None = None
 ) -> AsyncGenerator[tuple[Gateway, Path]]:
-    """With plugins that run, as far as they may."""
+    """Start a gateway with a project whose approved plugins run."""
     app = make_repository(Path.home() / "src" / "app", {"README.md": "an app\n", **files})
-    async with a_gateway(servers, app, settings=settings) as gateway:
+    async with start_gateway(servers, app, settings=settings) as gateway:
         service = gateway.parts.plugins
         await service.start()
         try:
@@ -47,7 +47,7 @@ async def a_project(
 
 
 async def listed(gateway: Gateway) -> dict[str, dict[str, Any]]:
-    """Over MCP and over REST they are the same."""
+    """Return the plugins, and check that MCP and REST list the same."""
     caller = await gateway.caller()
     found = told(await caller.call("list_plugins"))
     assert (await gateway.rest("GET", "/api/plugins"))[1] == found
@@ -55,14 +55,14 @@ async def listed(gateway: Gateway) -> dict[str, dict[str, Any]]:
 
 
 async def approve(gateway: Gateway, name: str) -> None:
-    """As the guard does when a person says yes."""
+    """Approve as the guard does after the user's consent."""
     found = [one for one in await gateway.parts.plugin_files.list_subjects() if one.name == name]
     await gateway.approvals.approve(found[0], found[0].digest)
     await gateway.parts._on_decision(found[0].key)
 
 
 async def until_only(gateway: Gateway, *wanted: str) -> None:
-    """Wait until no others are listed."""
+    """Wait until only these are listed."""
     async with asyncio.timeout(LIMIT):
         while True:
             gateway.events.more.clear()

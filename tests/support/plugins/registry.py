@@ -1,4 +1,4 @@
-"""Plugins that run in the process of a test, without sessions, and what happened to them."""
+"""Plugins that run in the test process, without sessions, and a record of their events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -20,13 +20,13 @@ BUILT_IN = PluginOrigin("built in")
 
 
 @asynccontextmanager
-async def a_registry(
+async def start_registry(
     folder: Path,
     *plugins: Plugin,
     limits: PluginLimits = QUICK,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> AsyncGenerator[PluginRegistry]:
-    """With these plugins running; at the end no task is left."""
+    """Run a registry with these plugins; at the end no task is left."""
     before = asyncio.all_tasks()
     made = PluginRegistry(PluginContext(cast(Sessions, None), folder, settings or {}, limits, SetClock()))
     for plugin in plugins:
@@ -48,13 +48,13 @@ def idle(session: str = "ses_1", project: str = "app-1", **more: Any) -> Session
     return SessionEvent(hook="session.idle", session_id=session, project=project, **more)
 
 
-def a_call(hook: str = "tool.execute.before", **more: Any) -> CallEvent:
+def make_call_event(hook: str = "tool.execute.before", **more: Any) -> CallEvent:
     given: dict[str, Any] = {"server": "files", "tool": "read", "name": "files_read", "arguments": {"path": "a"}}
     return CallEvent(hook=hook, **given | more)
 
 
-class Heard(list[Any]):
-    """What a hook was told, for whoever waits for it."""
+class HookRecorder(list[Any]):
+    """A record of a hook's events, for tests that wait for one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Heard(list[Any]):
         self.append(one)
         self._more.set()
 
-    async def until(self, true: Callable[["Heard"], object]) -> None:
+    async def until(self, true: Callable[["HookRecorder"], object]) -> None:
         async with asyncio.timeout(LIMIT):
             while not true(self):
                 self._more.clear()

@@ -1,4 +1,4 @@
-"""Deleting and restoring on real repositories, and a look at every byte of what is left."""
+"""Deleting and restoring on real repositories, and a comparison of every byte that is left."""
 
 import contextlib
 import hashlib
@@ -26,7 +26,7 @@ async def nothing_to_stop(_: Workspace) -> bool:
 
 
 @dataclass
-class Removing:
+class DeletionParts:
     removals: DeletionService
     git: Git
     events: Bus
@@ -43,7 +43,7 @@ class Removing:
         return [one.workspace.name for one in found if not one.workspace.main]
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every event so far."""
+        """Return every event so far."""
         reader = self.events.subscribe(0)
         past = [(event.type, event.data) for event in reader._queue]
         reader.end("read")
@@ -51,7 +51,7 @@ class Removing:
 
 
 @contextlib.asynccontextmanager
-async def removing(
+async def start_deletions(
     state: Path,
     app: Path,
     *,
@@ -59,8 +59,8 @@ async def removing(
     days: float = 14.0,
     limit: int = 2**40,
     clock: Clock = SYSTEM_CLOCK,
-) -> AsyncGenerator[Removing]:
-    """One life of it, which first finishes what an earlier one was at."""
+) -> AsyncGenerator[DeletionParts]:
+    """Run the service once; it first finishes interrupted operations."""
     spawner, events = Spawner(new_id()), Bus("events")
     runner = Git(spawner)
     removals = DeletionService(
@@ -68,20 +68,20 @@ async def removing(
     )
     try:
         await removals.resume()
-        yield Removing(removals, runner, events, state, Project(project_id(app), app.name, str(app)), spawner)
+        yield DeletionParts(removals, runner, events, state, Project(project_id(app), app.name, str(app)), spawner)
     finally:
         await removals.close()
         await spawner.stop_all()
 
 
 def make_workspace(app: Path, name: str, place: Path) -> Path:
-    """A worktree as anyone makes one, on a new branch."""
+    """Create a worktree with plain git, on a new branch."""
     git(app, "worktree", "add", "-q", "--no-track", "-b", name, str(place), "main")
     return place
 
 
 def fill(place: Path) -> str:
-    """Work of every kind: committed, amended away, changed, staged, untracked, ignored and nested. Its last commit."""
+    """Add committed, amended, changed, staged, untracked, ignored and nested work. Return the last commit."""
     commit(place, "amended", "before\n")
     git(place, "commit", "-q", "--amend", "-m", "amended")
     head = commit(place, ".gitignore", "cache/\n")
@@ -102,7 +102,7 @@ def fill(place: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Everything in a folder: kind, mode and bytes of each entry."""
+    """Return kind, mode and bytes of each entry in a folder."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
@@ -117,7 +117,7 @@ def contents(folder: Path) -> dict[str, object]:
 
 
 def index_of(place: Path) -> str:
-    """What is staged, and how git sees the rest."""
+    """Return what is staged, and git's status of the rest."""
     return git(place, "ls-files", "--stage") + "\n" + git(place, "status", "--porcelain=v2", "--branch", "--ignored")
 
 

@@ -5,7 +5,7 @@ from rookery.workspaces.model import AgentInfo, AgentSession, AgentStatus, Works
 
 
 class NoAgents:
-    """Every workspace is without one."""
+    """An agent manager for workspaces without agents."""
 
     async def status(self, workspace: Workspace) -> AgentStatus:
         return AgentStatus()
@@ -37,13 +37,13 @@ class NoAgents:
         return False
 
     async def begin_workspace(self, workspace: Workspace, prompt: str | None) -> None:
-        """Nothing is started or held back."""
+        """Do nothing."""
 
     async def wait_until_prompted(self, workspace: Workspace) -> None:
-        """Nothing is started or held back."""
+        """Do nothing."""
 
     def mark_seen(self, workspace: Workspace) -> None:
-        """Nothing has finished."""
+        """Do nothing."""
 
     async def disable_agent(self, workspace: Workspace) -> None:
-        """Nothing is started or held back."""
+        """Do nothing."""

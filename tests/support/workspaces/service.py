@@ -1,4 +1,4 @@
-"""The workspaces' service as the daemon runs it, without the daemon around it; and repositories to use it on."""
+"""The workspace service as the daemon runs it, without the daemon, and repositories for it."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ PERSON = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allo
 
 
 @dataclass
-class Served:
+class WorkspaceParts:
     workspaces: Workspaces
     projects: Projects
     git: Git
@@ -32,7 +32,7 @@ class Served:
     asked: list[ApprovalRequest]
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every event so far."""
+        """Return every event so far."""
         reader = self.events.subscribe(0)
         past = [(event.type, event.data) for event in reader._queue]
         reader.end("read")
@@ -43,15 +43,15 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def start_workspaces(
     state: Path,
     *,
     approve: bool | Callable[[ApprovalRequest], Awaitable[bool]] = True,
     place: str = "",
     setup_seconds: float = 60,
     started: bool = True,
-) -> AsyncGenerator[Served]:
-    """One life of the service: what an earlier one left running is ended first, as the daemon does."""
+) -> AsyncGenerator[WorkspaceParts]:
+    """Run the service once; processes of an earlier run are ended first, as in the daemon."""
     asked: list[ApprovalRequest] = []
 
     async def approved(one: ApprovalRequest) -> bool:
@@ -78,7 +78,7 @@ async def serving(
     try:
         if started:
             await workspaces.start()
-        yield Served(workspaces, projects, git, events, store, asked)
+        yield WorkspaceParts(workspaces, projects, git, events, store, asked)
     finally:
         await workspaces.stop()
         await store.close()
@@ -86,7 +86,7 @@ async def serving(
 
 
 def git(folder: Path, *args: str, env: Mapping[str, str] | None = None, check: bool = True) -> str:
-    """Git as a person would run it; what it printed."""
+    """Run git as a person would, and return its output."""
     done = subprocess.run(
         ["git", *PERSON, "-C", str(folder), *args],
         check=False,
@@ -101,7 +101,7 @@ def git(folder: Path, *args: str, env: Mapping[str, str] | None = None, check: b
 
 
 def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A repository with one commit on `main`."""
+    """Create a repository with one commit on `main`."""
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
     for name, text in {"README": "one\n", **(files or {})}.items():
@@ -113,7 +113,7 @@ def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
 
 
 def make_clone(path: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A clone of such a repository, with its remote-tracking branches."""
+    """Create a clone of such a repository, with its remote-tracking branches."""
     origin = make_repository(path.with_name(f"{path.name}-origin"), files)
     git(origin.parent, "clone", "-q", str(origin), str(path))
     return path.resolve()
@@ -131,13 +131,13 @@ def branches(folder: Path) -> set[str]:
 
 
 def snapshot(checkout: Path) -> str:
-    """All refs, config and worktrees of a repository, to compare."""
+    """Return all refs, config and worktrees of a repository, for comparison."""
     config = (checkout / ".git" / "config").read_text()
     return "\n".join([git(checkout, "for-each-ref"), git(checkout, "worktree", "list", "--porcelain"), config])
 
 
 class Pause:
-    """A filter of the user's that stops git in the middle of a checkout, at the file `m.slow`, until told to go on."""
+    """A git filter of the user that pauses a checkout at the file `m.slow` until the test continues it."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -150,7 +150,7 @@ class Pause:
         self._script = script
 
     def repository(self, path: Path) -> Path:
-        """One whose every checkout pauses after `a` and before `z`."""
+        """Create a repository whose checkouts pause after `a` and before `z`."""
         made = make_repository(
             path, {"a": "a\n", "m.slow": "slow\n", "z": "z\n", ".gitattributes": "*.slow filter=pause\n"}
         )
@@ -158,12 +158,12 @@ class Pause:
         return made
 
     def wait(self) -> None:
-        """Block until git is at it; run it in a thread."""
+        """Block until git pauses; run it in a thread."""
         self._reached.read_text()
 
     def go_on(self) -> None:
         self._on.write_text("\n")
 
     def no_more(self) -> None:
-        """Later checkouts do not pause."""
+        """Do not pause later checkouts."""
         self._script.write_text("#!/bin/sh\ncat\n")

@@ -1,8 +1,8 @@
-"""Does what a test wants done by a process that Rookery has started.
+"""Run the jobs of a test in a process that Rookery has started.
 
-inside.py JOBS RESULTS
+run_jobs.py JOBS RESULTS
 JOBS is a JSON list; each job is {"argv", "cwd", "env"}, a command to run, or {"request": [method, path, body, headers],
-"to": the path of a Unix socket or a port}. RESULTS gets a list of what came of each.
+"to": the path of a Unix socket or a port}. A list with the result of each job is written to RESULTS.
 """
 
 import http.client
