@@ -1,1 +1,1 @@
-"""Figures that Rookery has to reach: `python -m bench [NAME]`. Each `bench/<name>.py` with a `run()` is one set."""
+"""Measurements with limits: `python -m bench [NAME]`. Each `bench/<name>.py` with a function `run` is one bench."""

@@ -1,4 +1,4 @@
-"""`python -m bench [NAME]`: one line a figure; exits with 1 if one is short of its bar, 2 if NAME is unknown."""
+"""`python -m bench [NAME]`: print one line per figure; exit with 1 if one misses its bar, with 2 if NAME is unknown."""
 
 import signal
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def main(names: list[str]) -> int:
-    # Leave as Ctrl-C does, through every `finally`: servers run in sessions of their own and would stay behind.
+    # Exit as on Ctrl-C, so that every `finally` runs: the servers have sessions of their own and would keep running.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     files = sorted(Path(__file__).parent.glob("[!_]*.py"))
     modules = {file.stem: import_module(f"bench.{file.stem}") for file in files}

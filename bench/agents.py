@@ -1,4 +1,4 @@
-"""How long ten agents take to be ready when their workspaces are opened at once, against ten bare `opencode serve`."""
+"""Measure how fast ten agents are ready when their workspaces open at once, against ten bare `opencode serve`."""
 
 import contextlib
 import http.client
@@ -29,7 +29,7 @@ _AGENTS, _ROUNDS = 10, 3
 _SECONDS, _REST_SECONDS = 300.0, 60.0
 _MB = 1024 * 1024
 _LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
-# Nobody on the network is asked for anything, in either case.
+# No network is used, in either case.
 _OFFLINE = {
     f"OPENCODE_DISABLE_{what}": "1" for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
 }
@@ -43,42 +43,41 @@ def run() -> list[Bar]:
         print(f"agents: {error}", flush=True)
         return [Bar(f"agents.{name}", None, "<=", wanted) for name, wanted in WANTED.items()]
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
-        found = _measure(opencode, Path(folder))
-    return [Bar(f"agents.{name}", found[name], "<=", wanted) for name, wanted in WANTED.items()]
+        ratios = _measure(opencode, Path(folder))
+    return [Bar(f"agents.{name}", ratios[name], "<=", wanted) for name, wanted in WANTED.items()]
 
 
 def _measure(opencode: Path, folder: Path) -> dict[str, float]:
     app = _repository(folder / "app")
-    places = [_worktree(app, folder / "trees" / _name(number)) for number in range(_AGENTS)]
+    worktrees = [_worktree(app, folder / "trees" / _name(number)) for number in range(_AGENTS)]
     path = os.pathsep.join([str(opencode.parent), os.environ["PATH"]])
     env = user_environment(folder, PATH=path, ROOKERY_HOME=str(folder / "state"), ROOKERY_AGENTS_VERSION="path")
     env |= _OFFLINE
-    with running(Server(_DAEMON, "/api/health", app, env)) as one:
-        house = _House(one.pid, one.port, (folder / "state" / "token").read_text().strip())
-        house.ask("POST", "/api/projects", {"path": str(app)})
-        # OpenCode sets its data folder up; the daemon imports what agents need.
-        house.open(1)
-        house.close(1)
-        empty = house.memory()
+    with running(Server(_DAEMON, "/api/health", app, env)) as process:
+        daemon = _Daemon(process.pid, process.port, (folder / "state" / "token").read_text().strip())
+        daemon.ask("POST", "/api/projects", {"path": str(app)})
+        # OpenCode sets up its data folder; the daemon imports what agents need.
+        daemon.open(1)
+        daemon.close(1)
+        empty = daemon.memory()
         heavy: list[float] = []
 
         def ours() -> Sample:
-            took = house.open(_AGENTS)
-            heavy.append(house.memory())
-            house.close(_AGENTS)
+            took = daemon.open(_AGENTS)
+            heavy.append(daemon.memory())
+            daemon.close(_AGENTS)
             return {"seconds": took}
 
-        targets = {"bare": lambda: {"seconds": _bare(opencode, places, env)}, "ready": ours}
-        taken = take_turns(targets, rounds=_ROUNDS, warm_ups=1)
-    each = [(one - empty) / _AGENTS / _MB for one in heavy]
-    print(
-        f"memory.mb: the daemon with none {empty / _MB:.1f}; each agent adds {', '.join(f'{one:.2f}' for one in each)}"
-    )
-    return {"ready.seconds": ratio(taken, "ready", "bare", "seconds"), "memory.mb": max(each)}
+        targets = {"bare": lambda: {"seconds": _bare(opencode, worktrees, env)}, "ready": ours}
+        results = take_turns(targets, rounds=_ROUNDS, warm_ups=1)
+    each = [(memory - empty) / _AGENTS / _MB for memory in heavy]
+    added = ", ".join(f"{memory:.2f}" for memory in each)
+    print(f"memory.mb: {empty / _MB:.1f} for the daemon without agents; each agent adds {added}")
+    return {"ready.seconds": ratio(results, "ready", "bare", "seconds"), "memory.mb": max(each)}
 
 
 @dataclass(frozen=True)
-class _House:
+class _Daemon:
     """The daemon under measurement."""
 
     pid: int
@@ -87,14 +86,14 @@ class _House:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         with contextlib.closing(self._send(method, path, body)) as connection:
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status >= 300:
-                raise RuntimeError(f"{method} {path} got {answer.status}: {text!r}")
+            response = connection.getresponse()
+            text = response.read()
+            if response.status >= 300:
+                raise RuntimeError(f"{method} {path} got {response.status}: {text!r}")
             return json.loads(text)
 
     def open(self, count: int) -> float:
-        """Open so many at once; how long it took until the last agent was ready."""
+        """Open `count` workspaces at once. Return how long it took until the last agent was ready."""
         began = time.perf_counter()
         with contextlib.closing(self._send("GET", "/api/events")) as connection:
             stream = connection.getresponse()
@@ -112,17 +111,17 @@ class _House:
         self._each("close", count)
 
     def memory(self) -> float:
-        """Of the daemon, and of whatever it runs that is not OpenCode, once all of them have come to rest."""
+        """Return the memory of the daemon and of its children except OpenCode, once all of them are idle."""
         daemon = psutil.Process(self.pid)
         ends = time.perf_counter() + _REST_SECONDS
         while self._busy(daemon) and time.perf_counter() < ends:
             pass
-        ours = [one for one in daemon.children(recursive=True) if one.name() != "opencode"]
-        return sum(one.memory_full_info().pss for one in [daemon, *ours])
+        ours = [child for child in daemon.children(recursive=True) if child.name() != "opencode"]
+        return sum(child.memory_full_info().pss for child in [daemon, *ours])
 
     def _busy(self, daemon: psutil.Process) -> bool:
-        """Whether daemon and agents together take more than half a core, in one second."""
-        pids = [daemon.pid, *(one.pid for one in daemon.children() if one.name() == "opencode")]
+        """Return whether daemon and agents together use more than half a core during one second."""
+        pids = [daemon.pid, *(child.pid for child in daemon.children() if child.name() == "opencode")]
         before = sum(map(cpu_so_far, pids))
         time.sleep(1)
         return sum(map(cpu_so_far, pids)) - before > 0.5
@@ -149,44 +148,44 @@ def _ready(event: dict[str, Any]) -> str | None:
     return event.get("name") if event.get("agent", {}).get("state") == "running" else None
 
 
-def _bare(opencode: Path, places: Sequence[Path], env: Mapping[str, str]) -> float:
-    """So many at once, with nothing of ours; how long it took until the last one said that it listens."""
+def _bare(opencode: Path, worktrees: Sequence[Path], env: Mapping[str, str]) -> float:
+    """Start one bare OpenCode per worktree. Return how long it took until the last one reported that it listens."""
     argv = [str(opencode), "serve", "--hostname", "127.0.0.1", "--port", "0", "--print-logs"]
     began = time.perf_counter()
     with contextlib.ExitStack() as ended, selectors.DefaultSelector() as outputs:
 
-        def start(place: Path) -> None:
-            process = ended.enter_context(_started(argv, place, env))
+        def start(worktree: Path) -> None:
+            process = ended.enter_context(_started(argv, worktree, env))
             assert process.stdout is not None
-            outputs.register(process.stdout, selectors.EVENT_READ, (place, process.stdout))
+            outputs.register(process.stdout, selectors.EVENT_READ, (worktree, process.stdout))
 
-        for place in places:
-            start(place)
+        for worktree in worktrees:
+            start(worktree)
         again = 2
         while outputs.get_map():
             ready = outputs.select(_SECONDS)
             if not ready:
                 raise RuntimeError(f"OpenCode does not listen after {_SECONDS} s")
             for key, _ in ready:
-                place, output = key.data
+                worktree, output = key.data
                 line = output.readline()
                 if line and not _LISTENING.search(line):
                     continue
                 outputs.unregister(output)
                 if not line:
-                    # About one start of fifty ends at once; Rookery tries again too.
+                    # About one start of fifty fails immediately; Rookery retries too.
                     again -= 1
                     if again < 0:
                         raise RuntimeError("OpenCode ends before it listens")
-                    start(place)
+                    start(worktree)
         return time.perf_counter() - began
 
 
 @contextlib.contextmanager
-def _started(argv: Sequence[str], place: Path, env: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
+def _started(argv: Sequence[str], worktree: Path, env: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         argv,
-        cwd=place,
+        cwd=worktree,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -209,10 +208,10 @@ def _repository(path: Path) -> Path:
     return path
 
 
-def _worktree(app: Path, place: Path) -> Path:
-    """A workspace that is not open yet."""
-    _git(app, "worktree", "add", "-q", "--no-track", "-b", place.name, str(place), "main")
-    return place
+def _worktree(app: Path, worktree: Path) -> Path:
+    """Create a worktree, as a workspace that is not open yet."""
+    _git(app, "worktree", "add", "-q", "--no-track", "-b", worktree.name, str(worktree), "main")
+    return worktree
 
 
 def _git(folder: Path, *words: str) -> None:

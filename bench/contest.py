@@ -1,4 +1,4 @@
-"""A contest of gateways: those that can be had are warmed up, measured by turns, and compared with ours."""
+"""Compare Rookery with other gateways: start and warm up those that are available, and measure them by turns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -8,20 +8,20 @@ from subprocess import SubprocessError
 from .gateways import Gateway
 from .harness import Bar, Sample, ratio, take_turns, typical
 from .installs import NotInstalled
-from .loads import Load, calling, loaded
+from .loads import Load, measure_calls, open_load
 
 OURS = "rookery"
 CLIENTS = 16
 
-# What goes wrong with a gateway that cannot be had, or does not do what it is measured in.
+# Errors of a gateway that is not available, or does not do what is measured.
 TROUBLE = (NotInstalled, RuntimeError, OSError, SubprocessError)
 
-Taken = list[dict[str, Sample]]
+Rounds = list[dict[str, Sample]]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure. Less than this is for trying the bench itself, not for figures."""
+    """How much to measure. Less than this is for trying the bench, not for figures."""
 
     rounds: int = 5
     seconds: float = 2.0
@@ -31,21 +31,21 @@ class Effort:
 
 @dataclass(frozen=True)
 class Target:
-    """One way to ask one gateway."""
+    """One kind of request to one gateway in one era."""
 
     gateway: Gateway
     era: str
     what: str
     path: str
 
-    def loaded(self, clients: int) -> AbstractContextManager[Load]:
-        return loaded(self.gateway.running, self.era, clients, self.gateway.token, self.what, self.path)
+    def open_load(self, clients: int) -> AbstractContextManager[Load]:
+        return open_load(self.gateway.running, self.era, clients, self.gateway.token, self.what, self.path)
 
 
-def started(
+def start_gateways(
     stack: ExitStack, starts: Mapping[str, Callable[[], AbstractContextManager[Gateway]]], effort: Effort
 ) -> dict[str, Gateway]:
-    """Those that can be had, installed and running."""
+    """Install and start the gateways that are available."""
     gateways: dict[str, Gateway] = {}
     for name, start in starts.items():
         if name == OURS and not effort.ours:
@@ -57,21 +57,27 @@ def started(
     return gateways
 
 
-def targets_of(gateways: Mapping[str, Gateway], asked: Callable[[Gateway], tuple[str, str]]) -> dict[str, Target]:
-    return {f"{name} {era}": Target(one, era, *asked(one)) for name, one in gateways.items() for era in one.eras}
+def make_targets(
+    gateways: Mapping[str, Gateway], choose_target: Callable[[Gateway], tuple[str, str]]
+) -> dict[str, Target]:
+    return {
+        f"{name} {era}": Target(gateway, era, *choose_target(gateway))
+        for name, gateway in gateways.items()
+        for era in gateway.eras
+    }
 
 
-def warmed(
+def warm_up(
     targets: Mapping[str, Target], effort: Effort, check: Callable[[Target, str], None] | None = None
 ) -> dict[str, Target]:
-    """Those that do their work, after each was busy with it for a while.
+    """Warm up all targets, and return those that work.
 
-    A gateway that fails in one era is out of the contest: nobody knows which of its two would have been the better.
+    A gateway that fails in one era is left out: it is unknown which era would have been its better one.
     """
     failed: list[Gateway] = []
     for name, target in targets.items():
         try:
-            with target.loaded(CLIENTS) as load:
+            with target.open_load(CLIENTS) as load:
                 load.call(effort.warm_up)
                 if check is not None:
                     check(target, load.call(1)["answer"])
@@ -81,26 +87,26 @@ def warmed(
     return {name: target for name, target in targets.items() if target.gateway not in failed}
 
 
-def measured(targets: Mapping[str, Target], clients: int, effort: Effort) -> Taken:
-    """What each target took, by turns."""
+def measure_by_turns(targets: Mapping[str, Target], clients: int, effort: Effort) -> Rounds:
+    """Measure all targets by turns, and return their samples."""
     with ExitStack() as stack:
-        loads = {name: stack.enter_context(target.loaded(clients)) for name, target in targets.items()}
-        taken = take_turns(calling(loads, effort.seconds), rounds=effort.rounds, warm_ups=0)
+        loads = {name: stack.enter_context(target.open_load(clients)) for name, target in targets.items()}
+        results = take_turns(measure_calls(loads, effort.seconds), rounds=effort.rounds, warm_ups=0)
     for name, target in targets.items():
-        cpu, seconds, p50 = (typical(taken, name, figure) for figure in ("cpu", "seconds", "p50"))
-        told = f"{cpu * 1e6:.0f} us of CPU a call, {1 / seconds:.0f} calls/s, p50 {p50 * 1e3:.2f} ms"
-        print(f"{name}, {target.what}, clients {clients}: {told}", flush=True)
-    return taken
+        cpu, seconds, p50 = (typical(results, name, figure) for figure in ("cpu", "seconds", "p50"))
+        text = f"{cpu * 1e6:.0f} us of CPU a call, {1 / seconds:.0f} calls/s, p50 {p50 * 1e3:.2f} ms"
+        print(f"{name}, {target.what}, clients {clients}: {text}", flush=True)
+    return results
 
 
-def against(name: str, taken: Taken, peers: Sequence[str], figure: str, wanted: float) -> Bar:
-    """How many times ours the best of the peers takes, each in its better era; ours counts in its worse one."""
-    ours, theirs = ([one for one in taken[0] if one.startswith(tuple(which))] for which in ([OURS], peers))
-    if not ours or any(not any(one.startswith(peer) for one in theirs) for peer in peers):
+def compare_with_best(name: str, results: Rounds, peers: Sequence[str], figure: str, wanted: float) -> Bar:
+    """Compare the best of the peers, in its better era, with Rookery in its worse one."""
+    ours, theirs = ([name for name in results[0] if name.startswith(tuple(which))] for which in ([OURS], peers))
+    if not ours or any(not any(name.startswith(peer) for name in theirs) for peer in peers):
         return Bar(name, None, ">=", wanted)
-    worst = max(ours, key=lambda one: typical(taken, one, figure))
-    best = min(theirs, key=lambda one: typical(taken, one, figure))
-    return Bar(name, ratio(taken, best, worst, figure), ">=", wanted)
+    worst = max(ours, key=lambda name: typical(results, name, figure))
+    best = min(theirs, key=lambda name: typical(results, name, figure))
+    return Bar(name, ratio(results, best, worst, figure), ">=", wanted)
 
 
 def skip(name: str, error: BaseException) -> None:

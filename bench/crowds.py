@@ -1,4 +1,4 @@
-"""Many clients at once on the port of each of many workspaces: whether anyone waits much longer than the others."""
+"""Many clients at once on the ports of many workspaces: does any client wait much longer than the others?"""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from .harness import Bar, user_environment
-from .loads import MODERN, Load, loaded
+from .loads import MODERN, Load, open_load
 from .servers import Running, Server, running
 
 _ROOKERY = str(Path(sys.executable).with_name("rookery"))
@@ -21,7 +21,7 @@ _TIMEOUT = 120.0
 
 
 def crowd(tree: Path) -> list[Bar]:
-    """The clients of one port are compared with each other; the ports all have theirs at the same time."""
+    """Compare the clients of each port with each other, while the clients of all ports are active."""
     with tempfile.TemporaryDirectory(dir=tree.parent, prefix="rookery-") as folder:
         base = Path(folder)
         state, project = base / "state", base / "project"
@@ -29,14 +29,16 @@ def crowd(tree: Path) -> list[Bar]:
         _repository(project)
         argv = [_ROOKERY, "up", str(project), "--port", "{port}"]
         with contextlib.ExitStack() as stack:
-            one = stack.enter_context(running(Server(argv, "/api/health", base, env)))
+            daemon = stack.enter_context(running(Server(argv, "/api/health", base, env)))
             for number in range(_WORKSPACES):
                 _rookery(project, env, "ws", "create", f"task{number}", "--no-agent")
             token = (state / "token").read_text(encoding="utf-8").strip()
             ports = _ports(project, env)
             tool = {"name": "read_file", "arguments": {"path": "README"}, "expected": "Some words"}
             loads = [
-                stack.enter_context(loaded(Running(one.pid, port, 0, 0), MODERN, _CLIENTS, token, json.dumps(tool)))
+                stack.enter_context(
+                    open_load(Running(daemon.pid, port, 0, 0), MODERN, _CLIENTS, token, json.dumps(tool))
+                )
                 for port in ports
             ]
             _at_once(loads, _WARM_UP_SECONDS)
@@ -48,11 +50,11 @@ def crowd(tree: Path) -> list[Bar]:
 
 
 def _ports(project: Path, env: dict[str, str]) -> list[int]:
-    """Those of the worktrees. The main checkout has one only if it was opened."""
+    """Return the ports of the worktrees. The main checkout has a port only if it was opened."""
     status = json.loads(_rookery(project, env, "status", "--json"))
-    ports = [place["mcp"]["port"] for place in status["workspaces"] if not place["main"]]
+    ports = [workspace["mcp"]["port"] for workspace in status["workspaces"] if not workspace["main"]]
     if len(ports) != _WORKSPACES or not all(ports):
-        raise RuntimeError(f"these are not the ports of {_WORKSPACES} workspaces: {ports}")
+        raise RuntimeError(f"unexpected ports of {_WORKSPACES} workspaces: {ports}")
     return ports
 
 

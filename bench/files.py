@@ -1,4 +1,4 @@
-"""What the tools about files cost in a large tree, against git, an answer of the same size, and a shell."""
+"""The cost of the file tools in a large tree, against git, a response of the same size, and a shell."""
 
 import asyncio
 import contextlib
@@ -36,20 +36,20 @@ from rookery.wire.protocol.provider import Call
 
 from .crowds import crowd
 from .harness import Bar, Sample, ratio, take_turns, user_environment
-from .loads import ERAS, MODERN, Load, calling, loaded
+from .loads import ERAS, MODERN, Load, measure_calls, open_load
 from .peers.files import toolset
 from .servers import Running, Server, running
 
 _TOKEN = "the-token-of-this-bench"
 _NAMES, _FOLDERS, _FILES = ("package", "module", "part"), (10, 10, 20), 25
 _MANY = [*(str(number) for number in range(490)), *(f"{number}.log" for number in range(10))]
-# The files and the folders above, and one file of text.
+# The generated files and the folders above them, the large folder, and one text file.
 _ENTRIES = 50_000 + 2_110 + 491 + 1
 _TEXT_BYTES, _LARGE_BYTES = 10_000, 2 * 10**9
 _CLIENTS, _CALLS, _READERS = 16, 600, 4
 _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgSign=false", "-c", "gc.auto=0")
 _PEER = Path(__file__).parent / "peers" / "files.py"
-# What the gatherers of the context ask git.
+# The git commands that the gatherers of the context run.
 _CONTEXT = (
     "git status --short --branch --untracked-files=normal --no-renames",
     "git diff --no-ext-diff --no-textconv --no-color --stat=100 --stat-count=60 HEAD --",
@@ -70,91 +70,92 @@ def run() -> list[Bar]:
 
 
 def list_all(tree: Path) -> list[Bar]:
-    """All pages of the whole tree, names and types.
+    """List all pages of the whole tree, with names and types.
 
-    Told beside: a first listing, with nothing remembered of the index and of names, and sizes, which git does not read.
+    Also printed: a first listing without any cache, and one with sizes, which git does not read.
     """
 
     async def pages(tools: Tools, **options: Any) -> None:
         cursor, left = None, _ENTRIES
         while left > 0:
-            answer = await tools.call("list_directory", path=".", depth=64, cursor=cursor, **options)
-            left -= answer.count(b'{"path":') - 1
-            cursor = json.loads(_CURSOR.findall(answer)[0])
+            page = await tools.call("list_directory", path=".", depth=64, cursor=cursor, **options)
+            left -= page.count(b'{"path":') - 1
+            cursor = json.loads(_CURSOR.findall(page)[0])
             if (cursor is None) != (left == 0):
                 raise RuntimeError(f"{left} entries are missing")
 
-    with _measuring(tree) as measured:
+    with _measuring(tree) as measure:
         targets = {
             "git": lambda: _ran(["git", "ls-files", "-co", "--exclude-standard"], tree),
-            "pages": lambda: measured(lambda tools: pages(tools, sizes=False)),
-            "long pages": lambda: measured(lambda tools: pages(tools, sizes=False, limit=10_000)),
-            "first pages": lambda: measured(lambda tools: pages(tools.anew(), sizes=False, limit=10_000)),
-            "sizes": lambda: measured(lambda tools: pages(tools, limit=10_000)),
+            "pages": lambda: measure(lambda tools: pages(tools, sizes=False)),
+            "long pages": lambda: measure(lambda tools: pages(tools, sizes=False, limit=10_000)),
+            "first pages": lambda: measure(lambda tools: pages(tools.anew(), sizes=False, limit=10_000)),
+            "sizes": lambda: measure(lambda tools: pages(tools, limit=10_000)),
         }
-        taken = take_turns(targets, rounds=9, repeats=2)
+        results = take_turns(targets, rounds=9, repeats=2)
     for name in ("first pages", "sizes"):
-        ratio(taken, name, "git", "cpu")
+        ratio(results, name, "git", "cpu")
     ratios = {
-        figure: max(ratio(taken, name, "git", figure) for name in ("pages", "long pages"))
+        figure: max(ratio(results, name, "git", figure) for name in ("pages", "long pages"))
         for figure in ("cpu", "seconds")
     }
-    return [Bar(f"files.list.{figure}", measured, "<=", 2.0) for figure, measured in ratios.items()]
+    return [Bar(f"files.list.{figure}", value, "<=", 2.0) for figure, value in ratios.items()]
 
 
 def list_one(tree: Path) -> list[Bar]:
-    """One folder, of which git has to say what is ignored."""
+    """List one folder in which git determines what is ignored."""
     names = "\0".join(_MANY).encode() + b"\0"
-    with _measuring(tree) as measured:
+    with _measuring(tree) as measure:
         targets = {
             "git": lambda: _ran(["git", "check-ignore", "-z", "--stdin"], tree / "many", names),
-            "folder": lambda: measured(lambda tools: tools.call("list_directory", path="many")),
+            "folder": lambda: measure(lambda tools: tools.call("list_directory", path="many")),
         }
-        taken = take_turns(targets, rounds=9, repeats=3)
-    ratios = {figure: ratio(taken, "folder", "git", figure) for figure in ("cpu", "seconds")}
-    return [Bar(f"files.folder.{figure}", measured, "<=", 2.0) for figure, measured in ratios.items()]
+        results = take_turns(targets, rounds=9, repeats=3)
+    ratios = {figure: ratio(results, "folder", "git", figure) for figure in ("cpu", "seconds")}
+    return [Bar(f"files.folder.{figure}", value, "<=", 2.0) for figure, value in ratios.items()]
 
 
 def gather_context(tree: Path) -> list[Bar]:
-    """In a tree in which work is going on, against the same git commands at once."""
+    """Gather the context of a changed tree, against the same git commands run at once."""
     for number in range(5):
         (tree / "package00" / "module00" / "part00" / f"source_{number:05}.py").write_text("changed\n")
         (tree / "package00" / f"new{number}").write_text("new\n")
     at_once = " & ".join(f"{command} >/dev/null" for command in _CONTEXT)
     shell = ["sh", "-c", f"export GIT_OPTIONAL_LOCKS=0; {at_once} & wait"]
-    with _measuring(tree) as measured:
+    with _measuring(tree) as measure:
         targets = {
             "shell": lambda: _ran(shell, tree),
-            "context": lambda: measured(lambda tools: tools.context()),
+            "context": lambda: measure(lambda tools: tools.context()),
         }
-        taken = take_turns(targets, rounds=9, repeats=2)
-    ratios = {figure: ratio(taken, "context", "shell", figure) for figure in ("cpu", "seconds")}
-    return [Bar(f"files.context.{figure}", measured, "<=", 1.5) for figure, measured in ratios.items()]
+        results = take_turns(targets, rounds=9, repeats=2)
+    ratios = {figure: ratio(results, "context", "shell", figure) for figure in ("cpu", "seconds")}
+    return [Bar(f"files.context.{figure}", value, "<=", 1.5) for figure, value in ratios.items()]
 
 
 def read_text(tree: Path) -> list[Bar]:
-    """A file through the wire, against an echo of the same text; and, told beside, a tool that has it at hand."""
+    """Read a file over the wire, against an echo of the same text. Also printed: a tool that has the text in memory."""
     text = (tree / "text").read_text()
     arguments = {"read_file": {"path": "text"}, "echo": {"text": text}, "same": dict[str, str]()}
     wanted = {
-        f"{name} {era}": (era, json.dumps({"name": name, "arguments": given, "expected": text[:40]}))
+        f"{name} {era}": (era, json.dumps({"name": name, "arguments": arguments_, "expected": text[:40]}))
         for era in ERAS
-        for name, given in arguments.items()
+        for name, arguments_ in arguments.items()
     }
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(_serving(tree))
+        server = stack.enter_context(_serving(tree))
         loads = {
-            name: stack.enter_context(loaded(one, era, _CLIENTS, _TOKEN, tool)) for name, (era, tool) in wanted.items()
+            name: stack.enter_context(open_load(server, era, _CLIENTS, _TOKEN, tool))
+            for name, (era, tool) in wanted.items()
         }
-        taken = take_turns(calling(loads, _CALLS), rounds=9, repeats=3)
+        results = take_turns(measure_calls(loads, _CALLS), rounds=9, repeats=3)
     for era in ERAS:
-        ratio(taken, f"read_file {era}", f"same {era}", "cpu")
-    worst = max(ratio(taken, f"read_file {era}", f"echo {era}", "cpu") for era in ERAS)
+        ratio(results, f"read_file {era}", f"same {era}", "cpu")
+    worst = max(ratio(results, f"read_file {era}", f"echo {era}", "cpu") for era in ERAS)
     return [Bar("files.read.cpu", worst, "<=", 1.5)]
 
 
 def read_large(tree: Path) -> list[Bar]:
-    """How much more memory a server takes at its worst while a large file is read: both ends, several at once."""
+    """Measure the additional memory of a server while a large file is read at both ends, by several clients at once."""
     line = b"x" * 999 + b"\n"
     with (tree / "large").open("wb") as file:
         for _ in range(_LARGE_BYTES // len(line) // 1000):
@@ -163,7 +164,7 @@ def read_large(tree: Path) -> list[Bar]:
     beginning = {"name": "read_file", "arguments": {"path": "large"}, "expected": "continue with first_line"}
     end = {"name": "read_file", "arguments": {"path": "large", "first_line": last - 9}, "expected": "xxx"}
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(_serving(tree))
+        server = stack.enter_context(_serving(tree))
         wanted = {
             "beginning": (beginning, 1),
             "end": (end, 1),
@@ -171,15 +172,15 @@ def read_large(tree: Path) -> list[Bar]:
             "ends": (end, _READERS),
         }
         loads = {
-            name: stack.enter_context(loaded(one, MODERN, clients, _TOKEN, json.dumps(tool)))
+            name: stack.enter_context(open_load(server, MODERN, clients, _TOKEN, json.dumps(tool)))
             for name, (tool, clients) in wanted.items()
         }
-        # So that what is needed once, threads among it, is there.
+        # Allocate first what is allocated once, such as threads.
         _read_all(loads)
-        before = psutil.Process(one.pid).memory_info().rss
-        Path(f"/proc/{one.pid}/clear_refs").write_text("5")
+        before = psutil.Process(server.pid).memory_info().rss
+        Path(f"/proc/{server.pid}/clear_refs").write_text("5")
         _read_all(loads)
-        status = Path(f"/proc/{one.pid}/status").read_text()
+        status = Path(f"/proc/{server.pid}/status").read_text()
     (tree / "large").unlink()
     peak = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
     print(f"read_large: {before / 1e6:.1f} MB before, {peak / 1e6:.1f} MB at most", flush=True)
@@ -192,7 +193,7 @@ def _read_all(loads: dict[str, Load]) -> None:
 
 
 class Tools:
-    """The tools about files in this process, and what calls of them cost, with the git that they start."""
+    """The file tools in this process, and the cost of their calls, with the git processes that they start."""
 
     def __init__(self, root: SandboxRoot, spawner: Spawner) -> None:
         self._toolset = toolset(root, "")
@@ -208,9 +209,9 @@ class Tools:
         return self
 
     async def call(self, tool: str, **arguments: Any) -> bytes:
-        """The answer as it goes out."""
+        """Call a tool, and return the encoded result."""
         params = {"name": tool, "arguments": msgspec.Raw(msgspec.json.encode(arguments))}
-        call = cast(Call, SimpleNamespace(method="tools/call", meta={}))
+        call = cast(Call, SimpleNamespace(method="tools/call", meta={}, session=None))
         with self._counted():
             return msgspec.json.encode(await self._toolset.handle(call, params))
 
@@ -233,18 +234,18 @@ class Tools:
 
 @contextlib.contextmanager
 def _measuring(tree: Path) -> Generator[Callable[[Callable[[Tools], Coroutine[Any, Any, object]]], Sample]]:
-    """Measures what some calls of the tools cost, all on one loop and in one root, as in a daemon."""
+    """Yield a function that measures calls of the tools, all on one loop and with one root, as in a daemon."""
     spawner = Spawner(new_id())
     with SandboxRoot(tree) as root, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         tools = Tools(root, spawner)
 
-        def measured(work: Callable[[Tools], Coroutine[Any, Any, object]]) -> Sample:
+        def measure(work: Callable[[Tools], Coroutine[Any, Any, object]]) -> Sample:
             tools.spent = {}
             runner.run(work(tools))
             return tools.spent
 
         try:
-            yield measured
+            yield measure
         finally:
             runner.run(tools.close())
             runner.run(spawner.stop_all())
@@ -253,8 +254,8 @@ def _measuring(tree: Path) -> Generator[Callable[[Callable[[Tools], Coroutine[An
 @contextlib.contextmanager
 def _serving(tree: Path) -> Generator[Running]:
     argv = [sys.executable, "-P", str(_PEER), "{port}", _TOKEN, str(tree), str(tree / "text")]
-    with running(Server(argv, "/api/health", tree, user_environment(tree.parent))) as one:
-        yield one
+    with running(Server(argv, "/api/health", tree, user_environment(tree.parent))) as server:
+        yield server
 
 
 def _ran(argv: list[str], folder: Path, stdin: bytes = b"") -> Sample:
@@ -266,16 +267,16 @@ def _ran(argv: list[str], folder: Path, stdin: bytes = b"") -> Sample:
 
 
 def _cpu() -> float:
-    """Of this process and of all that it has waited for."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Return the CPU time of this process and of all children that it has waited for."""
+    used = [resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _tree(path: Path) -> Path:
-    """A repository of 50,000 files in folders of 25, one more with many, and a file of text."""
+    """Create a repository of 50,000 files in folders of 25, one folder with many files, and one text file."""
     number = 0
-    for place in product(*(range(count) for count in _FOLDERS)):
-        folder = path.joinpath(*(f"{name}{index:02}" for name, index in zip(_NAMES, place, strict=True)))
+    for position in product(*(range(count) for count in _FOLDERS)):
+        folder = path.joinpath(*(f"{name}{index:02}" for name, index in zip(_NAMES, position, strict=True)))
         folder.mkdir(parents=True)
         for _ in range(_FILES):
             (folder / f"source_{number:05}.py").write_text(f"{number}\n")

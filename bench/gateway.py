@@ -1,4 +1,4 @@
-"""What a call through the gateway costs, against other gateways. `python -m bench.gateway --help` for short runs."""
+"""The cost of a call through the gateway, against other gateways. `python -m bench.gateway --help` for short runs."""
 
 import argparse
 import json
@@ -11,7 +11,19 @@ from pathlib import Path
 
 import psutil
 
-from .contest import CLIENTS, OURS, TROUBLE, Effort, Target, against, measured, skip, started, targets_of, warmed
+from .contest import (
+    CLIENTS,
+    OURS,
+    TROUBLE,
+    Effort,
+    Target,
+    compare_with_best,
+    make_targets,
+    measure_by_turns,
+    skip,
+    start_gateways,
+    warm_up,
+)
 from .gateways import echo, echo_over_http, fastmcp, npm_proxy, pypi_proxy, rookery
 from .harness import Bar, ratio, take_turns, typical
 from .sick import side_by_side, through_rookery
@@ -26,14 +38,14 @@ _MOUNTED = "FastMCP mount"
 
 
 def run(effort: Effort = Effort(), figures: Sequence[str] = ()) -> list[Bar]:  # noqa: B008 - it is frozen
-    # Whoever waits longer on a busy machine is the one that computes longer: ratios of p50 grow with the load.
+    # On a busy machine the process that computes longer also waits longer: ratios of p50 grow with the load.
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
         return [bar for name in figures or FIGURES for bar in FIGURES[name](Path(folder), effort)]
 
 
 def over_stdio(home: Path, effort: Effort) -> list[Bar]:
-    """CPU of the gateway and its child together, and how long a single client waits."""
+    """Measure the CPU time of the gateway and its child together, and the latency of a single client."""
     command = echo("stdio", "1")
     starts = {
         OURS: lambda: rookery(home, {"echo": command}),
@@ -42,30 +54,30 @@ def over_stdio(home: Path, effort: Effort) -> list[Bar]:
         _FASTMCP: lambda: fastmcp(home, [command]),
     }
     with ExitStack() as stack:
-        targets = targets_of(started(stack, starts, effort), lambda one: ("echo", one.one))
-        warm = warmed(targets, effort, _has_child)
-        crowd = measured(warm, CLIENTS, effort)
-        alone = measured(warm, 1, effort)
+        targets = make_targets(start_gateways(stack, starts, effort), lambda gateway: ("echo", gateway.single_server))
+        warm = warm_up(targets, effort, _has_child)
+        crowd = measure_by_turns(warm, CLIENTS, effort)
+        alone = measure_by_turns(warm, 1, effort)
     return [
-        against("gateway.stdio.cpu.npm", crowd, [_NPM], "cpu", 5.0),
-        against("gateway.stdio.cpu.pypi", crowd, [_PYPI], "cpu", 10.0),
-        against("gateway.stdio.cpu.fastmcp", crowd, [_FASTMCP], "cpu", 15.0),
-        against("gateway.stdio.p50.one", alone, [_NPM, _PYPI, _FASTMCP], "p50", 2.0),
+        compare_with_best("gateway.stdio.cpu.npm", crowd, [_NPM], "cpu", 5.0),
+        compare_with_best("gateway.stdio.cpu.pypi", crowd, [_PYPI], "cpu", 10.0),
+        compare_with_best("gateway.stdio.cpu.fastmcp", crowd, [_FASTMCP], "cpu", 15.0),
+        compare_with_best("gateway.stdio.p50.one", alone, [_NPM, _PYPI, _FASTMCP], "p50", 2.0),
     ]
 
 
 def over_http(home: Path, effort: Effort) -> list[Bar]:
-    """CPU of the gateway alone; the server behind it is no child of it."""
+    """Measure the CPU time of the gateway alone; the server behind it is not a child of it."""
     with ExitStack() as stack:
         url = stack.enter_context(echo_over_http(home))
         starts = {OURS: lambda: rookery(home, {"echo": url}), _FASTMCP: lambda: fastmcp(home, [url])}
-        targets = targets_of(started(stack, starts, effort), lambda one: ("echo", one.one))
-        crowd = measured(warmed(targets, effort), CLIENTS, effort)
-    return [against("gateway.http.cpu.fastmcp", crowd, [_FASTMCP], "cpu", 10.0)]
+        targets = make_targets(start_gateways(stack, starts, effort), lambda gateway: ("echo", gateway.single_server))
+        crowd = measure_by_turns(warm_up(targets, effort), CLIENTS, effort)
+    return [compare_with_best("gateway.http.cpu.fastmcp", crowd, [_FASTMCP], "cpu", 10.0)]
 
 
 def many_tools(home: Path, effort: Effort) -> list[Bar]:
-    """How long a single client waits for the list of a thousand tools, and for one of them."""
+    """Measure the latency of a single client for a list of a thousand tools, and for a call of one of them."""
     command = echo("stdio", str(_MANY_TOOLS))
     names = [f"s{number}" for number in range(_MANY_SERVERS)]
     starts = {
@@ -73,37 +85,39 @@ def many_tools(home: Path, effort: Effort) -> list[Bar]:
         _MOUNTED: lambda: fastmcp(home, [command] * len(names)),
     }
     with ExitStack() as stack:
-        gateways = started(stack, starts, effort)
-        lists = targets_of(gateways, lambda one: ("tools/list", one.all))
-        listing = measured(warmed(lists, effort, _lists_all), 1, effort)
-        calls = targets_of(gateways, lambda one: (f"{names[-1]}{one.separator}echo_{_MANY_TOOLS - 1}", one.all))
-        calling = measured(warmed(calls, effort, _has_child), 1, effort)
+        gateways = start_gateways(stack, starts, effort)
+        lists = make_targets(gateways, lambda gateway: ("tools/list", gateway.all_servers))
+        listing = measure_by_turns(warm_up(lists, effort, _lists_all), 1, effort)
+        calls = make_targets(
+            gateways, lambda gateway: (f"{names[-1]}{gateway.separator}echo_{_MANY_TOOLS - 1}", gateway.all_servers)
+        )
+        calling = measure_by_turns(warm_up(calls, effort, _has_child), 1, effort)
     return [
-        against("gateway.many.list.p50", listing, [_MOUNTED], "p50", 100.0),
-        against("gateway.many.call.p50", calling, [_MOUNTED], "p50", 5.0),
+        compare_with_best("gateway.many.list.p50", listing, [_MOUNTED], "p50", 100.0),
+        compare_with_best("gateway.many.call.p50", calling, [_MOUNTED], "p50", 5.0),
     ]
 
 
 def sick_servers(home: Path, effort: Effort) -> list[Bar]:
-    """Whether servers that hang, end or talk nonsense delay the others."""
+    """Measure whether servers that hang, exit or send invalid data delay the others."""
     name = "gateway.sick.listed"
     starts = {"side by side": lambda: side_by_side(home)}
     if effort.ours:
         starts[OURS] = lambda: through_rookery(home)
     try:
-        taken = take_turns(starts, rounds=effort.rounds, warm_ups=1)
+        results = take_turns(starts, rounds=effort.rounds, warm_ups=1)
     except TROUBLE as error:
         skip(OURS, error)
         return [Bar(name, None, "<=", 1.5)]
-    print(f"side by side: the slowest healthy server connects in {typical(taken, 'side by side', 'seconds'):.3f} s")
-    return [Bar(name, ratio(taken, OURS, "side by side", "seconds") if effort.ours else None, "<=", 1.5)]
+    print(f"side by side: the slowest healthy server connects in {typical(results, 'side by side', 'seconds'):.3f} s")
+    return [Bar(name, ratio(results, OURS, "side by side", "seconds") if effort.ours else None, "<=", 1.5)]
 
 
 FIGURES = {"stdio": over_stdio, "http": over_http, "many": many_tools, "sick": sick_servers}
 
 
 def _has_child(target: Target, answer: str) -> None:
-    """What is to count as the gateway's own CPU time is below it."""
+    """Raise unless the server is a child of the gateway, so that its CPU time counts as the gateway's."""
     words = [child.cmdline() for child in psutil.Process(target.gateway.running.pid).children(recursive=True)]
     if not any("stdio" in command for command in words):
         raise RuntimeError("the server does not run below the gateway, so that its CPU time would not count")
@@ -111,8 +125,8 @@ def _has_child(target: Target, answer: str) -> None:
 
 def _lists_all(target: Target, answer: str) -> None:
     listed = json.loads(answer[answer.index("{") :])["result"]["tools"]
-    if (found := sum("echo" in tool["name"] for tool in listed)) != _MANY_SERVERS * _MANY_TOOLS:
-        raise RuntimeError(f"{found} tools are listed at once, not {_MANY_SERVERS * _MANY_TOOLS}")
+    if (count := sum("echo" in tool["name"] for tool in listed)) != _MANY_SERVERS * _MANY_TOOLS:
+        raise RuntimeError(f"{count} tools are listed at once, not {_MANY_SERVERS * _MANY_TOOLS}")
 
 
 def _main(words: Sequence[str]) -> int:
@@ -123,12 +137,12 @@ def _main(words: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=usual.rounds, help="at least 2 (%(default)s)")
     parser.add_argument("--seconds", type=float, default=usual.seconds, help="a target and round (%(default)s)")
     parser.add_argument("--warm-up", type=float, default=usual.warm_up, help="seconds a target (%(default)s)")
-    given = parser.parse_args(words)
-    if unknown := [name for name in given.figures if name not in FIGURES]:
+    options = parser.parse_args(words)
+    if unknown := [name for name in options.figures if name not in FIGURES]:
         parser.error(f"there is no figure {unknown[0]!r}")
-    if given.rounds < 2:
-        parser.error("one round has no spread to tell")
-    bars = run(Effort(given.rounds, given.seconds, given.warm_up, not given.only_peers), given.figures)
+    if options.rounds < 2:
+        parser.error("one round has no spread")
+    bars = run(Effort(options.rounds, options.seconds, options.warm_up, not options.only_peers), options.figures)
     print(*bars, sep="\n")
     return 0 if all(bar.ok for bar in bars) else 1
 

@@ -1,4 +1,4 @@
-"""What all figures share: the bar that one has to reach, how CPU is measured, and how two things are compared."""
+"""Common parts of all benches: bars, measuring CPU time, and comparing two targets."""
 
 import operator
 import os
@@ -20,10 +20,10 @@ Sample = dict[str, float]
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure and what it has to reach. It is judged as it is printed, so that the line never contradicts itself.
+    """A figure and its limit. The printed, rounded value is compared, so that the line never contradicts itself.
 
-    One that could not be measured, because a peer is not to be had, is not reached either. `requirement` is the row of
-    `tests/requirements.toml` whose figure it is.
+    A figure that could not be measured, because a peer is not available, misses its bar. `requirement` is the row of
+    `tests/requirements.toml` that demands the figure.
     """
 
     name: str
@@ -43,13 +43,15 @@ class Bar:
 
 
 def user_environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a user who has just installed Rookery: nothing is set, and byte code is cached."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ROOKERY_", "XDG_"))}
-    return kept | {"HOME": str(home)} | more
+    """Return the environment of a user who has just installed Rookery: no settings, and byte code is cached."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ROOKERY_", "XDG_"))
+    }
+    return inherited | {"HOME": str(home)} | more
 
 
 def cpu_of(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> float:
-    """CPU seconds, user and system, of a command and the children it waited for; raises if the command fails."""
+    """Return the CPU seconds, user and system, of a command and the children it waited for. Raise if it fails."""
     process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         _, status, used = os.wait4(process.pid, 0)
@@ -63,33 +65,34 @@ def cpu_of(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> float:
 
 
 def cpu_so_far(pid: int) -> float:
-    """CPU seconds, user and system, of a process that is still running."""
+    """Return the CPU seconds, user and system, of a running process."""
     if sys.platform == "linux":
-        # The clock that clock_getcpuclockid(3) names. /proc counts in ticks of 10 ms, which is too coarse for a start.
+        # The clock that clock_getcpuclockid(3) returns. /proc counts in ticks of 10 ms, which is too coarse for a
+        # start.
         return time.clock_gettime((~pid << 3) | 2)
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
 def compare(
-    targets: Mapping[str, Callable[[], Sample]], against: str, *, rounds: int, repeats: int = 1, warm_ups: int = 2
+    targets: Mapping[str, Callable[[], Sample]], baseline: str, *, rounds: int, repeats: int = 1, warm_ups: int = 2
 ) -> dict[str, float]:
-    """How many times what `against` takes each other target takes, as `<target>.<figure>`."""
-    taken = take_turns(targets, rounds=rounds, repeats=repeats, warm_ups=warm_ups)
+    """Return the cost of each target relative to that of `baseline`, as `<target>.<figure>`."""
+    results = take_turns(targets, rounds=rounds, repeats=repeats, warm_ups=warm_ups)
     return {
-        f"{target}.{figure}": ratio(taken, target, against, figure)
+        f"{target}.{figure}": ratio(results, target, baseline, figure)
         for target in targets
-        for figure in (taken[0][target] if target != against else ())
+        for figure in (results[0][target] if target != baseline else ())
     }
 
 
 def take_turns(
     targets: Mapping[str, Callable[[], Sample]], *, rounds: int, repeats: int = 1, warm_ups: int = 2
 ) -> list[dict[str, Sample]]:
-    """What each target took in each round.
+    """Return the samples of each target in each round.
 
-    All are warmed up, then run by turns. The order turns around from round to round, so that drift cancels out.
-    Within a round the least of `repeats` is taken, because noise only ever adds.
+    All targets are warmed up, then run by turns. The order is reversed after each round, so that drift cancels out.
+    Within a round the least of `repeats` counts, because noise only adds.
     """
     for _ in range(warm_ups):
         for measure in targets.values():
@@ -97,18 +100,18 @@ def take_turns(
     return [_round(targets, repeats, backwards=bool(turn % 2)) for turn in range(rounds)]
 
 
-def ratio(taken: Sequence[Mapping[str, Sample]], target: str, against: str, figure: str) -> float:
-    """The median of the ratios, each made within a round, where both met the same machine."""
-    each = [one[target][figure] / one[against][figure] for one in taken]
+def ratio(results: Sequence[Mapping[str, Sample]], target: str, baseline: str, figure: str) -> float:
+    """Return the median of the ratios. Each ratio is computed within a round, under the same load."""
+    each = [samples[target][figure] / samples[baseline][figure] for samples in results]
     low, middle, high = quantiles(each, n=4)
-    ours, theirs = typical(taken, target, figure), typical(taken, against, figure)
+    ours, theirs = typical(results, target, figure), typical(results, baseline, figure)
     spread = f"ratio {middle:.3f}, half of all in {low:.3f} to {high:.3f}"
-    print(f"{target}.{figure}: {ours:.4g}, {against} {theirs:.4g}; {spread}", flush=True)
+    print(f"{target}.{figure}: {ours:.4g}, {baseline} {theirs:.4g}; {spread}", flush=True)
     return middle
 
 
-def typical(taken: Sequence[Mapping[str, Sample]], target: str, figure: str) -> float:
-    return median(one[target][figure] for one in taken)
+def typical(results: Sequence[Mapping[str, Sample]], target: str, figure: str) -> float:
+    return median(samples[target][figure] for samples in results)
 
 
 def _round(targets: Mapping[str, Callable[[], Sample]], repeats: int, *, backwards: bool) -> dict[str, Sample]:

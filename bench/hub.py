@@ -1,4 +1,4 @@
-"""The hub: what a search over tools saves, whether it finds what people mean, and what a sign-in costs the others."""
+"""The hub: what a search over tools saves, how often it finds the right tool, and what a sign-in costs other calls."""
 
 import contextlib
 import http.client
@@ -17,7 +17,7 @@ from .harness import Bar
 from .loads import MODERN
 
 _SEARCH = Path(__file__).parent / "search"
-_SHELF = [sys.executable, "-P", str(Path(__file__).parent / "peers" / "shelf.py")]
+_LIST_SERVER = [sys.executable, "-P", str(Path(__file__).parent / "peers" / "list_server.py")]
 _SERVERS, _EACH = 10, 100
 _FIRST = 5
 _SECONDS = 120.0
@@ -33,14 +33,14 @@ def run() -> Iterable[Bar]:
 
 
 def _tokens(home: Path) -> float:
-    """The list of a client that searches, in parts of the list of one that does not: bytes by bytes."""
+    """Return the size in bytes of the tool list in search mode, relative to that of the full list."""
     real = [{**tool, "name": f"{server}_{tool['name']}"} for server, tools in _real().items() for tool in tools]
-    shelves = {
-        f"s{number}": [real[(number * _EACH + place) % len(real)] for place in range(_EACH)]
+    tools_by_server = {
+        f"s{number}": [real[(number * _EACH + index) % len(real)] for index in range(_EACH)]
         for number in range(_SERVERS)
     }
-    with _behind(home, shelves) as gateway:
-        # What is Rookery's own is in neither list.
+    with _behind(home, tools_by_server) as gateway:
+        # Neither list has Rookery's own tools.
         listed = _ask(gateway, "/mcp?toolsets=", "tools/list")["tools"]
         searched = _ask(gateway, "/mcp?mode=search&toolsets=", "tools/list")["tools"]
         assert len(listed) == _SERVERS * _EACH, f"{len(listed)} tools are listed"
@@ -59,7 +59,7 @@ def _tokens(home: Path) -> float:
 
 
 def _found(home: Path) -> float:
-    """How many of the questions find the tool that they are about among the first five."""
+    """Return the share of questions that find their tool among the first five."""
     with _behind(home, _real()) as gateway:
         shares: dict[str, float] = {}
         for file in ("queries.json", "unseen.json"):
@@ -68,23 +68,26 @@ def _found(home: Path) -> float:
             shares[file] = sum(hits.values()) / len(hits)
             print(f"search.found: {sum(hits.values())} of {len(hits)} of {file}", flush=True)
             if file == "queries.json":
-                print(f"search.found: not {'; not '.join(one for one, hit in hits.items() if not hit)}", flush=True)
+                print(
+                    f"search.found: not {'; not '.join(question for question, hit in hits.items() if not hit)}",
+                    flush=True,
+                )
     return shares["queries.json"]
 
 
 def _hit(gateway: Gateway, question: str, wanted: Sequence[str]) -> bool:
-    names = [one["name"] for one in _find(gateway, question)]
-    return any(one.replace("/", gateway.separator) in names for one in wanted)
+    names = [tool["name"] for tool in _find(gateway, question)]
+    return any(name.replace("/", gateway.separator) in names for name in wanted)
 
 
 def _find(gateway: Gateway, question: str) -> Tools:
-    given = {"name": "hub_find_tool", "arguments": {"query": question, "limit": _FIRST}}
-    return _ask(gateway, "/mcp?mode=search&toolsets=", "tools/call", **given)["structuredContent"]["tools"]
+    params = {"name": "hub_find_tool", "arguments": {"query": question, "limit": _FIRST}}
+    return _ask(gateway, "/mcp?mode=search&toolsets=", "tools/call", **params)["structuredContent"]["tools"]
 
 
 def _real() -> dict[str, Tools]:
-    told = json.loads((_SEARCH / "tools.json").read_text(encoding="utf-8"))
-    return {server: one["tools"] for server, one in told.items()}
+    servers = json.loads((_SEARCH / "tools.json").read_text(encoding="utf-8"))
+    return {server: server_tools["tools"] for server, server_tools in servers.items()}
 
 
 def _questions(file: str) -> Mapping[str, Sequence[str]]:
@@ -92,14 +95,14 @@ def _questions(file: str) -> Mapping[str, Sequence[str]]:
 
 
 @contextlib.contextmanager
-def _behind(home: Path, shelves: Mapping[str, Tools]) -> Generator[Gateway]:
-    """Rookery with a server for each shelf, all of them listed once."""
+def _behind(home: Path, tools_by_server: Mapping[str, Tools]) -> Generator[Gateway]:
+    """Run Rookery with one server for each list of tools, until all of them are listed."""
     commands: dict[str, list[str]] = {}
-    for name, tools in shelves.items():
+    for name, tools in tools_by_server.items():
         file = home / f"{name}.json"
         file.write_text(json.dumps(tools), encoding="utf-8")
-        commands[name] = [*_SHELF, str(file)]
-    wanted = sum(map(len, shelves.values()))
+        commands[name] = [*_LIST_SERVER, str(file)]
+    wanted = sum(map(len, tools_by_server.values()))
     with rookery(home, commands) as gateway:
         ends = time.perf_counter() + _SECONDS
         while len(_ask(gateway, "/mcp?toolsets=", "tools/list")["tools"]) < wanted:
@@ -123,10 +126,10 @@ def _ask(gateway: Gateway, path: str, method: str, **params: Any) -> dict[str, A
     with contextlib.closing(line):
         line.request("POST", path, body, headers)
         response = line.getresponse()
-        answer = response.read()
+        body = response.read()
     if response.status != 200:
-        raise RuntimeError(f"{method}: {response.status} {answer[:200]!r}")
-    return json.loads(answer)["result"]
+        raise RuntimeError(f"{method}: {response.status} {body[:200]!r}")
+    return json.loads(body)["result"]
 
 
 def _size(value: Any) -> int:

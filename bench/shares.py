@@ -1,4 +1,4 @@
-"""How long the owner waits while one workspace's token holds all that it may, against a daemon that nobody attacks."""
+"""The latency of the owner's requests while a workspace's token uses all of its shares, against an idle daemon."""
 
 import contextlib
 import http.client
@@ -13,11 +13,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 from .harness import Bar, Sample, ratio, take_turns, user_environment
-from .loads import HANDSHAKE, MODERN, loaded
+from .loads import HANDSHAKE, MODERN, open_load
 from .servers import Running, Server, running
 
 _ROOKERY = str(Path(sys.executable).with_name("rookery"))
-# Calls stay parked for as long as a round takes, and are gone in the next one.
+# Calls stay parked for one round, and are gone in the next one.
 _SETTINGS = ("--set", "http.port={port}", "--set", "gateway.parked_seconds=5")
 _DAEMON = [sys.executable, "-P", "-m", "rookery.daemon", "serve", *_SETTINGS]
 _ROW = "house.limits.shares"
@@ -31,7 +31,7 @@ _HELLO = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
 }
-# A tool that its user is asked about first, so that each call of it is parked.
+# A tool for which the user is asked first, so that each call of it is parked.
 _ASKS = "workspace_get_metadata"
 _META = "io.modelcontextprotocol/"
 _PARKED: dict[str, object] = {
@@ -52,36 +52,46 @@ _NAMED = {"Mcp-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name"
 # More than one token may have of each.
 _STREAMS, _REQUESTS, _SILENT, _SESSIONS, _CALLS = 100, 100, 600, 500, 40
 _CROWD = 100
+# A call that writes a file, and its clients; and the clients that send bodies which take long to read.
+_WRITE = json.dumps(
+    {"name": "workspace_set_metadata", "arguments": {"key": "note", "value": "x" * 1000}, "expected": "null"}
+)
+_WRITERS, _SENDERS = 20, 8
+_BODIES = Path(__file__).parent / "peers" / "bodies.py"
 
 
 def run() -> list[Bar]:
     with (
         tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder,
-        _started(Path(folder) / "ours") as (daemon, owner, token),
-        _started(Path(folder) / "other") as (other, _, other_token),
+        _started(Path(folder)) as (daemon, owner, token),
     ):
         targets = {
             "alone": lambda: _measured(daemon.port, owner),
             "attacked": lambda: _attacked(daemon.port, owner, token),
-            # A flood takes a core for its clients and one for the daemon that it meets: measure both apart.
-            "beside": lambda: _flooded(other, other_token, 1, daemon, owner),
-            "one": lambda: _flooded(daemon, token, 1, daemon, owner),
-            "crowd": lambda: _flooded(daemon, token, _CROWD, daemon, owner),
+            "one": lambda: _flooded(daemon, owner, token, 1),
+            "crowd": lambda: _flooded(daemon, owner, token, _CROWD),
+            "writes": lambda: _flooded(daemon, owner, token, _WRITERS, _WRITE),
+            "chunks": lambda: _burdened(daemon.port, owner, token, "chunks"),
+            "objects": lambda: _burdened(daemon.port, owner, token, "objects"),
         }
-        taken = take_turns(targets, rounds=7, warm_ups=1)
-    held, crowd = ratio(taken, "attacked", "alone", "seconds"), ratio(taken, "crowd", "one", "seconds")
-    flooded = ratio(taken, "one", "beside", "seconds")
-    ratio(taken, "one", "alone", "seconds")
+        results = take_turns(targets, rounds=7, warm_ups=1)
+
+    def compare(load: str) -> float:
+        return ratio(results, load, "alone", "seconds")
+
     return [
-        Bar("shares.owner.p50", held, "<=", _WANTED, requirement=_ROW),
-        Bar("shares.owner.flood", flooded, "<=", _WANTED, requirement=_ROW),
-        Bar("shares.owner.crowd", crowd, "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.p50", compare("attacked"), "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.flood", compare("one"), "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.crowd", compare("crowd"), "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.writes", compare("writes"), "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.chunks", compare("chunks"), "<=", _WANTED, requirement=_ROW),
+        Bar("shares.owner.objects", compare("objects"), "<=", _WANTED, requirement=_ROW),
     ]
 
 
 @contextlib.contextmanager
 def _started(folder: Path) -> Generator[tuple[Running, str, str]]:
-    """Start a daemon with one workspace; the daemon, the owner's token and the workspace's."""
+    """Start a daemon with one workspace; yield the daemon, the owner's token and the workspace's."""
     home, state = folder / "home", folder / "state"
     config = home / ".config" / "rookery" / "mcp.json"
     config.parent.mkdir(parents=True)
@@ -93,27 +103,27 @@ def _started(folder: Path) -> Generator[tuple[Running, str, str]]:
 
 
 def _workspace(home: Path, env: dict[str, str]) -> str:
-    """Make a workspace; its token."""
+    """Create a workspace and return its token."""
     app = home / "app"
     subprocess.run(["git", "init", "-q", "-b", "main", str(app)], check=True, env=env)
     subprocess.run(["git", *_PERSON, "-C", str(app), "commit", "-q", "--allow-empty", "-m", "one"], check=True, env=env)
     subprocess.run([_ROOKERY, "ws", "create", "one", "--no-agent"], cwd=app, env=env, check=True, capture_output=True)
-    told = subprocess.run([_ROOKERY, "ws", "token", "one"], cwd=app, env=env, check=True, capture_output=True)
-    return told.stdout.decode().strip()
+    result = subprocess.run([_ROOKERY, "ws", "token", "one"], cwd=app, env=env, check=True, capture_output=True)
+    return result.stdout.decode().strip()
 
 
 def _measured(port: int, owner: str) -> Sample:
-    """The p50 of requests, each on a connection of its own."""
+    """Return the p50 of requests, each on a connection of its own."""
     waited: list[float] = []
     for _ in range(_ASKED):
         began = time.perf_counter()
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/api/projects", headers={"Authorization": f"Bearer {owner}"})
-        answer = connection.getresponse()
-        answer.read()
+        response = connection.getresponse()
+        response.read()
         connection.close()
-        if answer.status != 200:
-            raise RuntimeError(f"the owner was answered {answer.status}")
+        if response.status != 200:
+            raise RuntimeError(f"the owner got status {response.status}")
         waited.append(time.perf_counter() - began)
     return {"seconds": statistics.median(waited)}
 
@@ -123,9 +133,22 @@ def _attacked(port: int, owner: str, token: str) -> Sample:
         return _measured(port, owner)
 
 
-def _flooded(flooded: Running, token: str, clients: int, daemon: Running, owner: str) -> Sample:
-    """Measure `daemon` while so many clients make handshakes with `flooded` as fast as they are answered."""
-    with loaded(flooded, HANDSHAKE, clients, token, "initialize") as load:
+def _burdened(port: int, owner: str, token: str, kind: str) -> Sample:
+    """Measure while clients send bodies that take long to read."""
+    argv = [sys.executable, "-P", str(_BODIES), str(port), token, kind, str(_SENDERS)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        return _measured(port, owner)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _flooded(daemon: Running, owner: str, token: str, clients: int, what: str = "initialize") -> Sample:
+    """Measure while this many clients make handshakes, or call a tool, as fast as they get responses."""
+    with open_load(daemon, HANDSHAKE, clients, token, what) as load:
         assert load.process.stdin is not None
         load.process.stdin.write("60s\n")
         load.process.stdin.flush()
@@ -134,7 +157,7 @@ def _flooded(flooded: Running, token: str, clients: int, daemon: Running, owner:
 
 @contextlib.contextmanager
 def _attack(port: int, token: str) -> Generator[None]:
-    """Hold streams, requests without an end, silent connections, a large body, sessions and parked calls."""
+    """Hold streams, incomplete requests, silent connections, a large body, sessions and parked calls."""
     with contextlib.ExitStack() as stack:
 
         def send(head: str, body: bytes = b"") -> None:
@@ -156,9 +179,9 @@ def _attack(port: int, token: str) -> Generator[None]:
             abandoned.request(
                 "POST", "/mcp", json.dumps(_PARKED), _JSON | _NAMED | {"Authorization": f"Bearer {token}"}
             )
-            told = abandoned.getresponse().read()
-            if b"input_required" not in told and b"too-many-questions" not in told:
-                raise RuntimeError(f"a call was not parked: {told!r}")
+            body = abandoned.getresponse().read()
+            if b"input_required" not in body and b"too-many-questions" not in body:
+                raise RuntimeError(f"a call was not parked: {body!r}")
         abandoned.close()
         send(f"POST /mcp HTTP/1.1\r\nContent-Length: {60_000_001}", b" " * 60_000_000)
         for _ in range(_STREAMS):

@@ -1,4 +1,4 @@
-"""Twenty servers at once, three of which nobody can connect to: how long until the others are there."""
+"""Twenty servers at once, three of which cannot be connected: the time until the others are listed."""
 
 import contextlib
 import json
@@ -15,21 +15,21 @@ from .loads import HANDSHAKE
 
 _SICK = ("hang", "exit", "garbage")
 _HEALTHY = 17
-# What the slowest needs before it reads; the others need less, in even steps.
+# The slowest server waits this long before it reads; the others less, in even steps.
 _SLOWEST_SECONDS = 1.0
 _SECONDS = 60.0
 _PAUSE_SECONDS = 0.005
 
 
 def _commands() -> dict[str, list[str]]:
-    """The sick ones come first: whoever connects one after the other meets them first."""
+    """Return the commands, the sick ones first: a gateway that connects one after the other meets them first."""
     steps = range(1, _HEALTHY + 1)
     healthy = {f"s{step:02}": echo("stdio", "1", str(_SLOWEST_SECONDS * step / _HEALTHY)) for step in steps}
     return {kind: echo(kind) for kind in _SICK} | healthy
 
 
 def through_rookery(home: Path) -> Sample:
-    """Seconds from the first listing, which is what starts them, until all healthy ones are listed."""
+    """Return the seconds from the first listing, which starts the servers, until all healthy ones are listed."""
     commands = _commands()
     wanted = {f"{name}__echo" for name in commands if name not in _SICK}
     with rookery(home, commands) as gateway:
@@ -42,9 +42,9 @@ def through_rookery(home: Path) -> Sample:
 
 
 def side_by_side(home: Path) -> Sample:
-    """Seconds that the slowest healthy one takes to connect, with the same company but nothing in between.
+    """Return the seconds until the slowest healthy server is connected, without a gateway.
 
-    All are started at once, and the machine is as busy with it as it is behind the gateway.
+    All are started at once, so that the machine is as busy as behind the gateway.
     """
     hello = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
     messages: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ def side_by_side(home: Path) -> Sample:
         while waiting:
             ready = selector.select(_SECONDS)
             if not ready:
-                raise RuntimeError(f"{len(waiting)} healthy servers do not answer")
+                raise RuntimeError(f"{len(waiting)} healthy servers do not respond")
             for key, _ in ready:
                 name, output = key.data
                 data = output.read1()

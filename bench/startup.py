@@ -1,4 +1,4 @@
-"""How fast the command line and the daemon start, against the least that programs on the same libraries can do."""
+"""The start-up times of the command line and the daemon, against minimal programs on the same libraries."""
 
 import sys
 import tempfile
@@ -53,7 +53,7 @@ def compare_commands(daemon: Server) -> dict[str, float]:
         targets = {
             "click": lambda: cpu(_CLICK),
             "help": lambda: cpu([_ROOKERY, "--help"]),
-            # Not to leave another daemon behind should this one die.
+            # Starts no second daemon if this one has ended.
             "status": lambda: cpu([_ROOKERY, "status", "--json", "--no-start"]),
         }
         return compare(targets, "click", rounds=30, repeats=3)
@@ -61,18 +61,18 @@ def compare_commands(daemon: Server) -> dict[str, float]:
 
 def compare_starts(daemon: Server, bare: Server) -> dict[str, float]:
     def start(server: Server) -> Sample:
-        with running(server) as one:
-            return {"cpu": one.cpu, "healthy": one.wall}
+        with running(server) as process:
+            return {"cpu": process.cpu, "healthy": process.wall}
 
     return compare({"bare": lambda: start(bare), "daemon": lambda: start(daemon)}, "bare", rounds=15, repeats=2)
 
 
 def compare_memory(daemon: Server, bare: Server) -> dict[str, float]:
     def idle(server: Server) -> Sample:
-        with running(server) as one:
+        with running(server) as process:
             for _ in range(20):
-                get(one.port, server.health)
+                get(process.port, server.health)
             time.sleep(1)
-            return {"rss": psutil.Process(one.pid).memory_info().rss}
+            return {"rss": psutil.Process(process.pid).memory_info().rss}
 
     return compare({"bare": lambda: idle(bare), "daemon": lambda: idle(daemon)}, "bare", rounds=4, warm_ups=1)

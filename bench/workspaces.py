@@ -1,4 +1,4 @@
-"""How long status, listing and deletion of workspaces take, against git doing the same without us."""
+"""The duration of status, listing and deletion of workspaces, against git alone."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ _ROOKERY = str(Path(sys.executable).with_name("rookery"))
 _DAEMON = [sys.executable, "-P", "-m", "rookery.daemon", "serve", "--set", "http.port={port}"]
 _WORKTREES, _FOLDERS, _FILES, _IGNORED = 100, 50, 20, 20_000
 _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0", "-c", "commit.gpgSign=false")
-# All fields of a status of one worktree, as one would ask git for them.
+# All fields of the status of one worktree, with the git commands that a user would run.
 _EACH = (
     f'cd "$0" && git --no-optional-locks {" ".join(STATUS_ARGUMENTS)} && '
     "git rev-list --left-right --count HEAD...main -- && git merge-tree --write-tree main HEAD"
@@ -44,39 +44,45 @@ _EACH = (
 def run() -> list[Bar]:
     with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder:
         app = _repository(Path(folder) / "app")
-        places = _worktrees(app, Path(folder))
-        ratios = _statuses(app, places) | _lists(app, Path(folder)) | _deletions(app, Path(folder))
+        worktrees = _worktrees(app, Path(folder))
+        ratios = _statuses(app, worktrees) | _lists(app, Path(folder)) | _deletions(app, Path(folder))
     return [Bar(f"workspaces.{name}", ratios[name], "<=", wanted) for name, wanted in WANTED.items()]
 
 
 def _worktrees(app: Path, folder: Path) -> list[Path]:
-    places = [folder / "trees" / str(number) for number in range(_WORKTREES)]
-    for place in places:
-        _git(app, "worktree", "add", "-q", "--no-track", "-b", f"task{place.name}", str(place), "main")
-        (place / "0" / "0").write_text(place.name)
-        _git(place, "commit", "-q", "-a", "-m", "own")
-        _git(place, "status")
-    # So that each has diverged, and there is something to merge.
+    worktrees = [folder / "trees" / str(number) for number in range(_WORKTREES)]
+    for worktree in worktrees:
+        _git(app, "worktree", "add", "-q", "--no-track", "-b", f"task{worktree.name}", str(worktree), "main")
+        (worktree / "0" / "0").write_text(worktree.name)
+        _git(worktree, "commit", "-q", "-a", "-m", "own")
+        _git(worktree, "status")
+    # Each worktree has diverged, so that there is something to merge.
     (app / "1" / "0").write_text("main")
     _git(app, "commit", "-q", "-a", "-m", "main")
-    return places
+    return worktrees
 
 
-def _statuses(app: Path, places: list[Path]) -> dict[str, float]:
+def _statuses(app: Path, worktrees: list[Path]) -> dict[str, float]:
     project = Project(project_id(app), app.name, str(app))
-    workspaces = [Workspace(project, place.name, place, f"task{place.name}", False, "ready") for place in places]
+    workspaces = [
+        Workspace(project, worktree.name, worktree, f"task{worktree.name}", False, "ready") for worktree in worktrees
+    ]
 
     async def ask(git: Git) -> tuple[float, float]:
-        """How long a first answer takes, and one when nothing has changed."""
+        """Return the duration of a first status, and of one when nothing has changed."""
         statuses = StatusCache(git)
-        bases = {one.path: "main" for one in workspaces}
+        bases = {workspace.path: "main" for workspace in workspaces}
         try:
-            first, told = await _timed(lambda: statuses.get(workspaces, bases))
+            first, status_by_path = await _timed(lambda: statuses.get(workspaces, bases))
             await statuses.wait_until_watched()
             second, again = await _timed(lambda: statuses.get(workspaces, bases))
-            wrong = [one for one in told.values() if (one.is_dirty, one.ahead, one.behind) != (False, 1, 1)]
-            if wrong or len(told) != _WORKTREES or again != told:
-                raise RuntimeError(f"that is not their status: {wrong[:1]}")
+            wrong = [
+                status
+                for status in status_by_path.values()
+                if (status.is_dirty, status.ahead, status.behind) != (False, 1, 1)
+            ]
+            if wrong or len(status_by_path) != _WORKTREES or again != status_by_path:
+                raise RuntimeError(f"unexpected status: {wrong[:1]}")
             return first, second
         finally:
             await statuses.close()
@@ -88,32 +94,32 @@ def _statuses(app: Path, places: list[Path]) -> dict[str, float]:
         unchanged.append(second)
         return {"seconds": first}
 
-    targets = {"loop": lambda: {"seconds": _fastest(app, places)}, "status": ours}
-    taken = take_turns(targets, rounds=5, warm_ups=1)
-    for turn, second in zip(taken, unchanged[-len(taken) :], strict=True):
+    targets = {"loop": lambda: {"seconds": _fastest(app, worktrees)}, "status": ours}
+    results = take_turns(targets, rounds=5, warm_ups=1)
+    for turn, second in zip(results, unchanged[-len(results) :], strict=True):
         turn["unchanged"] = {"seconds": second}
-    return {f"{name}.seconds": ratio(taken, name, "loop", "seconds") for name in ("status", "unchanged")}
+    return {f"{name}.seconds": ratio(results, name, "loop", "seconds") for name in ("status", "unchanged")}
 
 
-def _fastest(app: Path, places: list[Path]) -> float:
-    """The fastest of several loops, each with as many jobs at a time as may be best."""
+def _fastest(app: Path, worktrees: list[Path]) -> float:
+    """Return the fastest of several loops, with different numbers of parallel jobs."""
     cores = os.cpu_count() or 1
     each = ["sh", "-c", _EACH]
     only_status = ["git", "--no-optional-locks", "-C", "{}", *STATUS_ARGUMENTS]
-    shared = _shared(app, places)
+    shared = _shared(app, worktrees)
     return min(
         took
         for jobs in (cores, cores * 2)
         for took in (
-            _loop(["-n1", "-P", str(jobs), *each], places),
-            _loop(["-I{}", "-P", str(jobs), *only_status], places) + shared,
+            _loop(["-n1", "-P", str(jobs), *each], worktrees),
+            _loop(["-I{}", "-P", str(jobs), *only_status], worktrees) + shared,
         )
     )
 
 
-def _shared(app: Path, places: list[Path]) -> float:
-    """What can be asked once for all worktrees, asked just as we do: so that the bar is no easier than it looks."""
-    heads = [f"task{place.name}" for place in places]
+def _shared(app: Path, worktrees: list[Path]) -> float:
+    """Return the duration of the queries for all worktrees at once, as Rookery runs them."""
+    heads = [f"task{worktree.name}" for worktree in worktrees]
     merges = "".join(f"main {head}\n" for head in heads).encode()
     began = time.perf_counter()
     _git(app, "worktree", "list", "--porcelain", "-z")
@@ -124,15 +130,15 @@ def _shared(app: Path, places: list[Path]) -> float:
     return time.perf_counter() - began
 
 
-def _loop(words: list[str], places: list[Path]) -> float:
+def _loop(words: list[str], worktrees: list[Path]) -> float:
     began = time.perf_counter()
-    listed = "\0".join(map(str, places)).encode()
+    listed = "\0".join(map(str, worktrees)).encode()
     subprocess.run(["xargs", "-0", *words], input=listed, stdout=subprocess.DEVNULL, check=True, timeout=600)
     return time.perf_counter() - began
 
 
 def _lists(app: Path, folder: Path) -> dict[str, float]:
-    """The whole command, with the changes in each, against git's own list and a command that does nothing."""
+    """Measure the whole command, with changes, against git's list and a command that does nothing."""
     env = user_environment(folder, ROOKERY_HOME=str(folder / "home"), NO_COLOR="1")
 
     def seconds(*argv: str) -> float:
@@ -140,7 +146,7 @@ def _lists(app: Path, folder: Path) -> dict[str, float]:
         done = subprocess.run(argv, cwd=app, env=env, check=True, capture_output=True, timeout=600)
         took = time.perf_counter() - began
         if argv[1:3] == ("ws", "list") and done.stdout.count(b"+1 -1") != _WORKTREES:
-            raise RuntimeError(f"that is not the list: {done.stdout[:500]!r}")
+            raise RuntimeError(f"unexpected list: {done.stdout[:500]!r}")
         return took
 
     daemon = Server([*_DAEMON, "--project", str(app)], "/api/health", app, env)
@@ -149,52 +155,52 @@ def _lists(app: Path, folder: Path) -> dict[str, float]:
             "least": lambda: {"seconds": seconds("git", "worktree", "list") + seconds(_ROOKERY, "--version")},
             "list": lambda: {"seconds": seconds(_ROOKERY, "ws", "list", "--no-start")},
         }
-        taken = take_turns(targets, rounds=15, repeats=3)
-    return {"list.seconds": ratio(taken, "list", "least", "seconds")}
+        results = take_turns(targets, rounds=15, repeats=3)
+    return {"list.seconds": ratio(results, "list", "least", "seconds")}
 
 
 def _deletions(app: Path, folder: Path) -> dict[str, float]:
-    """Ours with many ignored files, git's own without them; making them is not counted."""
+    """Delete worktrees: Rookery with many ignored files, git without them. Creating them is not counted."""
     count = iter(range(1000))
     project = Project(project_id(app), app.name, str(app))
 
     def make(ignored: int) -> Path:
-        place = folder / "deleted" / str(next(count))
-        _git(app, "worktree", "add", "-q", "--no-track", "-b", f"delete{place.name}", str(place), "main")
-        _git(place, "status")
+        worktree = folder / "deleted" / str(next(count))
+        _git(app, "worktree", "add", "-q", "--no-track", "-b", f"delete{worktree.name}", str(worktree), "main")
+        _git(worktree, "status")
         for number in range(ignored):
-            file = place / "ignored" / str(number // 200) / str(number)
+            file = worktree / "ignored" / str(number // 200) / str(number)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-        return place
+        return worktree
 
     def theirs() -> Sample:
-        place = make(0)
+        worktree = make(0)
         began = time.perf_counter()
-        _git(app, "worktree", "remove", str(place))
+        _git(app, "worktree", "remove", str(worktree))
         return {"seconds": time.perf_counter() - began}
 
-    async def delete(git: Git, place: Path) -> float:
+    async def delete(git: Git, worktree: Path) -> float:
         async def nothing(_: Workspace) -> bool:
             return False
 
         removals = DeletionService(folder / "state", git, Spawner(new_id()), RepositoryLocks(), Bus("bench"), nothing)
-        found: list[LocatedWorkspace] = await list_workspaces(git, folder / "state", project)
-        one = next(one for one in found if one.workspace.path == place)
-        took, _ = await _timed(lambda: removals.delete(one, wait=True))
+        all_located: list[LocatedWorkspace] = await list_workspaces(git, folder / "state", project)
+        located = next(each for each in all_located if each.workspace.path == worktree)
+        took, _ = await _timed(lambda: removals.delete(located, wait=True))
         await removals.close()
         return took
 
     def ours() -> Sample:
-        place = make(_IGNORED)
-        took = _with_git(lambda git: delete(git, place))
-        if place.exists():
-            raise RuntimeError(f"{place} was not deleted")
+        worktree = make(_IGNORED)
+        took = _with_git(lambda git: delete(git, worktree))
+        if worktree.exists():
+            raise RuntimeError(f"{worktree} was not deleted")
         shutil.rmtree(folder / "state")
         return {"seconds": took}
 
-    taken = take_turns({"git": theirs, "delete": ours}, rounds=5, warm_ups=1)
-    return {"delete.seconds": ratio(taken, "delete", "git", "seconds")}
+    results = take_turns({"git": theirs, "delete": ours}, rounds=5, warm_ups=1)
+    return {"delete.seconds": ratio(results, "delete", "git", "seconds")}
 
 
 async def _timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:

@@ -1,4 +1,4 @@
-"""`bare.py PORT`: the least that Starlette can do to answer the same bytes: no session, no check, no second message."""
+"""`bare.py PORT`: Starlette returns the same bytes with the least possible work: no session, no checks."""
 
 import sys
 from typing import Any
@@ -23,8 +23,8 @@ async def mcp(request: Request) -> Response:
     if "_meta" in params:
         result["resultType"] = "complete"
         result["_meta"] = _META
-    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-    return Response(orjson.dumps(answer), media_type="application/json")
+    response = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+    return Response(orjson.dumps(response), media_type="application/json")
 
 
 async def health(request: Request) -> Response:

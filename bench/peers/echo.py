@@ -1,7 +1,7 @@
-"""`echo.py stdio TOOLS [WAIT]` or `echo.py http PORT TOOLS`: the upstream that every gateway gets, as fast as can be.
+"""`echo.py stdio TOOLS [WAIT]` or `echo.py http PORT TOOLS`: a fast upstream, the same for every gateway.
 
-Both eras, with 1 to 100 tools that say what they were told: `echo`, `echo_01`, `echo_02` and so on. WAIT is how many
-seconds the server takes to start. `echo.py hang`, `exit` and `garbage` are servers that nobody can connect to.
+It speaks both eras, and has 1 to 100 tools that return their input: `echo`, `echo_01`, `echo_02` and so on. It starts
+after WAIT seconds. `echo.py hang`, `exit` and `garbage` are servers that cannot be connected.
 """
 
 import os
@@ -18,16 +18,16 @@ _INFO = {"name": "echo", "version": "1"}
 _META = {"io.modelcontextprotocol/serverInfo": _INFO}
 _CACHE = {"ttlMs": 60_000, "cacheScope": "public"}
 _NO_METHOD = {"code": -32601, "message": "Method not found"}
-# With this much said of a tool a thousand of them take about as much room as real ones do: 400 kB.
-_DESCRIPTION = "Says what it was told, word for word, and does nothing else; good for measuring the way to it. "
+# With this description, a thousand tools are about as large as real ones: 400 kB.
+_DESCRIPTION = "Returns its input unchanged and does nothing else; it is for measuring the cost of a call alone. "
 _SCHEMA = {
     "type": "object",
-    "properties": {"text": {"type": "string", "description": "What to say; any text, of any length."}},
+    "properties": {"text": {"type": "string", "description": "The text to return; of any length."}},
     "required": ["text"],
     "additionalProperties": False,
 }
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-_TAKEN = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
+_ACCEPTED = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
 _NOT_ALLOWED = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -52,7 +52,7 @@ class _Message(msgspec.Struct):
 
 
 class Echo:
-    """Answers one message at a time."""
+    """Responds to one message at a time."""
 
     def __init__(self, tools: int) -> None:
         names = ["echo", *(f"echo_{number:02}" for number in range(1, tools))]
@@ -61,18 +61,18 @@ class Echo:
         self._decoder = msgspec.json.Decoder(_Message)
         self._encoder = msgspec.json.Encoder()
 
-    def answer(self, line: bytes) -> bytes | None:
+    def respond(self, line: bytes) -> bytes | None:
         message = self._decoder.decode(line)
         if message.id is None:
             return None
         params = message.params or _Params()
         modern = params.meta is not None and params.meta.version == _MODERN
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
         result = self._result(message.method, params, modern=modern)
         if result is None:
-            return self._encoder.encode(answer | {"error": _NO_METHOD})
-        answer["result"] = {**result, "resultType": "complete", "_meta": _META} if modern else result
-        return self._encoder.encode(answer)
+            return self._encoder.encode(response | {"error": _NO_METHOD})
+        response["result"] = {**result, "resultType": "complete", "_meta": _META} if modern else result
+        return self._encoder.encode(response)
 
     def _result(self, method: str, params: _Params, *, modern: bool) -> Mapping[str, Any] | None:
         cache = _CACHE if modern else {}
@@ -92,13 +92,13 @@ class Echo:
 
 
 def over_stdio(echo: Echo) -> None:
-    """All lines that came together are answered in one write."""
+    """Respond in one write to all lines that were read at once."""
     rest = b""
     while data := os.read(0, _READ):
         *lines, rest = (rest + data).split(b"\n")
-        answers = [answer for line in lines if line and (answer := echo.answer(line)) is not None]
-        if answers:
-            _write(b"\n".join(answers) + b"\n")
+        responses = [response for line in lines if line and (response := echo.respond(line)) is not None]
+        if responses:
+            _write(b"\n".join(responses) + b"\n")
 
 
 def over_http(echo: Echo, port: int) -> None:
@@ -125,10 +125,10 @@ def over_http(echo: Echo, port: int) -> None:
         def on_message_complete(self) -> None:
             body, self._body = self._body, b""
             if self._parser.get_method() == b"POST":
-                answer = echo.answer(body)
-                self._transport.write(_TAKEN if answer is None else _OK % len(answer) + answer)
+                response = echo.respond(body)
+                self._transport.write(_ACCEPTED if response is None else _OK % len(response) + response)
             else:
-                # There is no stream to listen to; the root only tells that the server is up.
+                # There is no event stream; the root only shows that the server is up.
                 self._transport.write(_OK % 0 if self._url == b"/" else _NOT_ALLOWED)
             if not self._parser.should_keep_alive():
                 self._transport.close()

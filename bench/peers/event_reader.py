@@ -1,4 +1,4 @@
-"""A plain reader of OpenCode's events: prints when each text was heard that a pattern finds, once each.
+"""Read OpenCode's events, and print the time of the first match of each text that fits a pattern.
 
 `python event_reader.py PORT PATH PATTERN`, with AUTHORIZATION in its environment; a line is `<text> <monotonic ns>`.
 """
@@ -12,7 +12,7 @@ import time
 
 def main(port: int, path: str, pattern: str) -> None:
     authorization = os.environ["AUTHORIZATION"]
-    wanted, seen, rest = re.compile(pattern.encode()), set[bytes](), b""
+    expression, seen, rest = re.compile(pattern.encode()), set[bytes](), b""
     head = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: {authorization}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as line:
         line.sendall(head.encode())
@@ -21,10 +21,10 @@ def main(port: int, path: str, pattern: str) -> None:
             rest = rest[-200:] + data
             if b"server.connected" in data:
                 print("connected", now, flush=True)
-            for found in wanted.findall(rest):
-                if found not in seen:
-                    seen.add(found)
-                    print(found.decode(), now, flush=True)
+            for match in expression.findall(rest):
+                if match not in seen:
+                    seen.add(match)
+                    print(match.decode(), now, flush=True)
 
 
 if __name__ == "__main__":

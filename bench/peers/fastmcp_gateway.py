@@ -1,7 +1,7 @@
-"""`fastmcp_gateway.py PORT UPSTREAM...`: FastMCP's proxy, run by the Python it is installed for.
+"""`fastmcp_gateway.py PORT UPSTREAM...`: FastMCP's proxy, run by the Python that it is installed for.
 
 Each UPSTREAM is a URL or a command in JSON (a list of words). One is proxied under its own tool names; several are
-mounted as `s0`, `s1` and so on. As cheap as its options make it: clients that stay connected, JSON answers.
+mounted as `s0`, `s1` and so on. It has its cheapest options: clients that stay connected, and JSON responses.
 """
 
 # pyright: basic, reportMissingImports=false

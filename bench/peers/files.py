@@ -1,6 +1,6 @@
-"""`files.py PORT TOKEN ROOT TEXT`: the tools about files on our own wire, and beside them two that only answer.
+"""`files.py PORT TOKEN ROOT TEXT`: Rookery's file tools over its own wire, and two tools to compare them with.
 
-`echo` answers the text that it is given, `same` the one in the file TEXT, which is read once.
+`echo` returns its input; `same` returns the text in the file TEXT, which is read once.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import uvloop
@@ -17,11 +17,14 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.files.context.engine import ProjectContext
 from rookery.files.sandbox import SandboxRoot
+from rookery.operations.operation import bind_operations
+from rookery.operations.project.files import FileOperations
+from rookery.operations.results import ContentBlocks
 from rookery.system.git import Git
 from rookery.system.ids import new_id
 from rookery.system.process.spawn import Spawner
-from rookery.toolsets.project import ProjectTasks, project_toolset
-from rookery.toolsets.toolset import ContentBlocks, NoArguments, Tool, Toolset
+from rookery.toolsets.project import project_toolset
+from rookery.toolsets.toolset import NoArguments, Tool, Toolset
 from rookery.wire.http.auth import OWNER, Tokens, make_tcp_authenticator
 from rookery.wire.http.listener import Listener, bind_port
 from rookery.wire.http.pool import HttpLimits
@@ -35,19 +38,16 @@ class Text(msgspec.Struct):
     text: str
 
 
-class Here:
-    """The one workspace that there is."""
+class OnlyWorkspace:
+    """The files of the only workspace that there is."""
 
     def __init__(self, root: SandboxRoot) -> None:
         self._root = root
 
-    async def root(self) -> SandboxRoot:
+    async def root(self, directory: Path) -> SandboxRoot:
         return self._root
 
-    async def tasks(self) -> ProjectTasks:
-        raise NotImplementedError
-
-    async def context(self, call: Call) -> ProjectContext:
+    async def context(self, directory: Path, *, everything: bool) -> ProjectContext:
         raise NotImplementedError
 
 
@@ -67,18 +67,21 @@ class Provider:
 
 
 def toolset(root: SandboxRoot, text: str) -> Toolset:
-    async def echo(call: Call, given: Text) -> ContentBlocks:
-        return ContentBlocks([{"type": "text", "text": given.text}])
+    async def echo(call: Call, arguments: Text) -> ContentBlocks:
+        return ContentBlocks([{"type": "text", "text": arguments.text}])
 
-    async def same(call: Call, given: NoArguments) -> ContentBlocks:
+    async def same(call: Call, arguments: NoArguments) -> ContentBlocks:
         return ContentBlocks([{"type": "text", "text": text}])
 
-    project = project_toolset(Here(root), Git(Spawner(new_id())))
-    answering = [
+    files = OnlyWorkspace(root)
+    # The tools act in the workspace that the client has selected: none is looked up.
+    operations = bind_operations(FileOperations(cast(Any, None), files, Git(Spawner(new_id()))))
+    project = project_toolset(operations, files, None, root.path)
+    echo_tools = [
         Tool("echo", "", echo, input_type=Text, output_type=ContentBlocks),
         Tool("same", "", same, output_type=ContentBlocks),
     ]
-    return Toolset("bench", [*project.tools, *answering])
+    return Toolset("bench", [*project.tools, *echo_tools])
 
 
 async def serve(port: int, token: str, root: Path, text: Path) -> None:
@@ -86,8 +89,8 @@ async def serve(port: int, token: str, root: Path, text: Path) -> None:
     assert sock is not None, f"port {port} is taken"
     tokens = Tokens()
     tokens.add(token, OWNER)
-    with SandboxRoot(root) as held:
-        provider = Provider(toolset(held, await asyncio.to_thread(text.read_text)))
+    with SandboxRoot(root) as sandbox:
+        provider = Provider(toolset(sandbox, await asyncio.to_thread(text.read_text)))
         mcp = StreamableHttp(provider, Sessions(provider, idle_seconds=1800))
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,10 +1,10 @@
 """`load.py PORT TOKEN CLIENTS ERA [WHAT [PATH]]`: the same cheap load for every server, in a process of its own.
 
-ERA is the revision to speak. WHAT is the tool to call, by default `echo`, or one with its arguments and what must be in
-its answer, as JSON: `{"name", "arguments", "expected"}`; or `tools/list`; or `initialize` for nothing but handshakes.
-The clients connect and say hello once; then each line of standard input is a number of calls to make (`600`) or of
-seconds to make calls for (`2.5s`), and each line of output tells, as JSON, how long they took, or what was wrong. Every
-answer is checked. Ends when standard input does.
+ERA is the revision to speak. WHAT is the tool to call, by default `echo`; or a tool with its arguments and a text that
+the response must contain, as JSON: `{"name", "arguments", "expected"}`; or `tools/list`; or `initialize` for handshakes
+only. The clients connect and do the handshake once. Then each line of standard input is a number of calls to make
+(`600`), or of seconds to make calls for (`2.5s`), and each line of output is a report as JSON, with the durations or
+the error. Every response is checked. Ends at the end of standard input.
 """
 
 import json
@@ -22,7 +22,7 @@ _META = "io.modelcontextprotocol/"
 _CLIENT = {"name": "load", "version": "1"}
 _TEXT = "The quick brown fox jumps over the lazy dog."
 _ROUND_SECONDS = 60.0
-# Ids all have the same length, so that only they differ from one request to the next.
+# All ids have the same length, so that requests differ in nothing else.
 _FIRST_ID = 10_000_000
 _ID = b"%d" % _FIRST_ID
 _READ = 65_536
@@ -34,7 +34,7 @@ _SESSION = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
 
 
 class Client:
-    """One connection, with at most one request under way."""
+    """One connection, with at most one request in progress."""
 
     def __init__(self, port: int, token: str, era: str, what: str, path: str) -> None:
         self.sent = 0.0
@@ -51,13 +51,13 @@ class Client:
         return line
 
     def connect_again(self) -> None:
-        """Some servers hang up on whoever is silent for a few seconds, as one is while the others have their turn."""
+        """Connect again if the server has closed the connection, as some do after a few idle seconds."""
         if select.select([self.line], [], [], 0)[0]:
             self.line.close()
             self.line = self._connect()
 
     def _template(self, era: str, what: str) -> tuple[bytes, bytes]:
-        """The bytes of a request before its id and after it."""
+        """Return the bytes of a request before its id and after it."""
         hello = {"protocolVersion": _HANDSHAKE, "clientInfo": _CLIENT, "capabilities": {}}
         names: dict[str, str] = {}
         params: dict[str, Any]
@@ -112,26 +112,26 @@ class Client:
         self.sent = time.perf_counter()
         self.line.sendall(self._before + id_ + self._after)
 
-    def taken(self) -> bytes | None:
-        """The answer once it is whole, and checked to be the right one."""
-        answer = self._read()
-        if answer is None:
+    def poll_response(self) -> bytes | None:
+        """Return the response once it is complete, after checking it; None before that."""
+        response = self._read()
+        if response is None:
             return None
-        if not answer.startswith(b"HTTP/1.1 200 ") or self._wanted not in answer or self._expected not in answer:
-            raise RuntimeError(f"a wrong answer: {answer[:_SHOWN]!r}")
-        return answer
+        if not response.startswith(b"HTTP/1.1 200 ") or self._wanted not in response or self._expected not in response:
+            raise RuntimeError(f"a wrong response: {response[:_SHOWN]!r}")
+        return response
 
     def _whole(self) -> bytes:
-        while (answer := self._read()) is None:
+        while (response := self._read()) is None:
             pass
-        if not answer.startswith(b"HTTP/1.1 2"):
-            raise RuntimeError(f"refused: {answer[:_SHOWN]!r}")
-        return answer
+        if not response.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(f"refused: {response[:_SHOWN]!r}")
+        return response
 
     def _read(self) -> bytes | None:
         data = self.line.recv(max(_READ, self._missing))
         if not data:
-            raise RuntimeError(f"the server hung up after {self._got[:_SHOWN]!r}")
+            raise RuntimeError(f"the server closed the connection after {self._got[:_SHOWN]!r}")
         self._got = got = self._got + data
         head = got.find(b"\r\n\r\n")
         if head < 0:
@@ -146,13 +146,13 @@ class Client:
                 return None
             got = got[: head + 4] + _joined(got, head + 4)
         elif not got.startswith((b"HTTP/1.1 202 ", b"HTTP/1.1 204 ")):
-            raise RuntimeError(f"no length: {got[:_SHOWN]!r}")
+            raise RuntimeError(f"no Content-Length: {got[:_SHOWN]!r}")
         self._got = b""
         return got
 
 
 def _joined(got: bytes, at: int) -> bytes:
-    """The body whose chunks begin there."""
+    """Return the body whose chunks begin at this position."""
     chunks: list[bytes] = []
     while True:
         line = got.index(b"\r\n", at)
@@ -164,7 +164,7 @@ def _joined(got: bytes, at: int) -> bytes:
 
 
 def run(clients: list[Client], calls: int, seconds: float) -> dict[str, Any]:
-    """Make calls, each client its next one as soon as it has its answer, until there were enough or time is up."""
+    """Make calls until there were enough or time is up; each client calls again as soon as it has its response."""
     poll = select.poll()
     for client in clients:
         client.connect_again()
@@ -172,7 +172,7 @@ def run(clients: list[Client], calls: int, seconds: float) -> dict[str, Any]:
     for file in by_file:
         poll.register(file, select.POLLIN)
     took: dict[Client, list[float]] = {client: [] for client in clients}
-    answer = b""
+    response = b""
     begun = done = 0
     began = time.perf_counter()
     for client in clients[:calls]:
@@ -182,37 +182,37 @@ def run(clients: list[Client], calls: int, seconds: float) -> dict[str, Any]:
         ready = poll.poll(_ROUND_SECONDS * 1000)
         now = time.perf_counter() - began
         if not ready or now > seconds + _ROUND_SECONDS:
-            raise TimeoutError(f"{done} of {begun} answers in {now:.1f} seconds")
+            raise TimeoutError(f"{done} of {begun} responses in {now:.1f} seconds")
         for file, _ in ready:
             client = by_file[file]
-            got = client.taken()
+            got = client.poll_response()
             if got is None:
                 continue
             now = time.perf_counter()
             took[client].append(now - client.sent)
             done += 1
             if b'"id":' + _ID in got:
-                answer = got
+                response = got
             if begun < calls and now - began < seconds:
                 client.call(begun)
                 begun += 1
     whole = time.perf_counter() - began
-    told = answer.partition(b"\r\n\r\n")[2].decode()
+    body = response.partition(b"\r\n\r\n")[2].decode()
     each = sorted(median(times) for times in took.values() if times)
     p50 = median(time for times in took.values() for time in times)
-    return {"calls": begun, "seconds": whole, "p50": p50, "fastest": each[0], "slowest": each[-1], "answer": told}
+    return {"calls": begun, "seconds": whole, "p50": p50, "fastest": each[0], "slowest": each[-1], "answer": body}
 
 
 def main(port: str, token: str, count: str, era: str, what: str = "echo", path: str = "/mcp") -> None:
     clients = [Client(int(port), token, era, what, path) for _ in range(int(count))]
-    _tell({})
+    _print_json({})
     for line in sys.stdin:
         number, timed, _ = line.partition("s")
         calls, seconds = (sys.maxsize, float(number)) if timed else (int(number), _ROUND_SECONDS)
-        _tell(run(clients, calls, seconds))
+        _print_json(run(clients, calls, seconds))
 
 
-def _tell(what: dict[str, Any]) -> None:
+def _print_json(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
@@ -220,5 +220,5 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except (RuntimeError, OSError) as error:
-        _tell({"error": str(error)})
+        _print_json({"error": str(error)})
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`ours.py PORT TOKEN IDLE_SECONDS`: an echo tool on our own wire, behind the daemon's front and token check."""
+"""`ours.py PORT TOKEN IDLE_SECONDS`: an echo tool on Rookery's wire, with the daemon's authentication."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ async def serve(port: int, token: str, idle_seconds: float) -> None:
         if scope["path"] == "/mcp":
             await mcp(scope, receive, send)
             return
-        # Without a look at the sessions, which would be when the idle ones go.
+        # Without access to a session, which would expire idle ones.
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": b"%d" % len(mcp.sessions)})
 

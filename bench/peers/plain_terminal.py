@@ -1,7 +1,7 @@
-"""OpenCode's own interface on a plain terminal, which nobody looks at: prints when its bytes had a text that fits.
+"""Run OpenCode's interface on a plain terminal, and print when its output contained a text that matches.
 
 `python plain_terminal.py OPENCODE URL SESSION PATTERN`, with the interface's environment. A line is `<text> <monotonic
-ns>`, once each; the first is `ready`, when its prompt was drawn. It ends when stdin does.
+ns>`, once per text; the first is `ready`, when the prompt was drawn. Ends at the end of stdin.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ def main(opencode: str, url: str, session: str, pattern: str) -> None:
         os.waitpid(pid, 0)
 
 
-def _follow(line: int, wanted: re.Pattern[bytes]) -> None:
+def _follow(line: int, expression: re.Pattern[bytes]) -> None:
     rest, seen = b"", set[bytes]()
     with selectors.DefaultSelector() as ready:
         ready.register(0, selectors.EVENT_READ)
@@ -49,10 +49,10 @@ def _follow(line: int, wanted: re.Pattern[bytes]) -> None:
                 if _PROMPT in rest and b"ready" not in seen:
                     seen.add(b"ready")
                     print("ready", now, flush=True)
-                for found in wanted.findall(rest):
-                    if found not in seen:
-                        seen.add(found)
-                        print(found.decode(), now, flush=True)
+                for match in expression.findall(rest):
+                    if match not in seen:
+                        seen.add(match)
+                        print(match.decode(), now, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`sdk.py PORT lowlevel|mcpserver`: an echo tool on the official SDK, each class as cheap as its options make it."""
+"""`sdk.py PORT lowlevel|mcpserver`: an echo tool on the official SDK, each class with its cheapest options."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""A plain client that waits for messages of many sessions at once: prints when each answer was there.
+"""A client that waits for messages of many sessions at once, and prints when each response arrived.
 
 `python waiting_client.py PORT`, with AUTHORIZATION in its environment. A line on stdin is `<session> <pattern>`, one on
 stdout `<pattern> <monotonic ns>`.
@@ -16,8 +16,8 @@ _MS = 300_000
 
 def main(port: int) -> None:
     lines: dict[str, socket.socket] = {}
-    asked: dict[int, str] = {}
-    came: dict[int, bytes] = {}
+    patterns: dict[int, str] = {}
+    received: dict[int, bytes] = {}
     with selectors.DefaultSelector() as ready:
         ready.register(0, selectors.EVENT_READ)
         print("connected", time.monotonic_ns(), flush=True)
@@ -33,17 +33,17 @@ def main(port: int) -> None:
                         if session not in lines:
                             lines[session] = socket.create_connection(("127.0.0.1", port))
                             ready.register(lines[session], selectors.EVENT_READ)
-                        asked[lines[session].fileno()] = pattern
+                        patterns[lines[session].fileno()] = pattern
                         lines[session].sendall(_request(port, session, pattern))
                     continue
                 data = os.read(key.fd, 1 << 20)
                 now = time.monotonic_ns()
-                came[key.fd] = came.get(key.fd, b"") + data
-                if _is_whole(came[key.fd]):
-                    answer = came.pop(key.fd)
-                    if b'"found":true' not in answer:
-                        raise SystemExit(f"this is no answer to {asked[key.fd]}: {answer!r}")
-                    print(asked[key.fd], now, flush=True)
+                received[key.fd] = received.get(key.fd, b"") + data
+                if _is_whole(received[key.fd]):
+                    response = received.pop(key.fd)
+                    if b'"found":true' not in response:
+                        raise SystemExit(f"this is not the response for {patterns[key.fd]}: {response!r}")
+                    print(patterns[key.fd], now, flush=True)
 
 
 def _request(port: int, session: str, pattern: str) -> bytes:
@@ -56,13 +56,13 @@ def _request(port: int, session: str, pattern: str) -> bytes:
     return (head + body).encode()
 
 
-def _is_whole(answer: bytes) -> bool:
-    head, end, body = answer.lower().partition(b"\r\n\r\n")
-    if answer and not end:
+def _is_whole(response: bytes) -> bool:
+    head, end, body = response.lower().partition(b"\r\n\r\n")
+    if response and not end:
         return False
     length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
     if not length:
-        raise SystemExit(f"this is no answer: {answer!r}")
+        raise SystemExit(f"this is not a response: {response!r}")
     return len(body) >= int(length)
 
 

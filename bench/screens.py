@@ -1,8 +1,8 @@
-"""The stage: a toast seen on the screen against OpenCode's own drawing of it, and a picture against the library's own.
+"""Screens: waiting for a toast on the screen, against OpenCode's own drawing; and a picture, against a plain loop.
 
-`toast.ratio`: a client waits for a text on the screen of a session. It is answered when Rookery has read it there;
-and OpenCode's interface, on a plain terminal beside it, has drawn the same toast when that text is among its raw bytes.
-Both times are from when the toast was asked for.
+`toast.ratio`: a client waits for a text on the screen of a session, and gets its response when Rookery has read the
+text there. OpenCode's interface, on a plain terminal beside it, has drawn the same toast when the text is in its
+output. Both times are counted from the request for the toast.
 
 `png.cpu`: CPU of a PNG of 120 by 40 cells, against a plain loop on the same library that draws the background and the
 character of each cell in the same font and saves the picture.
@@ -34,9 +34,9 @@ from rookery.sessions.terminal.rendering import make_cells, make_screen
 
 from .harness import Bar, Sample, ratio, take_turns
 from .installs import NotInstalled, opencode as installed_opencode
-from .session_stage import Stage, a_stage
+from .session_bench import SessionBench, start_session_bench
 
-# What was drawn, and when.
+# Each text that was drawn, and when.
 Drawn: TypeAlias = "queue.Queue[tuple[str, int]]"
 
 WANTED = {"toast.ratio": 1.5, "png.cpu": 1.5}
@@ -44,96 +44,96 @@ WANTED = {"toast.ratio": 1.5, "png.cpu": 1.5}
 _ROUNDS = 20
 _PEERS = Path(__file__).parent / "peers"
 _FONT = Path(__file__).parents[1] / "src" / "rookery" / "sessions" / "fonts" / "DejaVuSansMono.ttf"
-# Made of letters that the one before has none of: what two screens have in common is not drawn again. Capitals, since
-# what sets colours ends in a small letter.
+# The two sets share no letter, because cells that are equal on two screens are not drawn again. Capitals, since escape
+# sequences for colours end in a small letter.
 _LETTERS = ("ABCDEFGHIJKLM", "NOPQRSTUVWXYZ")
 _LENGTH = 16
 _SECONDS = 60.0
 _TRIES = 20
-# About as long as a picture takes.
+# About the duration of drawing a picture.
 _RESTS = 0.02
 _SCRIPT = {"turn": [{"when": "hello", "step": [{"say": "Good morning."}]}]}
 
 
 def run() -> list[Bar]:
-    found: dict[str, float | None] = {"toast.ratio": None, "png.cpu": _png()}
+    figures: dict[str, float | None] = {"toast.ratio": None, "png.cpu": _png()}
     try:
         opencode = installed_opencode()
     except NotInstalled as error:
-        print(f"stage: {error}", flush=True)
+        print(f"screens: {error}", flush=True)
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder,
-            a_stage(opencode, Path(folder).resolve(), _SCRIPT) as stage,
+            start_session_bench(opencode, Path(folder).resolve(), _SCRIPT) as bench,
         ):
-            found["toast.ratio"] = _toast(stage, opencode)
-    return [Bar(f"stage.{name}", found[name], "<=", wanted) for name, wanted in WANTED.items()]
+            figures["toast.ratio"] = _toast(bench, opencode)
+    return [Bar(f"screens.{name}", figures[name], "<=", wanted) for name, wanted in WANTED.items()]
 
 
-# ---- a toast, against the interface's own drawing of it
+# ---- a toast, against OpenCode's own drawing
 
 
-def _toast(stage: Stage, opencode: Path) -> float:
-    session = stage.session()
-    shown = stage.house.ask("GET", f"/api/sessions/{session}/screen?columns=120&rows=40")
+def _toast(bench: SessionBench, opencode: Path) -> float:
+    session = bench.session()
+    shown = bench.api.ask("GET", f"/api/sessions/{session}/screen?columns=120&rows=40")
     if shown["source"] != "terminal":
         raise RuntimeError(f"there is no terminal: {shown['note']}")
     pattern = "|".join(f"[{letters}]{{{_LENGTH}}}" for letters in _LETTERS)
-    argv = [_PEERS / "plain_terminal.py", opencode, f"http://127.0.0.1:{stage.agent.port}", session, pattern]
-    with _plain_terminal([str(one) for one in argv], _interface(stage)) as drawn_there:
+    argv = [_PEERS / "plain_terminal.py", opencode, f"http://127.0.0.1:{bench.agent.port}", session, pattern]
+    with _plain_terminal([str(word) for word in argv], _interface(bench)) as drawn:
         words = _words()
-        _warm_up(stage, words, drawn_there)
-        taken = [_round(stage, session, next(words), drawn_there) for _ in range(_ROUNDS)]
-    return ratio(taken, "wait", "interface", "seconds")
+        _warm_up(bench, words, drawn)
+        results = [_round(bench, session, next(words), drawn) for _ in range(_ROUNDS)]
+    return ratio(results, "wait", "interface", "seconds")
 
 
 @contextlib.contextmanager
 def _plain_terminal(words: list[str], env: Mapping[str, str]) -> Generator[Drawn]:
-    """What it has drawn, from when its prompt is there."""
-    drawn_there: Drawn = queue.Queue()
+    """Run the interface, and yield the queue of drawn texts once its prompt is drawn."""
+    drawn: Drawn = queue.Queue()
     with subprocess.Popen(
         [sys.executable, *words], env=os.environ | env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        told = process.stdout
+        output = process.stdout
 
         def follow() -> None:
-            for line in told:
+            for line in output:
                 text, _, at = line.partition(" ")
-                drawn_there.put((text, int(at)))
+                drawn.put((text, int(at)))
 
         thread = threading.Thread(target=follow)
         thread.start()
         try:
-            _drawn(drawn_there, "ready")
-            yield drawn_there
+            _drawn(drawn, "ready")
+            yield drawn
         finally:
-            # It ends its interface first.
+            # This ends its interface first.
             process.stdin.close()
             process.wait(_SECONDS)
             thread.join()
 
 
-def _interface(stage: Stage) -> dict[str, str]:
-    """The environment that an interface of the agent needs, beside the bench's own."""
-    (agent,) = (one for one in psutil.Process(stage.pid).children() if "serve" in one.cmdline())
-    kept = ("HOME", "XDG_", "OPENCODE_SERVER_PASSWORD", "OPENCODE_DISABLE_")
-    own = {name: value for name, value in agent.environ().items() if name.startswith(kept)}
+def _interface(bench: SessionBench) -> dict[str, str]:
+    """Return the environment that an interface of the agent needs in addition to the bench's own."""
+    (agent,) = (child for child in psutil.Process(bench.pid).children() if "serve" in child.cmdline())
+    prefixes = ("HOME", "XDG_", "OPENCODE_SERVER_PASSWORD", "OPENCODE_DISABLE_")
+    own = {name: value for name, value in agent.environ().items() if name.startswith(prefixes)}
     return {**own, "TERM": "xterm-256color", "COLORTERM": "truecolor", "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
 
 
-def _warm_up(stage: Stage, words: Iterator[str], drawn_there: Drawn) -> None:
-    """An interface whose prompt is there may still miss a toast."""
+def _warm_up(bench: SessionBench, words: Iterator[str], drawn: Drawn) -> None:
+    """Show toasts until one is drawn: an interface with a prompt may still miss the first ones."""
     for word in itertools.islice(words, _TRIES):
-        _show(stage, word)
+        _show(bench, word)
         with contextlib.suppress(queue.Empty):
-            _drawn(drawn_there, word, 3.0)
+            _drawn(drawn, word, 3.0)
             return
     raise RuntimeError("the interface draws no toast")
 
 
-def _show(stage: Stage, word: str) -> None:
-    stage.agent.ask("POST", stage.at("/tui/show-toast"), {"message": word, "variant": "info", "duration": 5000})
+def _show(bench: SessionBench, word: str) -> None:
+    bench.agent.ask("POST", bench.at("/tui/show-toast"), {"message": word, "variant": "info", "duration": 5000})
 
 
 def _words() -> Iterator[str]:
@@ -141,35 +141,35 @@ def _words() -> Iterator[str]:
         yield "".join(random.choices(letters, k=_LENGTH))
 
 
-def _round(stage: Stage, session: str, word: str, drawn_there: Drawn) -> dict[str, Sample]:
-    seen: list[int] = []
+def _round(bench: SessionBench, session: str, word: str, drawn: Drawn) -> dict[str, Sample]:
+    matched_at: list[int] = []
 
     def wait() -> None:
-        asked = {"for": "screen", "pattern": word, "timeout": _SECONDS * 1000}
-        if stage.house.ask("POST", f"/api/sessions/{session}/wait", asked)["found"]:
-            seen.append(time.monotonic_ns())
+        query = {"for": "screen", "pattern": word, "timeout": _SECONDS * 1000}
+        if bench.api.ask("POST", f"/api/sessions/{session}/wait", query)["found"]:
+            matched_at.append(time.monotonic_ns())
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    # Until the wait has begun. The toast of the round before may still be there: the new one takes its place.
+    # Let the wait begin first. The toast of the previous round may still be visible: the new one replaces it.
     time.sleep(0.5)
     began = time.monotonic_ns()
-    _show(stage, word)
-    at = _drawn(drawn_there, word)
+    _show(bench, word)
+    at = _drawn(drawn, word)
     waiting.join(_SECONDS)
-    if not seen:
+    if not matched_at:
         raise RuntimeError(f"the wait missed {word}")
-    return {"wait": {"seconds": (seen[0] - began) / 1e9}, "interface": {"seconds": (at - began) / 1e9}}
+    return {"wait": {"seconds": (matched_at[0] - began) / 1e9}, "interface": {"seconds": (at - began) / 1e9}}
 
 
-def _drawn(drawn_there: Drawn, word: str, seconds: float = _SECONDS) -> int:
+def _drawn(drawn: Drawn, word: str, seconds: float = _SECONDS) -> int:
     while True:
-        text, at = drawn_there.get(timeout=seconds)
+        text, at = drawn.get(timeout=seconds)
         if text == word:
             return at
 
 
-# ---- a picture, against the drawing library's own
+# ---- a picture, against a plain loop
 
 
 def _png() -> float:
@@ -179,10 +179,10 @@ def _png() -> float:
         "library": lambda: _cpu(lambda: _plain(screen, font)),
         "png": lambda: _cpu(lambda: draw_picture(screen)),
     }
-    found = ratio(take_turns(targets, rounds=_ROUNDS, repeats=3), "png", "library", "cpu")
-    drawing, resting = (asyncio.run(_held(one)) * 1000 for one in (screen, None))
+    cpu_ratio = ratio(take_turns(targets, rounds=_ROUNDS, repeats=3), "png", "library", "cpu")
+    drawing, resting = (asyncio.run(_measure_blocking(shown)) * 1000 for shown in (screen, None))
     print(f"the loop is held for {drawing:.1f} ms at most while one is drawn, else for {resting:.1f} ms", flush=True)
-    return found
+    return cpu_ratio
 
 
 def _cpu(do: Any) -> Sample:
@@ -209,16 +209,18 @@ def _plain(screen: Screen, font: ImageFont.FreeTypeFont) -> bytes:
 
 
 def _screen() -> Screen:
-    """As full as a conversation with some code in it: text in a few colours, a box with a background of its own."""
+    """Return a screen as full as a conversation with code: text in a few colours, and a box with its own background."""
     colours = [None, "#808080", "#9d7cd8", "#7fd88f", "#f5a742"]
     lines = [line for path in (_FONT.parent / "LICENSE.txt",) for line in path.read_text().split("\n") if line][:30]
-    said = [make_cells(f"   {line}"[:118], Style(colours[at % 5], bold=at % 7 == 0)) for at, line in enumerate(lines)]
+    text_rows = [
+        make_cells(f"   {line}"[:118], Style(colours[at % 5], bold=at % 7 == 0)) for at, line in enumerate(lines)
+    ]
     box = [make_cells("┃" + "  Build · Scripted".ljust(118), Style("#5c9cf5", "#1e1e1e")) for _ in range(8)]
-    return make_screen([*said, [], *box], 120, 40)
+    return make_screen([*text_rows, [], *box], 120, 40)
 
 
-async def _held(screen: Screen | None) -> float:
-    """The longest time that the loop did not come round while a picture, or nothing, was drawn; the median."""
+async def _measure_blocking(screen: Screen | None) -> float:
+    """Return the median of the longest times that the event loop was blocked while a picture, or nothing, was drawn."""
     tries: list[float] = []
     for _ in range(9):
         picture = asyncio.gather(draw_in_thread(screen) if screen is not None else asyncio.sleep(_RESTS))

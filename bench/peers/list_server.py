@@ -1,4 +1,4 @@
-"""`shelf.py FILE`: a stdio server that lists the tools in a file of JSON, and does nothing else."""
+"""`list_server.py FILE`: a stdio server that lists the tools in a JSON file, and does nothing else."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ def _answer(method: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
     if method == "tools/list":
         return {"result": {"tools": tools}}
     if method == "initialize":
-        info = {"name": "shelf", "version": "1"}
+        info = {"name": "list", "version": "1"}
         return {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}}
     return {"error": {"code": -32601, "message": f"no {method} here"}}
 

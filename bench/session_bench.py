@@ -1,4 +1,4 @@
-"""A daemon with one agent, whose model plays a script; and OpenCode's own API, to compare with."""
+"""A daemon with one agent, whose model plays a script, and OpenCode's own API to compare with."""
 
 import base64
 import contextlib
@@ -21,10 +21,10 @@ from .harness import user_environment
 from .servers import Server, running
 
 SECONDS = 300.0
-# Less than either server keeps a connection that nobody uses.
+# Less than the time after which either server closes an idle connection.
 _KEPT_SECONDS = 2.0
 _PYTHON = [sys.executable, "-P", "-m", "rookery.daemon"]
-# Nobody on the network is asked for anything.
+# No network is used.
 _OFFLINE = {
     f"OPENCODE_DISABLE_{what}": "1" for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
 }
@@ -32,8 +32,8 @@ _PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "c
 
 
 @dataclass(frozen=True)
-class Face:
-    """HTTP at one port; each thread has a connection of its own, which is kept while it is in use."""
+class ApiClient:
+    """A client of one port; each thread has its own connection, which is kept while it is used."""
 
     port: int
     headers: Mapping[str, str]
@@ -44,75 +44,75 @@ class Face:
         return json.loads(text) if text else None
 
     def raw(self, method: str, path: str, body: Any = None) -> bytes:
-        """The bytes of the answer; that it succeeds is seen to."""
+        """Send a request and return the body of the response. Raise if it fails."""
         connection = self._connection()
         connection.request(method, path, json.dumps(body) if body is not None else None, dict(self.headers))
-        answer = connection.getresponse()
-        text = answer.read()
-        if answer.status >= 300:
-            raise RuntimeError(f"{method} {path} got {answer.status}: {text!r}")
+        response = connection.getresponse()
+        text = response.read()
+        if response.status >= 300:
+            raise RuntimeError(f"{method} {path} got {response.status}: {text!r}")
         return text
 
     def _connection(self) -> http.client.HTTPConnection:
         now = time.monotonic()
-        found: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
-        if found is None or now > self._kept.until:
-            found = self._kept.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        connection: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        if connection is None or now > self._kept.until:
+            connection = self._kept.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         self._kept.until = now + _KEPT_SECONDS
-        return found
+        return connection
 
 
 @dataclass(frozen=True)
-class Stage:
-    """`house` is Rookery's API, `agent` is OpenCode's own, for sessions in `folder`; `pid` is the daemon's."""
+class SessionBench:
+    """`api` is Rookery's API, `agent` is OpenCode's own, for sessions in `folder`; `pid` is the daemon's."""
 
-    house: Face
-    agent: Face
+    api: ApiClient
+    agent: ApiClient
     folder: Path
     pid: int
 
     def session(self, folder: str | None = None) -> str:
-        """A session of an agent, through Rookery; it has a title, so that the model is not asked for one."""
-        made = self.house.ask("POST", "/api/sessions", {"directory": folder or str(self.folder), "title": "bench"})
+        """Create a session through Rookery. It has a title, so that the model gets no request for one."""
+        made = self.api.ask("POST", "/api/sessions", {"directory": folder or str(self.folder), "title": "bench"})
         return made["id"]
 
     def workspace(self, name: str) -> str:
-        """The folder of another workspace."""
-        return self.house.ask("POST", "/api/workspaces", {"name": name, "wait": True})["path"]
+        """Create another workspace and return its folder."""
+        return self.api.ask("POST", "/api/workspaces", {"name": name, "wait": True})["path"]
 
     def at(self, path: str) -> str:
-        """A path of OpenCode's API, for this folder."""
+        """Return a path of OpenCode's API for this folder."""
         return f"{path}?directory={quote(str(self.folder), safe='')}"
 
     def rest(self) -> None:
-        """Wait until no session does anything."""
+        """Wait until all sessions are idle."""
         ends = time.perf_counter() + SECONDS
         while self.agent.ask("GET", self.at("/session/status")):
             if time.perf_counter() > ends:
-                raise RuntimeError("the agent does not come to rest")
+                raise RuntimeError("the agent does not become idle")
             time.sleep(0.005)
 
 
 @contextlib.contextmanager
-def a_stage(opencode: Path, folder: Path, script: Mapping[str, Any]) -> Generator[Stage]:
-    """Everything runs until the end of the block."""
+def start_session_bench(opencode: Path, folder: Path, script: Mapping[str, Any]) -> Generator[SessionBench]:
+    """Run the model, the daemon and an agent until the end of the block."""
     app = _repository(folder / "app")
     (folder / "script.json").write_text(json.dumps(script))
     path = os.pathsep.join([str(opencode.parent), os.environ["PATH"]])
     agents = {"ROOKERY_AGENTS_VERSION": "path", "ROOKERY_AGENTS_START": "use"}
     env = user_environment(folder, PATH=path, ROOKERY_HOME=str(folder / "state"), **agents) | _OFFLINE
     model = [*_PYTHON, "model", f"--script={folder / 'script.json'}", "--port={port}", "--json"]
-    # The events that are kept for readers who come back are soon as many as they may be.
+    # A short history of events, so that it is full, and its memory constant, after the warm-up.
     daemon = [*_PYTHON, "serve", "--set", "http.port={port}", "--set", "events.history=50"]
     with running(Server(model, "/v1/models", folder, env)) as played:
         _configure(folder / ".config" / "opencode", played.port)
-        with running(Server(daemon, "/api/health", app, env)) as one:
+        with running(Server(daemon, "/api/health", app, env)) as process:
             token = (folder / "state" / "token").read_text().strip()
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            house = Face(one.port, headers)
-            project = house.ask("POST", "/api/projects", {"path": str(app)})
-            agent = house.ask("POST", f"/api/workspaces/{_id_of(project)}/@main/agent/start")
-            yield Stage(house, Face(agent["port"], _basic(agent["pid"])), app, one.pid)
+            api = ApiClient(process.port, headers)
+            project = api.ask("POST", "/api/projects", {"path": str(app)})
+            agent = api.ask("POST", f"/api/workspaces/{_id_of(project)}/@main/agent/start")
+            yield SessionBench(api, ApiClient(agent["port"], _basic(agent["pid"])), app, process.pid)
 
 
 def _id_of(project: Any) -> str:
@@ -126,7 +126,7 @@ def _basic(pid: int) -> dict[str, str]:
 
 
 def _configure(folder: Path, port: int) -> None:
-    """The user's own OpenCode config: one model, and no plugin package to be fetched."""
+    """Write the user's OpenCode config: one model, and no plugin package to fetch."""
     limits = {"context": 10_000_000, "output": 8_000}
     model = {"name": "Scripted", "tool_call": True, "limit": limits}
     options = {"baseURL": f"http://127.0.0.1:{port}/v1", "apiKey": "none"}
