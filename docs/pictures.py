@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/images/demo*.png anew: `rookery demo` is run, and what is seen of it is drawn by Rookery.
+"""Draw docs/images/demo*.png: run `rookery demo` on a terminal, and draw its screen with Rookery's own renderer.
 
-Run it with `.venv/bin/python docs/pictures.py`, and look at what came of it.
+Run `.venv/bin/python docs/pictures.py`, and check the pictures afterwards.
 """
 
 import fcntl
@@ -23,9 +23,9 @@ from rookery.sessions.terminal.emulator import Emulator
 
 IMAGES = Path(__file__).parent / "images"
 COLUMNS, ROWS = 100, 60
-SECONDS = 600
-# The last line of what the demo answers; then it only waits for Ctrl-C.
-LAST = b"agent login"
+TIMEOUT_SECONDS = 600
+# The end of the demo's output. After it, the demo waits for Ctrl-C.
+LAST_OUTPUT = b"agent login"
 
 
 def main() -> None:
@@ -36,33 +36,33 @@ def main() -> None:
 
 
 def run_demo(pictures: Path) -> Screen:
-    """What stands on a terminal when the tour is over; its screenshots are in `pictures` then."""
+    """Run the demo and return its screen at the end of the tour; it writes its screenshots to `pictures`."""
     emulator = Emulator(COLUMNS, ROWS, lambda _: None)
     emulator.feed(b"$ rookery demo\r\n")
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     command = [Path(sys.executable).with_name("rookery"), "demo", "--pictures", str(pictures)]
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm-256color"}
-    # What it tells goes to the terminal; what it answers in the end is not for the picture.
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=theirs) as demo:
-        os.close(theirs)
+    # Its notes go to the terminal. Its final output is not part of the picture.
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=terminal) as demo:
+        os.close(terminal)
         assert demo.stdout is not None
-        answered = b""
-        while LAST not in answered:
-            ready, _, _ = select.select([ours, demo.stdout], [], [], SECONDS)
+        output = b""
+        while LAST_OUTPUT not in output:
+            ready, _, _ = select.select([master, demo.stdout], [], [], TIMEOUT_SECONDS)
             if not ready or demo.poll() is not None:
-                sys.exit(f"the demo has not come to its end:\n{emulator.text}")
-            if ours in ready:
-                emulator.feed(os.read(ours, 65_536))
+                sys.exit(f"the demo has not reached its end:\n{emulator.text}")
+            if master in ready:
+                emulator.feed(os.read(master, 65_536))
             if demo.stdout in ready:
-                answered += os.read(demo.stdout.fileno(), 65_536)
+                output += os.read(demo.stdout.fileno(), 65_536)
         screen = emulator.screen()
         demo.send_signal(signal.SIGINT)
-        # What it says to its end has to be read, or it could not go on; then reading fails.
+        # Read until the terminal is closed, or the demo would block on its last output.
         with suppress(OSError):
-            while os.read(ours, 65_536):
+            while os.read(master, 65_536):
                 pass
-    os.close(ours)
+    os.close(master)
     used = max(number for number, line in enumerate(screen.lines, 1) if line.strip())
     return replace(screen, cells=screen.cells[:used], rows=used, cursor=replace(screen.cursor, visible=False))
 
