@@ -95,7 +95,7 @@ conformance: setup ## The official MCP conformance suite, one line a set
 bench: setup ## Figures; ONLY=<name> runs bench/<name>.py alone
 	$(BIN)/python -m bench $(ONLY)
 
-docs: setup ## Write the generated pages of docs/
+docs: setup ## Generate the reference pages of docs/ and the methods of the Python client
 	$(BIN)/python docs/generate.py
 
 lock: setup ## Resolve the dependencies anew into requirements.lock
