@@ -90,3 +90,29 @@ def test_heads_are_kept_for_a_bounded_number_of_headers() -> None:
     for number in range(1000):
         assert b"X-%d: 1\r\n" % number in requests.write("POST", {f"X-{number}": "1"}, b"")
     assert len(requests._heads) <= 100
+
+
+@pytest.mark.parametrize(
+    ("location", "line"),
+    [
+        ("/b?x=1", b"POST /b?x=1 HTTP/1.1"),
+        ("c/", b"POST /v/c/ HTTP/1.1"),
+        ("http://HOST.example:80/b#here", b"POST /b HTTP/1.1"),
+        ("http://other:pw@host.example/b", b"POST /b HTTP/1.1"),
+        ("http://host.example:81/b", None),
+        ("https://host.example/b", None),
+        ("//other.example/b", None),
+        ("http://host.example@other.example/b", None),
+        ("file:///b", None),
+        ("http://[", None),
+    ],
+)
+def test_a_redirect_within_the_origin_keeps_the_headers(location: str, line: bytes | None) -> None:
+    writer = HttpRequestWriter("http://me:pw@host.example/v/a", {"X-Key": "k"})
+    redirected = writer.at(location)
+    if line is None:
+        assert redirected is None
+        return
+    assert redirected is not None and redirected.origin == writer.origin
+    original = writer.write("POST", {"A": "b"}, b"{}")
+    assert redirected.write("POST", {"A": "b"}, b"{}") == original.replace(b"POST /v/a HTTP/1.1", line)

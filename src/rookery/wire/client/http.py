@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
 from rookery.system.tasks import TaskSet
-from rookery.wire.client.remote import EVENT_STREAM, RemoteTransport, TransportBroken, describe_error, read_challenge
+from rookery.wire.client.remote import (
+    EVENT_STREAM,
+    RemoteTransport,
+    TransportBroken,
+    describe_error,
+    describe_redirect,
+    read_challenge,
+)
 from rookery.wire.client.transport import (
     AuthenticationRequired,
     HandleLoss,
@@ -42,7 +49,7 @@ _ENDPOINT_SECONDS = 10.0
 
 
 def interpret_http_error(
-    response: HttpResponse, body: bytes, id_: RequestId | None, *, in_session: bool, spoke_before: bool
+    response: HttpResponse, url: str, body: bytes, id_: RequestId | None, *, in_session: bool, spoke_before: bool
 ) -> Exception | None:
     """Return the exception for an HTTP error, or None if its body is a JSON-RPC error response to the request.
 
@@ -56,8 +63,7 @@ def interpret_http_error(
     with contextlib.suppress(WireError):
         if any(isinstance(message, Response) and message.id == id_ for message in decode_messages(body)):
             return None
-    if (location := response.header(b"location")) is not None:
-        text = f"redirects are not followed; the server redirects to {location[:200]}"
+    text = describe_redirect(response, url) or text
     kind = TransportUnsupported if status in _UNSUPPORTED_STATUSES and not spoke_before else TransportClosed
     return kind(f"HTTP {status}: {text}")
 
@@ -176,7 +182,9 @@ class HttpTransport(RemoteTransport):
                     not is_handshake and bool(self._revision),
                 )
                 if (
-                    failure := interpret_http_error(response, body, id_, in_session=in_session, spoke_before=spoken)
+                    failure := interpret_http_error(
+                        response, self.url, body, id_, in_session=in_session, spoke_before=spoken
+                    )
                 ) is not None:
                     self._last_problem = str(failure) or self._last_problem
                     raise failure
@@ -290,7 +298,8 @@ class SseTransport(RemoteTransport):
         try:
             with await self.exchange(await self._endpoint, "POST", headers, message) as response:
                 if response.status >= 300:
-                    text = (await response.next())[:300].decode("utf-8", "replace")
+                    text = describe_redirect(response, self.url)
+                    text = text or (await response.next())[:300].decode("utf-8", "replace")
                     kind = TransportClosed if read_challenge(response) is None else AuthenticationRequired
                     raise kind(f"HTTP {response.status}: {text}")
                 response.discard_rest()
@@ -316,7 +325,8 @@ class SseTransport(RemoteTransport):
             writer = HttpRequestWriter(self.url, {"Accept": EVENT_STREAM, **self.headers})
             with await self.exchange(writer, "GET", {}) as response:
                 if response.status != 200 or response.media_type != EVENT_STREAM:
-                    self._fail(f"HTTP {response.status}", TransportUnsupported)
+                    redirect = describe_redirect(response, self.url)
+                    self._fail(f"HTTP {response.status}{f': {redirect}' if redirect else ''}", TransportUnsupported)
                     return
                 while chunk := await response.next():
                     for event in parser.feed(chunk):

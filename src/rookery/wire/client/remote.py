@@ -1,8 +1,10 @@
 """The common part of all transports to a server at a URL: requests, credentials and challenges."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urljoin
 
 from rookery.wire.client.transport import TransportClosed
 from rookery.wire.http_client.client import HttpClient
@@ -11,6 +13,9 @@ from rookery.wire.http_client.request import HttpRequestWriter
 
 EVENT_STREAM = "text/event-stream"
 _CHALLENGE_STATUSES = (401, 403)
+# Only these redirects keep the method and the body.
+_FOLLOWED_STATUSES = (307, 308)
+_MAX_REDIRECTS = 5
 
 
 class TransportBroken(TransportClosed):
@@ -49,7 +54,7 @@ class RemoteTransport:
     ) -> HttpResponse:
         """Send one request, and once more if credentials were refused and there are new ones.
 
-        Redirects are not followed, so our headers and messages go to no other server.
+        Redirects are followed only within the origin, so our headers and messages go to no other server.
         """
         sent = self.credentials.header() if self.credentials is not None else None
         response = await self._send(requests, method, headers, body, sent)
@@ -74,9 +79,19 @@ class RemoteTransport:
         if authorization is not None:
             headers = {**headers, "Authorization": authorization}
         # These methods are idempotent.
-        return await self.http.send(
-            requests.origin, requests.write(method, headers, body), idempotent=method in ("GET", "DELETE")
-        )
+        idempotent = method in ("GET", "DELETE")
+        for _ in range(_MAX_REDIRECTS):
+            response = await self.http.send(
+                requests.origin, requests.write(method, headers, body), idempotent=idempotent
+            )
+            if response.status not in _FOLLOWED_STATUSES:
+                return response
+            redirected = requests.at(response.header(b"location") or "")
+            if redirected is None:
+                return response
+            response.discard_rest()
+            requests = redirected
+        return await self.http.send(requests.origin, requests.write(method, headers, body), idempotent=idempotent)
 
 
 def read_challenge(response: HttpResponse) -> str | None:
@@ -85,6 +100,22 @@ def read_challenge(response: HttpResponse) -> str | None:
         return None
     challenge = response.header(b"www-authenticate")
     return challenge or "" if response.status == 401 else challenge
+
+
+def describe_redirect(response: HttpResponse, url: str) -> str | None:
+    """Return why a redirect of the server at `url` was not followed, None if the response is not a redirect."""
+    location = response.header(b"location")
+    if location is None or not 300 <= response.status < 400:
+        return None
+    with contextlib.suppress(ValueError):
+        location = urljoin(url, location)
+    if response.status not in _FOLLOWED_STATUSES:
+        why = f"only redirects with status {' or '.join(map(str, _FOLLOWED_STATUSES))} are followed"
+    elif HttpRequestWriter(url, {}).at(location) is None:
+        why = "redirects to another origin are not followed"
+    else:
+        why = f"no more than {_MAX_REDIRECTS} redirects are followed"
+    return f"the server redirects to {location[:200]}; {why}"
 
 
 def describe_error(error: Exception) -> str:

@@ -3,8 +3,9 @@
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 import rookery
 
@@ -33,11 +34,9 @@ class HttpRequestWriter:
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"{url[:200]!r} is not a valid http or https URL")
-        host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
-        self.origin = HttpOrigin(parts.scheme == "https", host, parts.port or _PORTS[parts.scheme])
-        self._path = quote(parts.path or "/", _UNQUOTED) + (f"?{quote(parts.query, _UNQUOTED)}" if parts.query else "")
+        self.origin, self._path = read_origin(parts), _read_path(parts)
+        self._url = url
+        host = self.origin.host
         address = f"[{host.partition('%')[0]}]" if ":" in host else host
         self._fixed = {
             "host": ("Host", address if self.origin.port == _PORTS[parts.scheme] else f"{address}:{self.origin.port}"),
@@ -64,6 +63,22 @@ class HttpRequestWriter:
             return b"%b%b\r\n" % (head, lines)
         return b"%b%bContent-Length: %d\r\n\r\n%b" % (head, lines, len(body), body)
 
+    def at(self, location: str) -> "HttpRequestWriter | None":
+        """Return the writer for a redirect to `location`, None if that is another origin or no URL.
+
+        It has the same headers, so it must not be used for another origin.
+        """
+        try:
+            url = urljoin(self._url, location)
+            parts = urlsplit(url)
+            if read_origin(parts) != self.origin:
+                return None
+        except ValueError:
+            return None
+        redirected = copy(self)
+        redirected._url, redirected._path, redirected._heads = url, _read_path(parts), {}
+        return redirected
+
     def _head(self, method: str, names: Iterable[str]) -> bytes:
         """Return the request line and the fixed headers, except those with these names."""
         for name in names:
@@ -76,6 +91,18 @@ class HttpRequestWriter:
             self._heads.clear()
         self._heads[method, *names] = head
         return head
+
+
+def read_origin(parts: SplitResult) -> HttpOrigin:
+    """Return the origin of a URL. Raise ValueError if it is not a URL of HTTP."""
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{parts.geturl()[:200]!r} is not a valid http or https URL")
+    host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+    return HttpOrigin(parts.scheme == "https", host, parts.port or _PORTS[parts.scheme])
+
+
+def _read_path(parts: SplitResult) -> str:
+    return quote(parts.path or "/", _UNQUOTED) + (f"?{quote(parts.query, _UNQUOTED)}" if parts.query else "")
 
 
 def _check_header(name: str, value: str) -> None:

@@ -1,0 +1,85 @@
+"""How remote servers are reached: through redirects, and over the older transport if the newer one fails."""
+
+import json
+
+import pytest
+
+from tests.support.gateway.gateway import start_gateway
+from tests.support.mcp.caller import told
+from tests.support.mcp.client import (
+    HandshakeHandler,
+    HttpRequest,
+    HttpResponder,
+    ScriptedHttpServer,
+)
+from tests.support.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+SECRET = {"Authorization": "Bearer configured", "X-Extra": "yes"}
+
+
+async def echo(asked: HttpRequest, out: HttpResponder) -> None:
+    content = json.dumps(asked.message["params"]["arguments"])
+    await out.json(asked.result({"content": [{"type": "text", "text": content}]}))
+
+
+# ---- redirects
+
+
+@requirement("servers.http.redirect")
+@pytest.mark.parametrize("status", [307, 308])
+async def test_redirects_within_the_origin_keep_method_body_and_headers(status: int) -> None:
+    proper = HandshakeHandler(echo)
+
+    async def mounted(asked: HttpRequest, out: HttpResponder) -> None:
+        """Behave like a Starlette application that is mounted at /mcp/."""
+        if asked.path == "/mcp":
+            target = "/mcp/" if asked.what == "initialize" else f"http://{asked.headers['host']}/mcp/"
+            await out.answer(status, b"", headers={"Location": target})
+        else:
+            await proper(asked, out)
+
+    async with ScriptedHttpServer(mounted) as server:
+        async with start_gateway({"far": {"url": server.url, "headers": SECRET}}) as gateway:
+            caller = await gateway.caller()
+            assert told(await caller.call("far__echo", {"a": 1})) == {"a": 1}
+        sent, followed = server.of("tools/call")
+        assert (sent.path, followed.path) == ("/mcp", "/mcp/")
+        assert (sent.method, sent.body, sent.headers) == (followed.method, followed.body, followed.headers)
+        assert "DELETE" in server.whats()
+        for asked in server.asked:
+            assert (asked.headers["authorization"], asked.headers["x-extra"]) == ("Bearer configured", "yes")
+
+
+ELSEWHERE = {
+    "another host": (307, "http://other.example/mcp"),
+    "another port": (308, "http://127.0.0.1:9/mcp"),
+    "another scheme": (307, "https://127.0.0.1:{port}/mcp"),
+    "another host without a scheme": (308, "//other.example/mcp"),
+    "a user name that looks like the host": (307, "http://127.0.0.1:{port}@other.example/mcp"),
+    "no URL of HTTP": (307, "file:///etc/passwd"),
+    "an invalid URL": (307, "http://["),
+    "a status that changes the method": (301, "/mcp/"),
+    "a loop": (307, "/mcp"),
+}
+
+
+@requirement("servers.http.redirect")
+@pytest.mark.parametrize("kind", ELSEWHERE)
+async def test_c16_other_redirects_are_refused_with_the_target_named(kind: str) -> None:
+    status, location = ELSEWHERE[kind]
+    target = ""
+
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
+        await out.answer(status, b"", headers={"Location": target})
+
+    async with ScriptedHttpServer(handler) as server:
+        target = location.format(port=server.port)
+        async with start_gateway({"far": {"url": server.url, "headers": SECRET}}) as gateway:
+            _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        full = {"/mcp/": server.url + "/", "/mcp": server.url, "//other.example/mcp": "http://other.example/mcp"}
+        assert record["status"] == "failed"
+        assert f"the server redirects to {full.get(target, target)}; " in record["error"]
+        if kind == "a loop":
+            assert "no more than 5 redirects are followed" in record["error"]
