@@ -7,10 +7,12 @@ import pytest
 from tests.support.gateway.gateway import start_gateway
 from tests.support.mcp.caller import told
 from tests.support.mcp.client import (
+    Handler,
     HandshakeHandler,
     HttpRequest,
     HttpResponder,
     ScriptedHttpServer,
+    SseHandler,
 )
 from tests.support.requirements import requirement
 
@@ -83,3 +85,86 @@ async def test_c16_other_redirects_are_refused_with_the_target_named(kind: str) 
         assert f"the server redirects to {full.get(target, target)}; " in record["error"]
         if kind == "a loop":
             assert "no more than 5 redirects are followed" in record["error"]
+
+
+# ---- the older transport
+
+
+def refuse(status: int, body: bytes = b"no") -> Handler:
+    async def answer(asked: HttpRequest, out: HttpResponder) -> None:
+        await out.answer(status, body, "text/plain")
+
+    return answer
+
+
+async def hang_up(asked: HttpRequest, out: HttpResponder) -> None:
+    out.reset()
+
+
+async def refuse_to_initialize(asked: HttpRequest, out: HttpResponder) -> None:
+    await out.json(asked.error(-32603, "not here"))
+
+
+async def redirect(asked: HttpRequest, out: HttpResponder) -> None:
+    await out.answer(302, b"", headers={"Location": "/login"})
+
+
+FAILURES: dict[str, Handler] = {
+    **{f"HTTP {status}": refuse(status) for status in (400, 403, 404, 405, 422, 429, 500, 502, 503)},
+    "a page": refuse(200, b"<html>hello"),
+    "nothing": refuse(202, b""),
+    "a redirect": redirect,
+    "a reset": hang_up,
+    "an error of JSON-RPC": refuse_to_initialize,
+}
+
+
+@requirement("servers.http.fallback")
+@pytest.mark.parametrize("kind", FAILURES)
+async def test_the_older_transport_is_tried_after_any_other_failure(kind: str) -> None:
+    older = SseHandler()
+
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
+        if asked.method == "POST" and not asked.path.startswith("/messages"):
+            await FAILURES[kind](asked, out)
+        else:
+            await older(asked, out)
+
+    async with ScriptedHttpServer(handler) as server, start_gateway({"far": {"url": server.url}}) as gateway:
+        _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert (record["status"], record["era"]) == ("connected", "HTTP+SSE")
+
+
+@requirement("servers.http.fallback")
+@pytest.mark.parametrize("kind", FAILURES)
+async def test_a_server_that_fails_over_both_transports_is_failed_with_both_errors(kind: str) -> None:
+    async def handler(asked: HttpRequest, out: HttpResponder) -> None:
+        await (FAILURES[kind] if asked.method == "POST" else refuse(410))(asked, out)
+
+    async with ScriptedHttpServer(handler) as server, start_gateway({"far": {"url": server.url}}) as gateway:
+        _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert record["status"] == "failed"
+        assert "over Streamable HTTP: " in record["error"] and "; over HTTP+SSE: HTTP 410" in record["error"]
+        assert "GET" in server.whats()
+
+
+@requirement("servers.http.fallback")
+async def test_a_server_that_requires_credentials_is_not_tried_over_the_older_transport() -> None:
+    async with ScriptedHttpServer(refuse(401)) as server:
+        config = {"url": server.url, "headers": {"Authorization": "Bearer expired"}}
+        async with start_gateway({"far": config}) as gateway:
+            _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert record["status"] == "needs_auth"
+        assert "GET" not in server.whats()
+
+
+@requirement("servers.http.fallback")
+async def test_a_server_that_never_answers_is_given_up_when_its_start_up_time_is_over() -> None:
+    async def never(asked: HttpRequest, out: HttpResponder) -> None:
+        await out.left()
+
+    async with ScriptedHttpServer(never) as server:
+        async with start_gateway({"far": {"url": server.url, "timeouts": {"startup": 1}}}) as gateway:
+            _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert record["status"] == "failed" and "start-up timeout of 1 s" in record["error"]
+        assert "GET" not in server.whats()

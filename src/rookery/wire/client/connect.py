@@ -15,7 +15,12 @@ from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.wire.client.client import Client
-from rookery.wire.client.transport import ClientTransport, TransportClosed, TransportUnsupported
+from rookery.wire.client.transport import (
+    AuthenticationRequired,
+    ClientTransport,
+    TransportClosed,
+    TransportUnsupported,
+)
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import UNSUPPORTED_VERSION, WireError
 from rookery.wire.timing import compute_backoff
@@ -40,7 +45,7 @@ async def connect_client(
 ) -> tuple[Client, Era]:
     """Return a connected client and the detected era, which the caller passes as `known_era` the next time.
 
-    `fallback` is the transport to fall back to if the server does not speak Streamable HTTP at all.
+    `fallback` is tried if `transport` fails, unless the server requires credentials or shares no revision with us.
     """
     # The known era is tried first; the server may have changed since.
     transports = (
@@ -54,11 +59,11 @@ async def connect_client(
             if len(transports) == 2:
                 try:
                     return await _connect_over(client, known_era, fallback)
-                except (TransportUnsupported, TransportClosed, RookeryError) as error:
-                    if known_era != "sse" and not isinstance(error, TransportUnsupported):
+                except (TransportUnsupported, TransportClosed, RookeryError, WireError) as error:
+                    if not _may_fall_back(error):
                         raise
                     names = _TRANSPORT_NAMES if known_era != "sse" else _TRANSPORT_NAMES[::-1]
-                    tried = f"over {names[0]}: {error}; over {names[1]}: "
+                    tried = f"over {names[0]}: {_describe_failure(error)}; over {names[1]}: "
                 await client.close()
                 client = make_client(transports[1])
                 known_era = None
@@ -69,15 +74,35 @@ async def connect_client(
         raise RookeryError(
             "timeout", f"not connected within the start-up timeout of {seconds:g} s", diagnosis
         ) from None
-    except (TransportClosed, TransportUnsupported) as error:
+    except (TransportClosed, TransportUnsupported, WireError) as error:
         await client.close()
-        raise RookeryError("upstream-failed", f"cannot connect: {tried}{error}", client.transport.diagnosis()) from None
-    except WireError as error:
+        diagnosis = "" if isinstance(error, WireError) else client.transport.diagnosis()
+        message = f"cannot connect: {tried}{_describe_failure(error)}"
+        raise RookeryError("upstream-failed", message, diagnosis) from None
+    except RookeryError as error:
         await client.close()
-        raise RookeryError("upstream-failed", f"cannot connect: {error.message} ({error.code})") from None
+        if not tried:
+            raise
+        raise RookeryError(error.code, f"cannot connect: {tried}{error.message}", error.remedy) from None
     except BaseException:
         await client.close()
         raise
+
+
+def _may_fall_back(error: Exception) -> bool:
+    """Return whether the other transport could work although one has failed with `error`.
+
+    Credentials are required over both, and a server that lists its revisions speaks none of the other transport.
+    """
+    if isinstance(error, RookeryError):
+        return error.code != "needs-auth"
+    return not isinstance(error, AuthenticationRequired) and not (
+        isinstance(error, WireError) and _list_supported(error)
+    )
+
+
+def _describe_failure(error: Exception) -> str:
+    return f"{error.message} ({error.code})" if isinstance(error, WireError) else str(error)
 
 
 async def _connect_over(client: Client, known_era: Era | None, fallback: ClientTransport | None) -> tuple[Client, Era]:
