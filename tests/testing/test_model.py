@@ -16,6 +16,7 @@ from rookery.wire.http_client.sse import SseParser
 from tests.support.agents.completions import body, user
 from tests.support.http.listener import within_limit
 from tests.support.requirements import requirement
+from tests.support.tasks import require_no_tasks_since
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def calling(script: Any, **more: Any) -> AsyncGenerator[Caller]:
     async with scripted_model(script, **more) as model, aiohttp.ClientSession() as http:
         async with asyncio.timeout(30):
             yield Caller(model, http)
-    assert asyncio.all_tasks() <= before
+    require_no_tasks_since(before)
 
 
 @requirement("kit.model.scripted")

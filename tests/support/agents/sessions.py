@@ -59,7 +59,11 @@ async def start_session_driver(
     app = make_repository(Path.home() / "src" / "app", {"notes.txt": "a needle\n"})
     async with start_agent_host(script, app, **more) as host:
         parts = host.gateway.parts.workspaces
-        yield SessionDriver(host, Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases))
+        sessions = Sessions(parts.agents, parts.workspaces, Bus("sessions"), aliases=aliases)
+        try:
+            yield SessionDriver(host, sessions)
+        finally:
+            await sessions.terminals.close()
 
 
 @asynccontextmanager

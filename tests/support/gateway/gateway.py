@@ -29,6 +29,7 @@ from tests.support.http.listener import RunningListener, admit_everybody, start_
 from tests.support.mcp.caller import HANDSHAKE, MODERN, Caller
 from tests.support.mcp.client import LIMIT
 from tests.support.mcp.scripted_server import ScriptedServers, start_scripted_servers
+from tests.support.tasks import require_no_tasks_since
 
 # The owner's token, where a gateway asks for tokens.
 OWNERS = "rk_the-owners-token"
@@ -209,7 +210,7 @@ async def start_gateway(
         yield gateway
         for caller in gateway.callers:
             await caller.close()
-    assert asyncio.all_tasks() <= before
+    require_no_tasks_since(before)
     assert CRASH_LOG.entries() == crashes
 
 

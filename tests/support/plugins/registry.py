@@ -12,6 +12,7 @@ from rookery.plugins.registry import PluginContext, PluginKey, PluginOrigin, Plu
 from rookery.sessions.service import Sessions
 from tests.support.clock import SetClock
 from tests.support.mcp.client import LIMIT
+from tests.support.tasks import require_no_tasks_since
 
 QUICK = PluginLimits(seconds=LIMIT, event_seconds=LIMIT, queue=1000, failures=3)
 # For what is to be given up: long enough for whatever is not.
@@ -35,7 +36,7 @@ async def start_registry(
         yield made
     finally:
         await made.close()
-    assert asyncio.all_tasks() <= before
+    require_no_tasks_since(before)
 
 
 async def shown(registry: PluginRegistry, name: str) -> PluginShown:

@@ -1,6 +1,7 @@
 """Data of workspaces that takes long to parse delays no other connection."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,8 +27,8 @@ UPGRADE = (
 )
 CLIENTS = 24
 SIZE = 60_000
-# Far less than the data of one read, let alone of all clients, takes.
-LONGEST_PASS = 0.12
+# The largest share of the work on the data of all clients that one pass of the event loop may do.
+LARGEST_SHARE = 0.25
 
 
 def judge(method: str, path: str, headers: Headers) -> Principal:
@@ -54,21 +55,25 @@ async def count_messages(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Passes:
-    """Measures the CPU time of each pass of the event loop."""
+    """Measures the CPU time of each pass of the event loop. The garbage collector would distort it, and is off."""
 
     def __init__(self) -> None:
-        self.longest, self._last = 0.0, thread_cpu_seconds()
+        gc.disable()
+        self._began = self._last = thread_cpu_seconds()
+        self._longest = 0.0
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_soon(self._next)
 
     def _next(self) -> None:
         now = thread_cpu_seconds()
-        self.longest, self._last = max(self.longest, now - self._last), now
+        self._longest, self._last = max(self._longest, now - self._last), now
         self._handle = self._loop.call_soon(self._next)
 
     def stop(self) -> float:
+        """Return the share of the longest pass in the CPU time of all."""
         self._handle.cancel()
-        return self.longest
+        gc.enable()
+        return self._longest / (thread_cpu_seconds() - self._began)
 
 
 @asynccontextmanager
@@ -90,7 +95,7 @@ async def test_a_body_in_very_small_chunks_is_parsed_in_slices() -> None:
         body = bytes(97 + number % 26 for number in range(SIZE))
         for client in crowd:
             assert (await client.answer()).body == body
-        assert passes.stop() < LONGEST_PASS
+        assert passes.stop() < LARGEST_SHARE
 
 
 async def test_heads_of_very_many_headers_are_parsed_in_slices() -> None:
@@ -101,7 +106,7 @@ async def test_heads_of_very_many_headers_are_parsed_in_slices() -> None:
         for client in crowd:
             for _ in range(8):
                 assert (await client.answer()).status == 200
-        assert passes.stop() < LONGEST_PASS
+        assert passes.stop() < LARGEST_SHARE
 
 
 async def test_very_small_frames_of_a_websocket_are_parsed_in_slices_and_all_counted() -> None:
@@ -119,7 +124,7 @@ async def test_very_small_frames_of_a_websocket_are_parsed_in_slices_and_all_cou
                 more = await within_limit(client.reader.read(65_536))
                 assert more, data[-100:]
                 data += more
-        assert passes.stop() < LONGEST_PASS
+        assert passes.stop() < LARGEST_SHARE
 
 
 async def test_data_of_the_owner_is_parsed_at_once() -> None:
