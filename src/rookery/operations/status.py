@@ -8,7 +8,7 @@ import msgspec
 
 from rookery.system.tasks import Crash
 from rookery.upstreams.server_set import ServerRecord
-from rookery.wire.server.traffic import TrafficLine
+from rookery.wire.server.traffic import Traffic, TrafficLine
 from rookery.workspaces.model import AgentActivity, AgentInfo, AgentStatus
 from rookery.workspaces.projects import Project
 from rookery.workspaces.status.cache import GitStatus
@@ -104,8 +104,8 @@ class EndpointLookup(Protocol):
         """Return the tools as far as they are known; none if the workspace is closed."""
         ...
 
-    def traffic(self, workspace: Mapping[str, Any]) -> Sequence[TrafficLine]:
-        """Return the last messages."""
+    def traffic(self, workspace: Mapping[str, Any]) -> Traffic:
+        """Return the record of the last messages."""
         ...
 
 
@@ -160,7 +160,7 @@ async def describe_endpoint(workspace: Mapping[str, Any], endpoints: EndpointLoo
     """Return the addresses of a workspace's MCP server, on its own port and at the app's `url`, and its content."""
     tools = await endpoints.tools(workspace)
     app_url = f"{url}{endpoint_path(workspace['project'], workspace['name'])}/mcp"
-    state, traffic = msgspec.structs.asdict(endpoints.state(workspace)), endpoints.traffic(workspace)
+    state, traffic = msgspec.structs.asdict(endpoints.state(workspace)), endpoints.traffic(workspace).lines()
     return EndpointStatus(**state, app_url=app_url, tools=tools, traffic=traffic)
 
 

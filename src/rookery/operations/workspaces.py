@@ -21,8 +21,9 @@ from rookery.operations.target import (
 )
 from rookery.system.bus import Bus, Event, Subscription
 from rookery.system.tasks import TaskSet
+from rookery.wire.server.traffic import TrafficLine
 from rookery.workspaces.metadata import StartPoint
-from rookery.workspaces.model import AgentActivity, AgentInfo, Need, Workspace, WorkspaceState
+from rookery.workspaces.model import AgentActivity, AgentInfo, Need, Workspace, WorkspaceState, format_path
 from rookery.workspaces.operations import DeletionStarted, WorkspaceOperations as WorkspaceService
 from rookery.workspaces.status.diff import WorkspaceDiff
 
@@ -79,6 +80,28 @@ class DeleteWorkspace(InWorkspace, rename="camel"):
 
 class PrepareWorkspace(InWorkspace):
     wait: Annotated[bool, Meta(description="If true, return when the preparation has finished or failed")] = False
+
+
+class ReadTraffic(InWorkspace):
+    since: Annotated[
+        int, Meta(ge=0, description="Number of a message: return those after it, as in `next`; 0 for all that are kept")
+    ] = 0
+    timeout: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=600_000,
+            description="How long to wait for a message, in milliseconds; 0 returns at once",
+            extra={"unit": "milliseconds"},
+        ),
+    ] = 0
+
+
+class TrafficPage(msgspec.Struct, frozen=True):
+    """The last messages of a workspace's clients with its MCP servers. `next` is the number of the newest one."""
+
+    next: int
+    lines: Sequence[TrafficLine]
 
 
 class WorkspaceSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,6 +447,25 @@ class WorkspaceOperations:
     async def diff(self, caller: Caller, arguments: InWorkspace) -> WorkspaceDiff:
         """The changes since the branch left its base, committed or not: files, a patch, and what was left out."""
         return await self._workspaces.diff(await find_workspace(self._workspaces, caller, arguments))
+
+    @operation(
+        changes=False,
+        rest=RestRoute("GET", f"{WORKSPACE_PATH}/traffic"),
+        mcp=McpTool(
+            "admin",
+            "workspace_traffic",
+            "Get the last messages between the clients of a workspace, its agent among them, and its MCP servers: "
+            "time, direction, method, tool, size and duration; never arguments or results.",
+            names=TOOL_NAMES,
+            forbid_unknown=True,
+        ),
+    )
+    async def traffic(self, caller: Caller, arguments: ReadTraffic) -> TrafficPage:
+        """The last MCP messages of a workspace's clients, its agent among them; waits for new ones up to `timeout`."""
+        workspace = await find_workspace(self._workspaces, caller, arguments)
+        traffic = self._endpoints().traffic({"path": format_path(workspace.path)})
+        await traffic.log.wait(arguments.since, arguments.timeout / 1000)
+        return TrafficPage(traffic.log.count, traffic.lines(arguments.since))
 
     @operation(
         rest=RestRoute("POST", f"{WORKSPACE_PATH}/open"),

@@ -15,7 +15,7 @@ from rookery.operations.projects import ProjectOperations
 from rookery.operations.status import EndpointState, EndpointTool
 from rookery.operations.workspaces import WorkspaceOperations
 from rookery.toolsets.operations import operation_toolset
-from rookery.wire.server.traffic import TrafficLine
+from rookery.wire.server.traffic import Traffic
 from rookery.workspaces.operations import WorkspaceOperations as WorkspaceService
 
 
@@ -28,8 +28,8 @@ class NoEndpoints:
     async def tools(self, workspace: Mapping[str, Any]) -> Sequence[EndpointTool]:
         return []
 
-    def traffic(self, workspace: Mapping[str, Any]) -> Sequence[TrafficLine]:
-        return []
+    def traffic(self, workspace: Mapping[str, Any]) -> Traffic:
+        return Traffic()
 
 
 def bind_workspaces(service: WorkspaceService) -> list[BoundOperation[Any]]:

@@ -143,3 +143,31 @@ def test_a_client_without_a_session_counts_for_a_minute_and_only_once() -> None:
     for number in range(5_000):
         traffic.record_client(("owner", b"%d" % number))
     assert len(traffic.list_present()) == 1_000
+
+
+async def test_messages_are_numbered_and_one_can_wait_for_the_next() -> None:
+    traffic = Traffic()
+    waiting = asyncio.create_task(traffic.log.wait(0, LIMIT))
+    await asyncio.sleep(0)
+    came = traffic.record_request(Request(1, "tools/call", msgspec.Raw(b"{}")), NAMED)
+    await asyncio.wait_for(waiting, LIMIT)
+    assert [line.direction for line in traffic.lines()] == ["in"]
+    traffic.record_response(came, b"{}", 0)
+    assert traffic.log.count == 2
+    assert [line.direction for line in traffic.lines(1)] == ["out"] and traffic.lines(2) == []
+    # A number that does not exist yet is that of an earlier record.
+    await traffic.log.wait(7, LIMIT)
+    assert len(traffic.lines(7)) == 2
+    # Without a new message, the wait is over after its time.
+    await traffic.log.wait(2, 0)
+
+
+def test_the_record_of_a_server_is_part_of_that_of_its_workspace() -> None:
+    whole = Traffic()
+    server = Traffic(server="github", shared=whole)
+    for traffic in (whole, server):
+        came = traffic.record_request(Request(1, "tools/call", msgspec.Raw(b"{}")), NAMED)
+        traffic.record_response(came, b"{}", 0)
+    server.record_client(("workspace x", b"one"))
+    assert [line.server for line in whole.lines()] == [None, None, "github", "github"]
+    assert whole.list_present() == {("workspace x", b"one")}

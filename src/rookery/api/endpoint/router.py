@@ -37,7 +37,7 @@ from rookery.wire.server.fastpath import FastPathMatcher
 from rookery.wire.server.http_request import HttpRequest
 from rookery.wire.server.service import Service
 from rookery.wire.server.session import Session
-from rookery.wire.server.traffic import Traffic, TrafficLine
+from rookery.wire.server.traffic import Traffic
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import format_path
 from rookery.workspaces.worktrees import read_git_folder
@@ -144,27 +144,47 @@ def read_link_mark(link: Path) -> tuple[int, ...] | None:
 
 
 class EndpointUsage:
-    """The clients and traffic of one workspace. Its endpoints differ in the options of their query."""
+    """The clients and traffic of one workspace, over all its endpoints."""
 
     def __init__(self, on_changed: Callable[[], None]) -> None:
         self.traffic = Traffic(on_changed)
         self._endpoints: list[Service] = []
+        # The endpoints of single servers: an agent has a session at each of them.
+        self._single: list[Service] = []
 
-    def add(self, endpoint: Service) -> None:
-        self._endpoints = [*self._active_endpoints(), endpoint]
+    def record(self, server: str | None) -> Traffic:
+        """Return the record of an endpoint's messages; `server` is set for the endpoint of a single server."""
+        return self.traffic if server is None else Traffic(self.traffic.on_changed, server=server, shared=self.traffic)
+
+    def add(self, endpoint: Service, server: str | None) -> None:
+        """Count the clients of an endpoint."""
+        self._endpoints, self._single = _list_active(self._endpoints), _list_active(self._single)
+        (self._endpoints if server is None else self._single).append(endpoint)
 
     @property
     def clients(self) -> int:
         """The number of open sessions and connections, and of clients without one.
 
-        A client without one counts if it made a request in the last minute or still listens.
+        A client without one counts if it made a request in the last minute or still listens. A client that uses several
+        servers at their own endpoints counts once, and not at all if it uses an endpoint with all servers too.
         """
-        endpoints = self._active_endpoints()
-        stateless = self.traffic.list_present().union(*(endpoint.listeners() for endpoint in endpoints))
-        return sum(endpoint.count_connected for endpoint in endpoints) + len(stateless)
+        endpoints, single = _list_active(self._endpoints), _list_active(self._single)
+        stateless = self.traffic.list_present().union(*(endpoint.listeners() for endpoint in [*endpoints, *single]))
+        only_single = _list_clients(single) - _list_clients(endpoints)
+        return sum(endpoint.count_connected for endpoint in endpoints) + len(stateless) + len(only_single)
 
-    def _active_endpoints(self) -> list[Service]:
-        return [endpoint for endpoint in self._endpoints if not endpoint.is_closing]
+
+def _list_active(endpoints: Sequence[Service]) -> list[Service]:
+    return [endpoint for endpoint in endpoints if not endpoint.is_closing]
+
+
+def _list_clients(endpoints: Sequence[Service]) -> set[tuple[str, str]]:
+    """Return the clients with a session, by their token and by what they call themselves."""
+    return {
+        (session.owner, str(session.client.info.get("name")))
+        for endpoint in endpoints
+        for session in endpoint.sessions.list_current()
+    }
 
 
 class UsageTable:
@@ -183,12 +203,13 @@ class UsageTable:
     def clients(self, directory: Path) -> int:
         return self._usages[directory].clients if directory in self._usages else 0
 
-    def lines(self, directory: Path) -> list[TrafficLine]:
-        """Return the last messages of a workspace's endpoints."""
-        return self._usages[directory].traffic.lines() if directory in self._usages else []
+    def traffic(self, directory: Path) -> Traffic:
+        """Return the record of the last messages of a workspace's endpoints."""
+        return self.get(directory).traffic
 
     def forget(self, directory: Path) -> None:
-        self._usages.pop(directory, None)
+        if (usage := self._usages.pop(directory, None)) is not None:
+            usage.traffic.log.wake()
 
 
 OpenEndpoint = tuple[Endpoint, View | UnavailableView]
@@ -336,18 +357,19 @@ class EndpointRouter:
         view = view_search.view = kind(members, choice.style, parts.info, parts.hooks, parts.parked_calls)
         if isinstance(view, SearchView):
             view.finder = parts.make_search_provider(view_search)
-        # Usage is counted for the workspace's own endpoint, not for the app-wide one and those of single servers that
-        # agents use.
-        usage = self.usages.get(choice.directory) if choice.directory and prefix and not choice.server else None
+        # Usage is counted for the workspace's own endpoint, and for every endpoint that is used with its token, as its
+        # agent does. What the owner does elsewhere is not the workspace's.
+        is_counted = (prefix and not choice.server) or choice.scope is not None
+        usage = self.usages.get(choice.directory) if choice.directory and is_counted else None
         endpoint = Endpoint(
             view,
             f"{prefix}/mcp",
             on_session_end=lambda session: parts.hub.end_session(session.id),
-            traffic=usage.traffic if usage is not None else None,
+            traffic=usage.record(choice.server) if usage is not None else None,
             shares=parts.shares,
         )
         if usage is not None:
-            usage.add(endpoint.service)
+            usage.add(endpoint.service, choice.server)
         return endpoint, view
 
     def _close_unused(self) -> None:

@@ -1,6 +1,8 @@
 """`rookery ws show`, `path`, `open`, `close`, `dismiss` and `token`."""
 
 import json
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import click
@@ -12,17 +14,35 @@ from rookery.cli.ws.common import WORKSPACE_ARGUMENT, JsonObject, WorkspaceClien
 from rookery.cli.ws.list import describe_changes, describe_state
 from rookery.daemon_client.failure import Failure
 
+# How many of the last messages are shown.
+_MESSAGES_SHOWN = 10
+# How long the daemon waits for a new message before it is asked again, in milliseconds.
+_FOLLOW_MILLISECONDS = 60_000
 
-@click.command(epilog="\b\nExamples:\n  rookery ws show\n  rookery ws show fix-login --json\n")
+SHOW_EPILOG = """\b
+Examples:
+  rookery ws show
+  rookery ws show fix-login --json
+  rookery ws show fix-login --follow      what its agent calls, as it happens
+"""
+
+
+@click.command(epilog=SHOW_EPILOG)
 @WORKSPACE_ARGUMENT
+@click.option("-f", "--follow", is_flag=True, help="Print its MCP messages as they happen, until you press Ctrl-C.")
 @workspace_options
-def show(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
+def show(name: str | None, follow: bool, project: str | None, as_json: bool, no_start: bool) -> None:
     """Show one workspace.
 
-    Shows its path, branch, state, changes, MCP server, ports and metadata.
+    Shows its path, branch, state, changes, MCP server, ports, metadata, and the last MCP messages of its agent and
+    other clients.
     """
     client = WorkspaceClient(no_start, project)
     workspace = client.find(name)
+    if follow:
+        for line in _follow_traffic(client, workspace):
+            output.write(json.dumps(line, ensure_ascii=False) if as_json else _describe_message(line))
+        return
     data = client.request_workspace(workspace)
     if as_json:
         output.write_json(data)
@@ -130,7 +150,32 @@ def render_workspace(workspace: JsonObject, environment: dict[str, str]) -> str:
     ]
     if workspace.get("metadata"):
         lines += ["  metadata", *(f"    {key}: {visible(value)}" for key, value in workspace["metadata"].items())]
+    messages: list[JsonObject] = workspace["mcp"]["traffic"][-_MESSAGES_SHOWN:]
+    if messages:
+        lines += ["  messages", *(f"    {_describe_message(message)}" for message in messages)]
     return "\n".join(lines)
+
+
+def _follow_traffic(client: WorkspaceClient, workspace: JsonObject) -> Iterator[JsonObject]:
+    """Yield the last messages of a workspace, and then each new one."""
+    since = 0
+    while True:
+        query = {"since": str(since), "timeout": str(_FOLLOW_MILLISECONDS)}
+        page = json.loads(client.request_workspace(workspace, "traffic", **query))
+        yield from page["lines"]
+        since = page["next"]
+
+
+def _describe_message(line: JsonObject) -> str:
+    """Return one message as a line: when, which way, what, and how large."""
+    at = datetime.fromtimestamp(line["time"]).astimezone().strftime("%H:%M:%S")
+    what = f"{line['method']} {line['tool']}" if line["tool"] else line["method"]
+    server = f"{line['server']}: " if line["server"] else ""
+    took = f", {line['ms']:.1f} ms" if line["ms"] is not None else ""
+    error = f", error {line['error']}" if line["error"] is not None else ""
+    arrow = "->" if line["direction"] == "in" else "<-"
+    text = visible(f"{at} {arrow} {server}{what} ({line['bytes']:,} bytes{took}{error})")
+    return output.paint(text, "red") if error else text
 
 
 def _describe_process(workspace: JsonObject) -> str:

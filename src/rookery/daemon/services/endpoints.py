@@ -22,7 +22,7 @@ from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
-from rookery.wire.server.traffic import TrafficLine
+from rookery.wire.server.traffic import Traffic
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import Workspace, format_path
 
@@ -178,9 +178,9 @@ class EndpointsService:
                 self._listed[key] = cached
         return cached[1]
 
-    def traffic(self, workspace: Mapping[str, Any]) -> Sequence[TrafficLine]:
+    def traffic(self, workspace: Mapping[str, Any]) -> Traffic:
         key = self._find_key(workspace["path"])
-        return self._router.usages.lines(
+        return self._router.usages.traffic(
             self._servers[key].workspace.path if key is not None else Path(workspace["path"])
         )
 
@@ -241,5 +241,5 @@ class EndpointsService:
 
     def _publish(self, workspace: Workspace, state: EndpointState, tools: Sequence[EndpointTool]) -> None:
         fields = {"project": workspace.project.id, "name": workspace.name, "path": format_path(workspace.path)}
-        mcp = {**msgspec.structs.asdict(state), "tools": tools, "traffic": self.traffic(fields)}
+        mcp = {**msgspec.structs.asdict(state), "tools": tools, "traffic": self.traffic(fields).lines()}
         self._events.publish("workspace.mcp", **fields, mcp=mcp)

@@ -8,13 +8,14 @@ import builtins
 from rookery.sdk.operations.records.workspace import (
     DeletionStarted,
     MergedWorkspace,
+    TrafficPage,
     WorkspaceDetails,
     WorkspaceDiff,
     WorkspaceRecord,
     WorkspaceStatus,
     WorkspaceToken,
 )
-from rookery.sdk.rest import RestClient, drop_none, quote_segment
+from rookery.sdk.rest import RestClient, drop_none, quote_segment, to_whole_milliseconds
 
 
 class WorkspaceOperations:
@@ -190,6 +191,22 @@ class WorkspaceOperations:
         """
         return await self._rest.request(
             "GET", f"/api/workspaces/{quote_segment(project)}/{quote_segment(name)}/diff", WorkspaceDiff, seconds=600.0
+        )
+
+    async def traffic(self, project: str, name: str, *, since: int = 0, timeout: float = 0.0) -> TrafficPage:
+        """The last MCP messages of a workspace's clients, its agent among them; waits for new ones up to `timeout`.
+
+        - `project`: Id or name of the project
+        - `name`: Name of the workspace
+        - `since`: Number of a message: return those after it, as in `next`; 0 for all that are kept
+        - `timeout`: How long to wait for a message, in seconds; 0 returns at once
+        """
+        return await self._rest.request(
+            "GET",
+            f"/api/workspaces/{quote_segment(project)}/{quote_segment(name)}/traffic",
+            TrafficPage,
+            query={"since": since, "timeout": to_whole_milliseconds(timeout)},
+            seconds=600.0 + timeout,
         )
 
     async def open(self, project: str, name: str) -> WorkspaceRecord:

@@ -99,7 +99,10 @@ class EndpointTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrafficLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as it is reported. `bytes` is the size of the parameters, or of the whole response."""
+    """One message as it is reported. `bytes` is the size of the parameters, or of the whole response.
+
+    `server` is set if the message was sent to the endpoint of a single server, as agents do.
+    """
 
     time: float
     direction: str
@@ -109,6 +112,7 @@ class TrafficLine(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     error: int | None = None
     ms: float | None = None
+    server: str | None = None
 
 
 class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +155,13 @@ class MergedWorkspace(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     start: StartPoint | None
     how: str
     merged_into: str | None
+
+
+class TrafficPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The last messages of a workspace's clients with its MCP servers. `next` is the number of the newest one."""
+
+    next: int
+    lines: list[TrafficLine]
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
