@@ -14,6 +14,7 @@ from rookery.system.process.spawn import Spawner
 from rookery.upstreams.config.dialects import define_server
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.wire.client.remote import Credentials
+from rookery.wire.http_client.proxy import ProxySettings
 
 # Who is asked more often than this begins to wonder.
 _MOST = 3
@@ -31,7 +32,7 @@ class Person:
             "server", {"url": url, "oauth": known | {"clientMetadataUrl": _DOCUMENT}}, "suite"
         )
         self._folder = tempfile.TemporaryDirectory()
-        self._signins = SignInManager(Path(self._folder.name), Spawner(new_id()))
+        self._signins = SignInManager(Path(self._folder.name), Spawner(new_id()), ProxySettings())
         self._signed_in = 0
 
     @property

@@ -1,10 +1,16 @@
-"""How remote servers are reached: through redirects, and over the older transport if the newer one fails."""
+"""How remote servers are reached: through redirects, over the older transport, and through proxies."""
 
 import json
+import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.gateway.gateway import start_gateway
+from rookery.daemon.settings.schema import ServerSettings, Settings
+from tests.support.gateway.gateway import Gateway, start_gateway
+from tests.support.http.certificates import Authority
+from tests.support.http.proxy import start_proxy
 from tests.support.mcp.caller import told
 from tests.support.mcp.client import (
     Handler,
@@ -14,6 +20,7 @@ from tests.support.mcp.client import (
     ScriptedHttpServer,
     SseHandler,
 )
+from tests.support.mcp.oauth import browse, follow, start_oauth_servers
 from tests.support.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -168,3 +175,118 @@ async def test_a_server_that_never_answers_is_given_up_when_its_start_up_time_is
             _, record = await gateway.rest("POST", "/api/mcp/far/connect")
         assert record["status"] == "failed" and "start-up timeout of 1 s" in record["error"]
         assert "GET" not in server.whats()
+
+
+# ---- proxies
+
+
+async def echo_twice(gateway: Gateway) -> None:
+    caller = await gateway.caller()
+    for number in range(2):
+        assert told(await caller.call("far__echo", {"n": number})) == {"n": number}
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    authority = Authority(tmp_path, "far.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    return authority
+
+
+@requirement("servers.http.proxy")
+async def test_s2_a_server_behind_https_proxy_is_reached_in_a_tunnel_without_the_token(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        ScriptedHttpServer(HandshakeHandler(echo), tls=authority.server()) as server,
+        start_proxy({"far.example:443": server.port}, "Basic bWU6czNjcmV0") as proxy,
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@{proxy.address}")
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        async with start_gateway({"far": {"url": "https://far.example/mcp", "headers": SECRET}}) as gateway:
+            await echo_twice(gateway)
+        assert {first for first, _ in proxy.asked} == {"CONNECT far.example:443 HTTP/1.1"}
+        assert all("authorization" not in headers and "x-extra" not in headers for _, headers in proxy.asked)
+        assert len(server.of("tools/call")) == 2
+        for asked in server.asked:
+            assert asked.headers["authorization"] == "Bearer configured"
+            assert "proxy-authorization" not in asked.headers
+
+
+@requirement("servers.http.proxy")
+async def test_a_server_without_tls_is_reached_over_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        ScriptedHttpServer(HandshakeHandler(echo)) as server,
+        start_proxy({"far.example:80": server.port}) as proxy,
+    ):
+        monkeypatch.setenv("HTTP_PROXY", proxy.address)
+        async with start_gateway({"far": {"url": "http://far.example/mcp", "headers": SECRET}}) as gateway:
+            await echo_twice(gateway)
+        assert {first for first, _ in proxy.asked} >= {"POST http://far.example/mcp HTTP/1.1"}
+        assert all(asked.path == "/mcp" and asked.headers["host"] == "far.example" for asked in server.asked)
+
+
+@requirement("servers.http.proxy")
+@pytest.mark.parametrize("kind", ["NO_PROXY", "servers.proxy", "this machine"])
+async def test_a_server_is_reached_without_a_proxy_that_is_not_for_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedHttpServer(HandshakeHandler(echo)) as server, start_proxy({}) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.address)
+        url = server.url if kind == "this machine" else server.url.replace("127.0.0.1", "far.example")
+        if kind == "NO_PROXY":
+            monkeypatch.setenv("no_proxy", ".example")
+        settings = Settings(servers=ServerSettings(proxy="none" if kind == "servers.proxy" else "environment"))
+
+        resolve = socket.getaddrinfo
+
+        def resolve_here(host: str, *more: Any, **named: Any) -> Any:
+            return resolve("127.0.0.1" if host == "far.example" else host, *more, **named)
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve_here)
+        async with start_gateway({"far": {"url": url}}, settings=settings) as gateway:
+            await echo_twice(gateway)
+        assert proxy.asked == []
+
+
+PROXY_FAILURES = {
+    "refused": "the proxy {proxy} refused a connection to far.example: HTTP 502",
+    "credentials": "the proxy {proxy} refused a connection to far.example: HTTP 407; it requires other credentials",
+    "unreachable": "the proxy 127.0.0.1:9 cannot be reached",
+    "socks": "HTTPS_PROXY names a proxy of the type socks5, which is not supported",
+}
+
+
+@requirement("servers.http.proxy")
+@pytest.mark.parametrize("kind", PROXY_FAILURES)
+async def test_a_failure_of_the_proxy_is_named_without_its_password(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start_proxy({}, "Basic other" if kind == "credentials" else None) as proxy:
+        address = {"unreachable": "http://me:s3cret@127.0.0.1:9", "socks": "socks5://me:s3cret@127.0.0.1:9"}
+        monkeypatch.setenv("HTTPS_PROXY", address.get(kind, f"http://me:s3cret@{proxy.address}"))
+        async with start_gateway({"far": {"url": "https://far.example/mcp", "headers": SECRET}}) as gateway:
+            _, record = await gateway.rest("POST", "/api/mcp/far/connect")
+        assert record["status"] == "failed"
+        assert PROXY_FAILURES[kind].format(proxy=proxy.address) in record["error"]
+        assert "s3cret" not in str(record)
+
+
+@requirement("servers.http.proxy")
+async def test_s3_a_sign_in_uses_the_proxy_for_each_of_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with start_oauth_servers(HandshakeHandler(echo)) as oauth:
+        routes = {"far.example:80": oauth.at_server.port, "issuer.example:80": oauth.at_issuer.port}
+        oauth.server.url, oauth.issuer.url = "http://far.example/mcp", "http://issuer.example"
+        async with start_proxy(routes) as proxy:
+            monkeypatch.setenv("HTTP_PROXY", proxy.address)
+            async with start_gateway({"far": {"url": oauth.url}}) as gateway:
+                await gateway.rest("POST", "/api/mcp/far/connect")
+                _, found = await gateway.rest("POST", "/api/mcp/far/login")
+                browser = found["url"].replace("http://issuer.example", oauth.at_issuer.url.removesuffix("/mcp"))
+                await follow(gateway.http, await browse(gateway.http, browser))
+                _, found = await gateway.rest("GET", "/api/mcp/far/login")
+                assert found["status"] == "connected", found
+                await echo_twice(gateway)
+        lines = [first for first, _ in proxy.asked]
+        assert "POST http://issuer.example/token HTTP/1.1" in lines
+        assert oauth.issuer.exchanged[0]["resource"] == "http://far.example/mcp"
+        for first, headers in proxy.asked:
+            assert "issuer.example" not in first or "at-" not in headers.get("authorization", "")

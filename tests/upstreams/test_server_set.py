@@ -19,6 +19,7 @@ from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
+from rookery.wire.http_client.proxy import ProxySettings
 from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, write
 from tests.support.mcp.caller import told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, all_of
@@ -384,7 +385,9 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
     async with start_gateway(None, folder) as gateway:
         write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
-        pool = ServerPool(Connector(spawner, never, slow, SignInManager(folder, spawner)), lambda server: None)
+        pool = ServerPool(
+            Connector(spawner, never, slow, SignInManager(folder, spawner, ProxySettings())), lambda server: None
+        )
         hub = Hub(pool, gateway.hub.switches, gateway.events)
         async with asyncio.timeout(10):
             opening = asyncio.create_task(hub.server_set(folder))

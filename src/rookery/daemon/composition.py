@@ -107,6 +107,7 @@ class Composition:
             workspaces,
             agent_toolsets,
             settings.gateway,
+            settings.servers,
             operations,
             self.shares,
         )

@@ -20,7 +20,10 @@ def _name(words: str) -> x509.Name:
 
 @dataclass
 class Authority:
+    """Certifies servers at 127.0.0.1 and at `name`, if given."""
+
     folder: Path
+    name: str = ""
 
     def __post_init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -31,11 +34,12 @@ class Authority:
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def server(self, *, expired: bool = False) -> ssl.SSLContext:
-        """Return the certificate of a server at 127.0.0.1; an expired one was valid until yesterday."""
+        """Return the certificate of a server; an expired one was valid until yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = self._builder(_name("a server of a test"), key.public_key(), expired=expired)
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        made = made.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        names: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names += [x509.DNSName(self.name)] if self.name else []
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         file = self.folder / "server.pem"
         file.write_bytes(
             key.private_bytes(

@@ -6,6 +6,7 @@ import pytest
 
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.addresses import AddressRefused, AddressRules, Resolver, classify_address, resolve
+from rookery.wire.http_client.proxy import Proxy, ProxySettings
 from tests.support.requirements import requirement
 
 pytestmark = [pytest.mark.anyio, requirement("hub.signin.addresses")]
@@ -137,3 +138,25 @@ async def test_a_host_that_nobody_knows_is_told_of() -> None:
 
     with pytest.raises(RookeryError, match=r"mcp\.example cannot be resolved"):
         await AddressRules.for_server("https://mcp.example/mcp", unknown)
+
+
+@requirement("servers.http.proxy", "hub.signin.addresses")
+async def test_s3_a_name_that_only_the_proxy_can_resolve_is_left_to_it() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        if host == "inside.example":
+            return ["10.0.0.1"]
+        if host[0].isdigit():
+            return [host]
+        raise OSError("unknown")
+
+    proxies = ProxySettings("", "http://proxy.example", "direct.example")
+    rules = await AddressRules.for_server("https://mcp.example/mcp", resolve, proxies)
+    assert await rules.addresses("https://issuer.example/token") == []
+    assert rules.proxy("https://issuer.example/token") == Proxy("proxy.example", 80)
+    for url in ("https://inside.example/", "https://10.0.0.1/", "https://127.0.0.1/", "https://169.254.169.254/"):
+        with pytest.raises(AddressRefused):
+            await rules.addresses(url)
+    with pytest.raises(AddressRefused):
+        await rules.addresses("http://issuer.example/token")
+    with pytest.raises(RookeryError, match="cannot be resolved"):
+        await rules.addresses("https://direct.example/token")

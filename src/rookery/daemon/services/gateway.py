@@ -12,7 +12,7 @@ from rookery.api.endpoint.router import EndpointRouter, ViewParts
 from rookery.api.endpoint.selection import ViewSelector
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
-from rookery.daemon.settings.schema import GatewaySettings
+from rookery.daemon.settings.schema import GatewaySettings, ServerSettings
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.provider import CatalogProvider
@@ -38,6 +38,7 @@ from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
 from rookery.upstreams.server import Server
 from rookery.upstreams.tool_costs import estimate_tokens
+from rookery.wire.http_client.proxy import ProxySettings
 from rookery.wire.shares import Shares
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.operations import WorkspaceOperations
@@ -97,6 +98,7 @@ class GatewayService:
         workspaces: WorkspaceOperations,
         agent_toolsets: frozenset[str],
         settings: GatewaySettings,
+        server_settings: ServerSettings,
         operations: Sequence[BoundOperation[Any]],
         shares: Shares,
     ) -> None:
@@ -118,7 +120,10 @@ class GatewayService:
         self._http: HttpClient | None = None
         # Longer than a call is parked: a question expires here before its server is notified that nobody has replied.
         patience = settings.parked_seconds + _GRACE_SECONDS
-        signins = SignInManager(state, spawner)
+        self._proxies = ProxySettings()
+        if server_settings.proxy == "environment":
+            self._proxies = ProxySettings.from_environment(os.environ)
+        signins = SignInManager(state, spawner, self._proxies)
         connector = Connector(spawner, self.client, self._is_approved, signins, question_seconds=patience)
         pool = ServerPool(connector, self._on_server_changed)
         self.hub = Hub(pool, Switches(store), events, check_rules)
@@ -172,7 +177,7 @@ class GatewayService:
         if self._http is None:
             from rookery.wire.http_client.client import HttpClient
 
-            self._http = HttpClient()
+            self._http = HttpClient(proxies=self._proxies)
         return self._http
 
     def _on_server_changed(self, server: Server) -> None:

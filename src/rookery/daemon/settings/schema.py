@@ -183,6 +183,17 @@ class PluginHookSettings(msgspec.Struct, frozen=True):
     ] = 5
 
 
+class ServerSettings(msgspec.Struct, frozen=True):
+    proxy: Annotated[
+        Literal["environment", "none"],
+        Meta(
+            description="Whether connections to remote MCP servers, and the sign-in to them, use the proxies that "
+            "`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name in the `environment` of the daemon. Servers on this "
+            "machine are always reached without a proxy."
+        ),
+    ] = "environment"
+
+
 class HttpSettings(msgspec.Struct, frozen=True):
     port: Annotated[
         Port,
@@ -397,5 +408,6 @@ class Settings(msgspec.Struct, frozen=True):
     sessions: SessionSettings = SessionSettings()
     boulder: BoulderSettings = BoulderSettings()
     gateway: GatewaySettings = GatewaySettings()
+    servers: ServerSettings = ServerSettings()
     hooks: PluginHookSettings = PluginHookSettings()
     plugins: PluginTables = msgspec.field(default_factory=dict[str, dict[str, Any]])

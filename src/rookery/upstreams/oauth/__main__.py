@@ -62,7 +62,7 @@ async def _run_request(request: HelperRequest, reader: asyncio.StreamReader, tas
     flow_type = import_flow()
     callback: CallbackServer | None = None
     try:
-        rules = await AddressRules.for_server(request.url)
+        rules = await AddressRules.for_server(request.url, proxies=request.proxies)
         rules.check(request.url)
         callback = await _open_callback(request)
         tasks.start(_read_redirects(reader, callback, asyncio.current_task()), "stdin")

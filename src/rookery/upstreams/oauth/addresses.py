@@ -13,6 +13,8 @@ from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
 from rookery.system.errors import RookeryError
+from rookery.wire.http_client.proxy import Proxy, ProxySettings
+from rookery.wire.http_client.request import read_origin
 
 AddressKind = Literal["public", "private", "loopback", "link-local", "reserved"]
 # Returns the numeric addresses of a host.
@@ -20,6 +22,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 _FORBIDDEN = re.compile(r"""[\x00-\x20\x7f"'<>\\^`{|}]""")
 _PORTS = {"http": 80, "https": 443}
+_NO_PROXIES = ProxySettings()
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -66,19 +69,23 @@ def _unwrap(
 class AddressRules:
     """The kinds of addresses that a sign-in may use: public ones, and the kind of the configured server itself.
 
-    `allow_http` allows addresses without encryption.
+    `allow_http` allows addresses without encryption. A proxy resolves names itself: what it may connect to is its own
+    decision. A name that this machine can resolve too is checked all the same.
     """
 
     kinds: frozenset[AddressKind]
     allow_http: bool
     resolve: Resolver = resolve
+    proxies: ProxySettings = _NO_PROXIES
 
     @classmethod
-    async def for_server(cls, server: str, resolve: Resolver = resolve) -> "AddressRules":
+    async def for_server(
+        cls, server: str, resolve: Resolver = resolve, proxies: ProxySettings = _NO_PROXIES
+    ) -> "AddressRules":
         """Return the rules for a server that a user configured."""
         parts = urlsplit(server)
         host = parts.hostname or ""
-        addresses = await _resolve_checked(resolve, host, parts)
+        addresses = await _resolve_checked(resolve, host, parts, optional=_find_proxy(proxies, parts) is not None)
         kinds: set[AddressKind] = {classify_address(address) for address in addresses}
         allowed: set[AddressKind] = {"public"}
         local = _is_number(host) or host == "localhost" or host.endswith(".localhost")
@@ -86,7 +93,11 @@ class AddressRules:
         # different kinds is a way to reach internal services from outside.
         if len(kinds) == 1 and (local or not kinds & {"loopback", "link-local", "reserved"}):
             allowed |= kinds
-        return cls(frozenset(allowed), parts.scheme == "http", resolve)
+        return cls(frozenset(allowed), parts.scheme == "http", resolve, proxies)
+
+    def proxy(self, url: str) -> Proxy | None:
+        """Return the proxy for an address, or None."""
+        return _find_proxy(self.proxies, urlsplit(url))
 
     def check(self, url: str) -> SplitResult:
         """Return the parts of an address whose form is allowed. `addresses` checks where it leads."""
@@ -106,21 +117,35 @@ class AddressRules:
         return parts
 
     async def addresses(self, url: str) -> list[str]:
-        """Return the numeric addresses to connect to. Raise if one of them is not allowed."""
+        """Return the numeric addresses to connect to. Raise if one of them is not allowed.
+
+        There may be none if a proxy is used for this address.
+        """
         parts = self.check(url)
-        addresses = await _resolve_checked(self.resolve, parts.hostname or "", parts)
+        optional = _find_proxy(self.proxies, parts) is not None
+        addresses = await _resolve_checked(self.resolve, parts.hostname or "", parts, optional=optional)
         for address in addresses:
             if (kind := classify_address(address)) not in self.kinds:
                 raise AddressRefused(url, f"resolves to {address}, which is {kind}")
         return addresses
 
 
-async def _resolve_checked(resolve: Resolver, host: str, parts: SplitResult) -> list[str]:
+def _find_proxy(proxies: ProxySettings, parts: SplitResult) -> Proxy | None:
+    try:
+        return proxies.find(read_origin(parts))
+    except ValueError as error:
+        raise RookeryError("sign-in-failed", str(error)) from None
+
+
+async def _resolve_checked(resolve: Resolver, host: str, parts: SplitResult, *, optional: bool) -> list[str]:
+    """Return the numeric addresses of a host; with `optional` none if it cannot be resolved."""
     try:
         addresses = await resolve(host, parts.port or _PORTS.get(parts.scheme, 443))
     except (OSError, UnicodeError) as error:
+        if optional:
+            return []
         raise RookeryError("sign-in-failed", f"{host[:200]} cannot be resolved: {error}") from None
-    if not addresses:
+    if not addresses and not optional:
         raise RookeryError("sign-in-failed", f"{host[:200]} cannot be resolved")
     return addresses
 

@@ -24,6 +24,7 @@ from rookery.upstreams.oauth.messages import (
     RedirectReply,
     SignInStep,
 )
+from rookery.wire.http_client.proxy import ProxySettings
 
 # Importing the SDK takes half a second, and longer on a busy machine.
 _START_SECONDS = 30.0
@@ -35,8 +36,8 @@ MessageCallback = Callable[[SignInStep | BrowserPrompt | RedirectReply], None]
 class HelperProcess:
     """A process that runs one request. It gets everything on stdin: no token is in its arguments or environment."""
 
-    def __init__(self, spawner: Spawner, folder: Path) -> None:
-        self._spawner, self._folder = spawner, folder
+    def __init__(self, spawner: Spawner, folder: Path, proxies: ProxySettings) -> None:
+        self._spawner, self._folder, self._proxies = spawner, folder, proxies
         self._child: Child | None = None
 
     async def run(self, request: HelperRequest, on_message: MessageCallback = lambda message: None) -> Outcome:
@@ -55,7 +56,7 @@ class HelperProcess:
             priority=_PRIORITY if request.mode in ("login", "look") else None,
         )
         try:
-            self._send(request)
+            self._send(msgspec.structs.replace(request, proxies=self._proxies))
             async with asyncio.timeout(request.seconds + NETWORK_SECONDS + _START_SECONDS):
                 outcome = await self._receive(child, on_message)
         except TimeoutError:

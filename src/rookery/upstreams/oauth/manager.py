@@ -25,6 +25,7 @@ from rookery.upstreams.oauth.messages import (
 )
 from rookery.upstreams.oauth.metadata import CLIENT_REGISTRATION_HELP
 from rookery.upstreams.oauth.terms import find_terms
+from rookery.wire.http_client.proxy import ProxySettings
 
 LOGIN_SECONDS = 300.0
 
@@ -106,9 +107,9 @@ SignInCallback = Callable[[SignInTarget, bool], None]
 class SignInManager:
     """The sign-ins to all servers. Only the owner starts a login, and no call waits for one."""
 
-    def __init__(self, folder: Path, spawner: Spawner) -> None:
+    def __init__(self, folder: Path, spawner: Spawner, proxies: ProxySettings) -> None:
         self.on_changed: SignInCallback = lambda subject, stays: None
-        self._folder, self._spawner = folder, spawner
+        self._folder, self._spawner, self._proxies = folder, spawner, proxies
         self._grants = GrantStore(folder / "sign-in")
         self._credentials: dict[tuple[SignInTarget, Terms], Credentials] = {}
         self._attempts: dict[SignInTarget, LoginAttempt] = {}
@@ -171,7 +172,7 @@ class SignInManager:
 
         request = self._build_request(credentials, "login", seconds)
         self._attempts[credentials.target] = attempt = LoginAttempt(
-            HelperProcess(self._spawner, self._folder), request, on_granted
+            HelperProcess(self._spawner, self._folder, self._proxies), request, on_granted
         )
         return attempt
 
@@ -247,7 +248,7 @@ class SignInManager:
         )
 
     async def _send(self, request: HelperRequest, on_message: MessageCallback = lambda message: None) -> Outcome:
-        return await HelperProcess(self._spawner, self._folder).run(request, on_message)
+        return await HelperProcess(self._spawner, self._folder, self._proxies).run(request, on_message)
 
     async def _probe_in_background(self, credentials: Credentials) -> None:
         """Check whether a client can be registered, so that the user knows before a login fails."""

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from rookery.wire.http_client.proxy import ProxySettings
+
 # login: with a person and a browser; look: check how a login would go; refresh and revoke: with the stored grant.
 HelperMode = Literal["login", "look", "refresh", "revoke"]
 
@@ -67,6 +69,7 @@ class HelperRequest(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
     grant: Grant | None = None
     seconds: float = 0.0
+    proxies: ProxySettings = ProxySettings()
 
 
 class BrowserRedirect(msgspec.Struct, frozen=True, tag="redirected"):

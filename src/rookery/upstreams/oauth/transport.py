@@ -10,6 +10,7 @@ import httpx2
 
 from rookery.system.errors import RookeryError
 from rookery.upstreams.oauth.addresses import AddressRules
+from rookery.wire.http_client.proxy import Proxy
 
 _SECONDS = 20.0
 _MAX_BODY_BYTES = 1_000_000
@@ -37,12 +38,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._rules = rules
         self._refusals = [refusal]
         self._on_request, self._before, self._after = on_request, before, after
-        # The same certificates as in the daemon, and no proxy: a proxy could connect to any address.
-        # Connections are pooled by IP address: a reused one could carry requests for one host name to a server that
-        # proved to be another.
-        self._inner = httpx2.AsyncHTTPTransport(
-            verify=ssl.create_default_context(), trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
-        )
+        # The same certificates as in the daemon.
+        self._ssl_context = ssl.create_default_context()
+        # One for each proxy, and one without.
+        self._inner: dict[Proxy | None, httpx2.AsyncHTTPTransport] = {}
         # The checked addresses of a host are kept, so that they cannot change between the check and the use.
         self._checked_addresses: dict[tuple[str, int | None], list[str]] = {}
 
@@ -69,7 +68,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(status, headers=kept_headers, content=content)
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        for transport in self._inner.values():
+            await transport.aclose()
+
+    def _transport(self, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
+        if proxy not in self._inner:
+            credentials = {"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else {}
+            # Connections are pooled by IP address: a reused one could carry requests for one host name to a server
+            # that proved to be another.
+            self._inner[proxy] = httpx2.AsyncHTTPTransport(
+                verify=self._ssl_context,
+                trust_env=False,
+                limits=httpx2.Limits(max_keepalive_connections=0),
+                proxy=httpx2.Proxy(f"http://{proxy!r}", headers=credentials) if proxy is not None else None,
+            )
+        return self._inner[proxy]
 
     async def _addresses(self, url: str) -> list[str]:
         parts = urlsplit(url)
@@ -80,28 +93,35 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return self._checked_addresses[key]
 
     async def _send(self, request: httpx2.Request, addresses: list[str]) -> tuple[int, list[tuple[str, str]], bytes]:
+        if (proxy := self._rules.proxy(str(request.url))) is not None:
+            return await self._send_to(request, None, proxy)
         failure: httpx2.HTTPError | None = None
         for address in addresses:
             try:
-                return await self._send_to(request, address)
+                return await self._send_to(request, address, None)
             except httpx2.ConnectError as error:
                 failure = failure or error
         assert failure is not None
         raise failure
 
-    async def _send_to(self, request: httpx2.Request, address: str) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Send a request to the checked address. The certificate must still be that of the host name."""
+    async def _send_to(
+        self, request: httpx2.Request, address: str | None, proxy: Proxy | None
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Send a request to the checked address, or through a proxy, which finds the address itself.
+
+        The certificate must be that of the host name.
+        """
         extensions: dict[str, Any] = {**request.extensions, "sni_hostname": request.url.host}
         headers = request.headers.copy()
         headers["Accept-Encoding"] = "identity"
         pinned = httpx2.Request(
             request.method,
-            request.url.copy_with(host=address.partition("%")[0]),
+            request.url if address is None else request.url.copy_with(host=address.partition("%")[0]),
             headers=headers,
             content=await request.aread(),
             extensions=extensions,
         )
-        response = await self._inner.handle_async_request(pinned)
+        response = await self._transport(proxy).handle_async_request(pinned)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise RookeryError(

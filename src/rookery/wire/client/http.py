@@ -63,6 +63,8 @@ def interpret_http_error(
     with contextlib.suppress(WireError):
         if any(isinstance(message, Response) and message.id == id_ for message in decode_messages(body)):
             return None
+    if status == 407:
+        text = "the proxy requires other credentials"
     text = describe_redirect(response, url) or text
     kind = TransportUnsupported if status in _UNSUPPORTED_STATUSES and not spoke_before else TransportClosed
     return kind(f"HTTP {status}: {text}")

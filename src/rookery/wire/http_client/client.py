@@ -6,6 +6,7 @@ A new connection is made to the first address of a host that accepts one (RFC 83
 import asyncio
 import contextlib
 import itertools
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 from rookery.system.tasks import TaskSet
 from rookery.wire.http_client.connection import HttpBroken, HttpClientConnection, HttpResponse
+from rookery.wire.http_client.proxy import Proxy, ProxySettings
 from rookery.wire.http_client.request import HttpOrigin
 
 # RFC 8305: the next address is tried in parallel if the previous one has not connected after this time.
@@ -25,6 +27,8 @@ SocketAddress = tuple[socket.AddressFamily, Any]
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
+_MAX_PROXY_HEAD_BYTES = 16_384
+_PROXY_STATUS = re.compile(rb"HTTP/1\.\d (\d{3})[ \r]")
 
 
 async def dial(host: str, port: int) -> socket.socket:
@@ -97,14 +101,39 @@ async def _connect_address(family: socket.AddressFamily, address: Any) -> socket
     return sock
 
 
+async def _open_tunnel(sock: socket.socket, origin: HttpOrigin, proxy: Proxy) -> None:
+    """Ask a proxy to connect `sock` to an origin. Raise HttpBroken if it refuses."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(sock, proxy.write_connect(origin))
+    head = b""
+    while b"\r\n\r\n" not in head:
+        data = await loop.sock_recv(sock, 4096)
+        if not data or len(head) > _MAX_PROXY_HEAD_BYTES:
+            raise HttpBroken(f"the proxy {proxy} sent no response to CONNECT {origin.host}")
+        head += data
+    status = _PROXY_STATUS.match(head)
+    if status is not None and not status[1].startswith(b"2"):
+        hint = "; it requires other credentials" if status[1] == b"407" else ""
+        raise HttpBroken(f"the proxy {proxy} refused a connection to {origin.host}: HTTP {status[1].decode()}{hint}")
+    # In a tunnel the client speaks first, so nothing may follow the head.
+    if status is None or not head.endswith(b"\r\n\r\n"):
+        raise HttpBroken(f"the proxy {proxy} sent an invalid response to CONNECT {origin.host}")
+
+
 class HttpClient:
     """An HTTP client for any number of servers. Each origin has as many connections as concurrent requests.
 
-    `dial` returns a connected socket for a host and a port.
+    `dial` returns a connected socket for a host and a port. `proxies` are used for all origins but this machine.
     """
 
-    def __init__(self, dial: Callable[[str, int], Awaitable[socket.socket]] = dial) -> None:
+    def __init__(
+        self,
+        dial: Callable[[str, int], Awaitable[socket.socket]] = dial,
+        *,
+        proxies: ProxySettings | None = None,
+    ) -> None:
         self._dial = dial
+        self._proxies = proxies
         self._loop = asyncio.get_running_loop()
         self._idle: dict[HttpOrigin, list[HttpClientConnection]] = {}
         self._connections: set[HttpClientConnection] = set()
@@ -120,6 +149,9 @@ class HttpClient:
         Raise OSError if there is no response, ValueError for an invalid one. An `idempotent` request may arrive twice:
         it is sent again if a kept connection turns out to be dead.
         """
+        proxy = self._proxies.find(origin) if self._proxies is not None else None
+        if proxy is not None and not origin.tls:
+            request = proxy.rewrite(origin, request)
         while idle := self._idle.get(origin):
             connection = idle.pop()
             if connection.transport.is_closing() or connection.idle_until <= self._loop.time():
@@ -130,7 +162,7 @@ class HttpClient:
             except OSError:
                 if not idempotent or connection.has_received:
                     raise
-        return await (await self._connect(origin)).send(request)
+        return await (await self._connect(origin, proxy)).send(request)
 
     async def close(self) -> None:
         """Close all connections, which ends every running request."""
@@ -156,23 +188,29 @@ class HttpClient:
 
     # Opening connections
 
-    async def _connect(self, origin: HttpOrigin) -> HttpClientConnection:
+    async def _connect(self, origin: HttpOrigin, proxy: Proxy | None) -> HttpClientConnection:
         if self._closed:
             raise HttpBroken("the client is closed")
+        through = f" through the proxy {proxy}" if proxy is not None else ""
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                return await self._open_connection(origin)
-        except socket.gaierror as error:
-            raise HttpBroken(f"the name {origin.host} cannot be resolved: {error.strerror}") from None
+                return await self._open_connection(origin, proxy)
         except TimeoutError:
-            raise HttpBroken(f"no connection to {origin.host} within {_CONNECT_SECONDS:g} s") from None
+            raise HttpBroken(f"no connection to {origin.host}{through} within {_CONNECT_SECONDS:g} s") from None
 
-    async def _open_connection(self, origin: HttpOrigin) -> HttpClientConnection:
+    async def _open_connection(self, origin: HttpOrigin, proxy: Proxy | None) -> HttpClientConnection:
         trust = await self._get_ssl_context() if origin.tls else None
+        sock = await self._dial_named(origin.host, origin.port) if proxy is None else await self._dial_proxy(proxy)
+        if proxy is not None and origin.tls:
+            try:
+                await _open_tunnel(sock, origin, proxy)
+            except BaseException:
+                sock.close()
+                raise
         connection = HttpClientConnection(partial(self._keep, origin), self._on_lost)
         await self._loop.create_connection(
             lambda: connection,
-            sock=await self._dial(origin.host, origin.port),
+            sock=sock,
             ssl=trust,
             server_hostname=origin.host if origin.tls else None,
         )
@@ -181,6 +219,18 @@ class HttpClient:
         if not connection.transport.is_closing():
             self._connections.add(connection)
         return connection
+
+    async def _dial_named(self, host: str, port: int) -> socket.socket:
+        try:
+            return await self._dial(host, port)
+        except socket.gaierror as error:
+            raise HttpBroken(f"the name {host} cannot be resolved: {error.strerror}") from None
+
+    async def _dial_proxy(self, proxy: Proxy) -> socket.socket:
+        try:
+            return await self._dial_named(proxy.host, proxy.port)
+        except OSError as error:
+            raise HttpBroken(f"the proxy {proxy} cannot be reached: {error}") from None
 
     async def _get_ssl_context(self) -> ssl.SSLContext:
         """Return the TLS context with the system's certificates: hundreds, read once and in a thread."""
