@@ -12,6 +12,7 @@ import pytest
 
 from rookery.guard import server as definitions
 from rookery.system.ids import new_id
+from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.process.spawn import Spawner
 from rookery.system.process.table import MARKER
 from rookery.upstreams.config.definition import Definition
@@ -386,7 +387,14 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
         write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
         pool = ServerPool(
-            Connector(spawner, never, slow, SignInManager(folder, spawner, ProxySettings())), lambda server: None
+            Connector(
+                spawner,
+                never,
+                slow,
+                SignInManager(folder, spawner, ProxySettings()),
+                EnvironmentFilter("servers.env"),
+            ),
+            lambda server: None,
         )
         hub = Hub(pool, gateway.hub.switches, gateway.events)
         async with asyncio.timeout(10):

@@ -4,7 +4,6 @@ The outgoing HTTP client is imported only when the first remote server is connec
 """
 
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,8 +15,8 @@ from rookery.gateway.relay import answer_roots
 from rookery.system.errors import RookeryError
 from rookery.system.process import environment
 from rookery.system.process.child import TailBuffer
+from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.process.spawn import Spawner
-from rookery.system.process.table import MARKER
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.errors import UserActionRequired, approval_required
 from rookery.upstreams.oauth.manager import SignInManager
@@ -32,11 +31,6 @@ from rookery.wire.protocol.messages import METHOD_NOT_FOUND, WireError
 if TYPE_CHECKING:
     from rookery.wire.http_client.client import HttpClient
 
-
-# Variables of the daemon that no server may see, not even one that inherits the environment.
-_NEVER_INHERITED = frozenset({"ROOKERY_TOKEN", MARKER})
-
-
 # Returns whether a definition found in a checkout may be used; app-wide definitions of the user always may.
 ApprovalCheck = Callable[[Definition, Path | None], Awaitable[bool]]
 
@@ -48,6 +42,10 @@ CLIENT_IDENTITY = ClientIdentity(
     {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
 )
 _LOG_SECONDS = 5.0
+_REPOSITORY_REMEDY = (
+    "servers of a repository get only what their definition names: "
+    'add "environment": {"NAME": "{env:NAME}"}, and approve it'
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,8 @@ class Connector:
     http: "Callable[[], HttpClient]"
     is_approved: ApprovalCheck
     signins: SignInManager
+    # What the user's own local servers get of the daemon's environment.
+    environment: EnvironmentFilter
     # Seconds to wait for the answer to a question of a server.
     question_seconds: float = field(default=630.0, kw_only=True)
 
@@ -66,7 +66,7 @@ class Connector:
     ) -> tuple[ClientTransport, ClientTransport | None]:
         """Return the channel to try first, and the older one to fall back to, if any."""
         if definition.kind == "local":
-            return StdioTransport(self.spawner, build_program(definition, directory), errors), None
+            return StdioTransport(self.spawner, build_program(definition, directory, self.environment), errors), None
         from rookery.wire.client.http import HttpTransport, SseTransport
 
         signed_in = self.signins.credentials(definition)
@@ -76,23 +76,38 @@ class Connector:
         return {"auto": (newer, older), "http": (newer, None), "sse": (older, None)}[definition.transport]
 
 
-def build_program(definition: Definition, directory: Path) -> ServerProgram:
-    """Return the program of a local server, with its folder and environment."""
+def build_program(definition: Definition, directory: Path, own: EnvironmentFilter) -> ServerProgram:
+    """Return the program of a local server, with its folder and environment.
+
+    `own` selects the environment of servers that the user has defined. What a repository defines gets less: whatever
+    it gets beyond the short list is in its definition, and so in its approval.
+    """
     variables = dict(definition.environment)
     if Path(definition.command[0]).name == "opencode":
         variables.setdefault("BUN_BE_BUN", "1")
+    if definition.inherit:
+        env = environment.inherited_environment(variables)
+    elif definition.source.place == "user":
+        env = own.select(variables)
+    else:
+        env = environment.allowed_environment(variables)
+
+    def explain_failure(output: str) -> str:
+        if definition.inherit:
+            return ""
+        if definition.source.place == "user":
+            return own.explain_failure(output, env)
+        return environment.explain_reduced_environment(output, env, _REPOSITORY_REMEDY)
+
     return ServerProgram(
         definition.name,
         definition.command,
         directory / (definition.cwd or ""),
-        _inherited_environment(variables) if definition.inherit else environment.allowed_environment(variables),
+        env,
         definition.framing,
         None if definition.is_shared else directory,
+        explain_failure,
     )
-
-
-def _inherited_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _NEVER_INHERITED} | dict(variables)
 
 
 @dataclass(frozen=True)

@@ -184,9 +184,16 @@ async def debug_server(
 ) -> DebugReport:
     """Connect to a server beside the one that may be running, and report each step."""
     record, errors = StepRecorder(definition), TailBuffer()
-    recording = _RecordingConnector(connector.spawner, connector.http, connector.is_approved, connector.signins, record)
+    recording = _RecordingConnector(
+        connector.spawner,
+        connector.http,
+        connector.is_approved,
+        connector.signins,
+        connector.environment,
+        record,
+    )
     report = DebugReport(definition.name, False, None, "", record.steps, None, {}, {}, {}, [])
-    _note_definition(record, directory, connector.signins)
+    _note_definition(record, directory, connector)
     try:
         await _connect(report, ConnectionOpener(recording, definition, directory, checkout, errors))
     except EXPECTED_ERRORS as error:
@@ -232,17 +239,17 @@ async def _count_entries(client: Client, kind: Kind) -> int:
     return len(await client.list_all(*LISTS[kind][:2]))
 
 
-def _note_definition(record: StepRecorder, directory: Path, signins: SignInManager) -> None:
+def _note_definition(record: StepRecorder, directory: Path, connector: Connector) -> None:
     """Record what the definition resolves to, with the names of headers and variables but not their values."""
     definition = record.definition
     written = redact_definition(definition)["written"]
     if definition.kind == "remote":
         headers = ", ".join(definition.headers) or "none"
         record.note("resolve", f"{written.get('url', '')}; headers: {headers}")
-        if (issuer := signins.find_issuer(definition)) is not None:
+        if (issuer := connector.signins.find_issuer(definition)) is not None:
             record.note("sign-in", f"with a token from {issuer}")
         return
-    program = build_program(definition, directory)
+    program = build_program(definition, directory, connector.environment)
     path = shutil.which(program.argv[0], path=program.env.get("PATH"))
     where = path or f"{program.argv[0]} is not on the PATH"
     command = shlex.join([*_words(written, "command"), *_words(written, "args")])

@@ -223,3 +223,27 @@ async def test_where_nobody_can_be_asked_a_confirm_task_is_refused_in_words(era:
         assert failure(answer) == "needs-approval"
         assert "this client cannot ask its user" in words(answer) and "just wipe" in words(answer)
         assert not (app / "wiped").exists()
+
+
+@requirement("servers.env.settings")
+@pytest.mark.parametrize(("value", "passed_on"), [("", False), ("DATABASE_*", True), ("*", True)])
+async def test_c18_a_setting_decides_what_tasks_get_of_the_environment(
+    value: str, passed_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres:")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "HTTPS_PROXY", "ROOKERY_TOKEN"):
+        monkeypatch.setenv(name, f"my {name}")
+    shown = 'show:\n  @echo "$DISPLAY, $WAYLAND_DISPLAY, $XAUTHORITY, $HTTPS_PROXY, ${ROOKERY_TOKEN:-no token}"\n'
+    justfile = shown + "url:\n  @set -u; echo $DATABASE_URL\n"
+    app = make_repository(Path.home() / "src" / "app", {"justfile": justfile})
+    async with start_gateway(None, app, settings=Settings(just=JustSettings(env=value))) as gateway:
+        caller = await gateway.caller(view_of(app))
+        found = words(await caller.call("run_just_task", {"task_name": "show"}))
+        assert found.strip() == "my DISPLAY, my WAYLAND_DISPLAY, my XAUTHORITY, my HTTPS_PROXY, no token"
+        found = str(await caller.call("run_just_task", {"task_name": "url"}))
+        assert ("postgres:" in found) is passed_on
+        reduced = (
+            "its environment was reduced: DATABASE_URL is set where Rookery was started, but not passed on; "
+            "to pass it on: rookery config set just.env"
+        )
+        assert (reduced in found) is not passed_on

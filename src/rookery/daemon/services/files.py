@@ -26,7 +26,7 @@ from rookery.files.secrets import ALLOWED_FILES, DENIED_FILES, DenyRules
 from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
-from rookery.system.process import environment
+from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.tasks import TaskSet
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.operations import WorkspaceOperations
@@ -47,6 +47,7 @@ class WorkspaceTasks:
     failures: FailureLog
     running: TaskSet
     seconds: float
+    environment: EnvironmentFilter
 
     async def read_justfile(self) -> tuple[Justfile | None, bool]:
         """Return the justfile, if there is one, and whether its tasks may run."""
@@ -68,18 +69,20 @@ class WorkspaceTasks:
         async def approve(justfile: Justfile) -> None:
             await self.justfiles.require(self.workspace, justfile)
 
-        variables = await self.workspaces.environment(self.workspace)
+        env = self.environment.select(await self.workspaces.environment(self.workspace))
         work = self.just.run(
             self.workspace.path,
             name,
             arguments,
             limits=RunLimits(seconds=seconds if seconds is not None else self.seconds),
-            env=environment.allowed_environment(variables),
+            env=env,
             approve=approve,
             confirm=confirm,
             progress=progress,
         )
         result = await self._run_while_open(work)
+        if not result.ok and not result.cause:
+            result = dataclasses.replace(result, cause=self.environment.explain_failure(result.output, env))
         label = f"just {result.task}"
         if result.ok:
             self.failures.clear(label)
@@ -162,6 +165,7 @@ class FilesService:
         self.git, self.just, self.justfiles, self.context_sources = git, just, justfiles, context_sources
         self.workspaces = workspaces
         self.task_seconds = settings.just.seconds
+        self._task_environment = EnvironmentFilter.parse("just.env", settings.just.env)
         self._denied = DenyRules(
             files=(*DENIED_FILES, *_patterns(settings.files.secret)),
             allowed=(*ALLOWED_FILES, *_patterns(settings.files.allowed)),
@@ -212,6 +216,7 @@ class FilesService:
             files.failures,
             files.running,
             self.task_seconds,
+            self._task_environment,
         )
 
     async def context(self, directory: Path, *, everything: bool) -> ProjectContext:

@@ -24,6 +24,7 @@ from rookery.guard.server import definition_content, server_key, server_subject
 from rookery.guard.subject import Key, Subject
 from rookery.operations.operation import ADMIN_TOOLSET, BoundOperation
 from rookery.system.bus import Bus, Event
+from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
@@ -124,7 +125,14 @@ class GatewayService:
         if server_settings.proxy == "environment":
             self._proxies = ProxySettings.from_environment(os.environ)
         signins = SignInManager(state, spawner, self._proxies)
-        connector = Connector(spawner, self.client, self._is_approved, signins, question_seconds=patience)
+        connector = Connector(
+            spawner,
+            self.client,
+            self._is_approved,
+            signins,
+            EnvironmentFilter.parse("servers.env", server_settings.env),
+            question_seconds=patience,
+        )
         pool = ServerPool(connector, self._on_server_changed)
         self.hub = Hub(pool, Switches(store), events, check_rules)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)

@@ -145,6 +145,10 @@ class FileSettings(msgspec.Struct, frozen=True):
     ] = ""
 
 
+# Names of variables, or wildcards for them, separated by commas.
+VariablePatterns = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*?\[\], -]*$", examples=["DATABASE_URL,AWS_*", "*"])]
+
+
 class JustSettings(msgspec.Struct, frozen=True):
     approval: Annotated[
         Literal["changed", "always", "never"],
@@ -154,6 +158,14 @@ class JustSettings(msgspec.Struct, frozen=True):
         ),
     ] = "changed"
     seconds: Annotated[Seconds, Meta(description="How long a task may run if its caller sets no limit.")] = 600.0
+    env: Annotated[
+        VariablePatterns,
+        Meta(
+            description="Variables that tasks get from the environment of the daemon, besides those that programs need "
+            "to find files, the screen and proxies, and to use your language: names or wildcards, separated by commas. "
+            "`*` passes on all of them, with your credentials."
+        ),
+    ] = ""
 
 
 PluginTables = Annotated[
@@ -192,6 +204,15 @@ class ServerSettings(msgspec.Struct, frozen=True):
             "machine are always reached without a proxy."
         ),
     ] = "environment"
+    env: Annotated[
+        VariablePatterns,
+        Meta(
+            description="Variables that your own local MCP servers get from the environment of the daemon, besides "
+            "those that programs need to find files, the screen and proxies, and to use your language: names or "
+            "wildcards, separated by commas. `*` passes on all of them, with your credentials. Servers that a "
+            "repository defines get only what their approved definition names."
+        ),
+    ] = ""
 
 
 class HttpSettings(msgspec.Struct, frozen=True):

@@ -144,7 +144,7 @@ ReportProgress = Callable[[float, str], Awaitable[None]]
 class RecipeResult:
     """The result of a recipe. `exit_code` is None if it was stopped at its time limit; `cut` counts the bytes left out.
 
-    `cause` is the full disk or the missing permission that made it fail, if one did.
+    `cause` is the full disk, the missing permission or the unset variable that made it fail, if known.
     """
 
     task: str

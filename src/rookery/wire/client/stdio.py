@@ -130,7 +130,10 @@ class WriteBuffer:
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """The program to start. `env` is its whole environment."""
+    """The program to start. `env` is its whole environment.
+
+    `explain_failure` returns what may have made it fail, from its output; empty if it does not know.
+    """
 
     name: str
     argv: Sequence[str]
@@ -138,6 +141,7 @@ class ServerProgram:
     env: Mapping[str, str]
     framing: Framing = "lines"
     works_for: WorksFor = None
+    explain_failure: Callable[[str], str] = lambda output: ""
 
 
 @dataclass
@@ -266,7 +270,8 @@ class StdioTransport:
         await self._child.wait_drained(_DRAIN_SECONDS)
         cause = find_cause(code, self.diagnosis(), (self.program.cwd,))
         outcome = f"it exited with code {code}" if code >= 0 else f"it {describe_end(code)}"
-        self._fail(f"{outcome}: {cause.message}" if cause is not None else outcome)
+        reason = cause.message if cause is not None else self.program.explain_failure(self.errors.text())
+        self._fail(f"{outcome}: {reason}" if reason else outcome)
 
     # Failure and exit
 

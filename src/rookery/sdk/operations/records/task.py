@@ -34,8 +34,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a task. `exit_code` is None if it was stopped at its time limit.
 
-    `cut_bytes` of the output are left out. `cause` is the full disk or the missing permission that made it fail, if one
-    did.
+    `cut_bytes` of the output are left out. `cause` is the full disk, the missing permission or the unset variable that
+    made it fail, if known.
     """
 
     task: str
