@@ -22,6 +22,7 @@ ERROR_STATUSES = {
     "file-unreadable": 409,
     "forbidden": 403,
     "limit-reached": 503,
+    "sandbox-unavailable": 409,
     "server-busy": 503,
     "too-many-agents": 429,
     "too-many-workspaces": 429,

@@ -1,9 +1,10 @@
 """The operations on workspaces: create, list, show, status, metadata, diff, open, close, prepare and delete."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +21,7 @@ from rookery.operations.target import (
     select_project,
 )
 from rookery.system.bus import Bus, Event, Subscription
+from rookery.system.confinement.locations import REMOVED_VARIABLES
 from rookery.system.tasks import TaskSet
 from rookery.wire.server.traffic import TrafficLine
 from rookery.workspaces.metadata import StartPoint
@@ -76,6 +78,10 @@ class DeleteWorkspace(InWorkspace, rename="camel"):
     wait: Annotated[
         bool, Meta(description="If true, return when the deletion has finished; its own agent ends before that")
     ] = False
+
+
+class SandboxOfWorkspace(InWorkspace):
+    mode: Annotated[Literal["workspace", "strict"], Meta(description="How strict the sandbox is")] = "workspace"
 
 
 class PrepareWorkspace(InWorkspace):
@@ -160,6 +166,18 @@ class MergedWorkspace(msgspec.Struct, frozen=True, rename="camel"):
     start: StartPoint | None
     how: str
     merged_into: str | None
+
+
+class SandboxRecord(msgspec.Struct, frozen=True):
+    """The sandbox of a workspace. Without a `policy` programs run unconfined, as the settings allow here.
+
+    `missing` names what of the policy the kernel cannot enforce.
+    """
+
+    policy: Mapping[str, Any] | None
+    variables: Mapping[str, str]
+    removed: Sequence[str]
+    missing: Sequence[str]
 
 
 class WorkspaceToken(msgspec.Struct, frozen=True):
@@ -420,6 +438,27 @@ class WorkspaceOperations:
     async def environment(self, caller: Caller, arguments: InWorkspace) -> Mapping[str, str]:
         """The environment variables for programs in a workspace, including its ports."""
         return await self._workspaces.workspaces.environment(await find_workspace(self._workspaces, caller, arguments))
+
+    @operation(
+        changes=False,
+        rest=RestRoute("GET", f"{WORKSPACE_PATH}/sandbox"),
+        mcp=McpTool(
+            "admin",
+            "workspace_get_sandbox",
+            "Get what a confined program in a workspace may reach: the policy, its variables, and what of the policy "
+            "the kernel cannot enforce.",
+            names=TOOL_NAMES,
+            forbid_unknown=True,
+        ),
+    )
+    async def sandbox(self, caller: Caller, arguments: SandboxOfWorkspace) -> SandboxRecord:
+        """What a confined program in a workspace may reach: the policy, its variables, and what is not enforced."""
+        workspace = await find_workspace(self._workspaces, caller, arguments)
+        sandbox = await self._workspaces.workspaces.make_sandbox(workspace, arguments.mode, os.environ)
+        if sandbox is None:
+            return SandboxRecord(None, {}, (), ())
+        removed = sorted(REMOVED_VARIABLES)
+        return SandboxRecord(sandbox.policy.as_dict(), sandbox.variables, removed, sandbox.missing)
 
     @operation(
         changes=False,

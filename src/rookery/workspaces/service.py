@@ -1,18 +1,22 @@
 """The service that lists, creates, prepares and deletes workspaces."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from rookery.system.bus import Bus
+from rookery.system.confinement.locations import SandboxOptions
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.threads import SerialThread
 from rookery.workspaces import metadata
+from rookery.workspaces.confinement import WorkspaceSandbox, WorkspaceSandboxes
 from rookery.workspaces.create.recovery import recover_workspaces
 from rookery.workspaces.create.run import CreationService, FamilyLimits
 from rookery.workspaces.delete.processes import FolderProcess
@@ -60,7 +64,9 @@ class Workspaces:
         days: float = 14.0,
         limit: int = 20 * 2**30,
         family_limits: FamilyLimits | None = None,
+        sandboxes: WorkspaceSandboxes | None = None,
     ) -> None:
+        self.sandboxes = sandboxes or WorkspaceSandboxes(state, SandboxOptions())
         self._state, self._git, self._events, self._projects = state, git, events, projects
         self._is_approved = is_approved
         self.locks = RepositoryLocks()
@@ -269,3 +275,18 @@ class Workspaces:
         """Return the environment variables for programs in a workspace, including its ports."""
         located = await self.finder.refresh(workspace)
         return await self.preparations.environment(located.workspace, located.git_folder)
+
+    async def make_sandbox(
+        self,
+        workspace: Workspace,
+        mode: Literal["workspace", "strict"],
+        environment: Mapping[str, str],
+        ports: Sequence[int] = (),
+    ) -> WorkspaceSandbox | None:
+        """Return the sandbox for programs in a workspace; None if it cannot be confined and the settings allow that.
+
+        Programs in a strict sandbox may use the ports of the workspace, and `ports`.
+        """
+        located = await self.finder.refresh(workspace)
+        own_ports = await self.ports.get(located.git_folder)
+        return await asyncio.to_thread(self.sandboxes.make, located, mode, environment, (*own_ports, *ports))

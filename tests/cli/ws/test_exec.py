@@ -100,3 +100,21 @@ def test_metadata_is_set_read_and_removed(daemon: Daemon, checkout: Path) -> Non
     wrong = run("meta", "set", "1st", "x", cwd=fix)
     assert wrong.returncode == 2 and "begin with a letter" in wrong.stderr
     assert told("meta", cwd=checkout)["base"] == "main"
+
+
+def test_with_sandbox_the_program_reaches_its_workspace_and_not_its_neighbour(checkout: Path) -> None:
+    fix, other = made("fix", cwd=checkout), made("other", cwd=checkout)
+    script = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m inside && echo $TMPDIR"
+    private = ws("exec", "--sandbox", "fix", "--", "sh", "-c", script, cwd=checkout).strip()
+    assert Path(private).is_dir() and "sandbox" in private
+    assert run("exec", "fix", "--", "ls", str(other), cwd=checkout).returncode == 0
+    refused = run("exec", "--sandbox", "fix", "--", "ls", str(other), cwd=checkout)
+    assert refused.returncode != 0 and "Permission denied" in refused.stderr
+    assert run("exec", "--strict", "fix", "--", "ls", str(fix), cwd=checkout).returncode == 0
+
+
+def test_the_main_checkout_cannot_be_confined_and_the_reason_is_named(checkout: Path) -> None:
+    refused = run("exec", "--sandbox", "@main", "--", "true", cwd=checkout)
+    assert refused.returncode == 1
+    assert "cannot be confined" in refused.stderr and "ws create" in refused.stderr
+    assert run("exec", "--sandbox", "--all", "--", "true", cwd=checkout).returncode == 2

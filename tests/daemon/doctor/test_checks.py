@@ -17,7 +17,7 @@ from tests.support.requirements import requirement
 PROGRAMS = ["python", "git", "git-user", "node", "npm", "opencode", "ripgrep", "models", "just"]
 # Nobody listens there.
 NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9"}
-EXPECTED = [*PROGRAMS, "state", "store", "daemon", "ports", "disk", "inotify"]
+EXPECTED = [*PROGRAMS, "state", "store", "daemon", "ports", "disk", "inotify", "sandbox"]
 
 
 def checks(**env: str) -> tuple[int, dict[str, dict[str, Any]]]:

@@ -19,6 +19,7 @@ Examples:
   rookery ws exec fix-login -- make test
   rookery ws exec fix-login -- sh -c 'npm run dev -- --port $ROOKERY_PORT'
   rookery ws exec --all -- git status --short
+  rookery ws exec --sandbox fix-login -- npm ci
 """
 
 # Variables that would make git work in another repository than the workspace's.
@@ -41,10 +42,20 @@ class _ExecCommand(click.Command):
 @click.command("exec", cls=_ExecCommand, epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=complete_workspace)
 @click.option("--all", "every", is_flag=True, help="Run it in each workspace of the project, one after another.")
+@click.option("--sandbox", is_flag=True, help="Confine the program: it reaches this workspace and little more.")
+@click.option("--strict", is_flag=True, help="Confine it more strictly, also its TCP ports.")
 @project_option
 @no_start_option
 @click.pass_context
-def exec_(context: click.Context, name: str | None, every: bool, project: str | None, no_start: bool) -> None:
+def exec_(
+    context: click.Context,
+    name: str | None,
+    every: bool,
+    sandbox: bool,
+    strict: bool,
+    project: str | None,
+    no_start: bool,
+) -> None:
     """Run a program in a workspace, with its ports in the environment.
 
     The exit code is that of the program; with --all, of the first run that failed. ROOKERY_PORT is the first of the
@@ -55,10 +66,15 @@ def exec_(context: click.Context, name: str | None, every: bool, project: str | 
         raise click.UsageError("put the command after --, as in: rookery ws exec NAME -- make test")
     if every and name is not None:
         raise click.UsageError("NAME and --all cannot be combined")
+    if every and (sandbox or strict):
+        raise click.UsageError("--sandbox and --all cannot be combined")
     client = WorkspaceClient(no_start, project)
     if not every:
         workspace = client.find(name)
-        _exec_program(command, workspace["path"], _environment(client, workspace))
+        environment = _environment(client, workspace)
+        if sandbox or strict:
+            environment = _enter_sandbox(client, workspace, "strict" if strict else "workspace", environment)
+        _exec_program(command, workspace["path"], environment)
     context.exit(_run_in_each(command, client, _list_workspaces(client)))
 
 
@@ -95,6 +111,28 @@ def _environment(client: WorkspaceClient, workspace: JsonObject) -> dict[str, st
     variables: dict[str, Any] = json.loads(client.request_workspace(workspace, "environment"))
     inherited = {key: value for key, value in os.environ.items() if key not in _GIT_VARIABLES}
     return inherited | variables | {"PWD": workspace["path"]}
+
+
+def _enter_sandbox(
+    client: WorkspaceClient, workspace: JsonObject, mode: str, environment: dict[str, str]
+) -> dict[str, str]:
+    """Confine this process for good, and return the environment of the sandbox."""
+    from rookery.system.confinement.kernel import confine
+    from rookery.system.confinement.policy import parse_policy
+    from rookery.system.errors import RookeryError
+
+    sandbox: JsonObject = json.loads(client.request_workspace(workspace, "sandbox", mode=mode))
+    if sandbox["policy"] is None:
+        output.write_note("sandbox.unavailable allows it: the program runs unconfined")
+        return environment
+    for what in sandbox["missing"]:
+        output.write_note(f"this kernel does not limit {what}")
+    try:
+        confine(parse_policy(sandbox["policy"]))
+    except RookeryError as error:
+        raise Failure(error.code, error.message, error.remedy) from None
+    kept = {key: value for key, value in environment.items() if key not in sandbox["removed"]}
+    return kept | sandbox["variables"]
 
 
 def _exec_program(command: list[str], folder: str, environment: dict[str, str]) -> None:

@@ -22,6 +22,9 @@ from rookery.daemon.settings import layers
 from rookery.daemon.settings.schema import LOOPBACK_WARNING
 from rookery.daemon_client import connection
 from rookery.system.causes import find_write_problem
+from rookery.system.confinement.kernel import find_support
+from rookery.system.confinement.policy import ConfinementPolicy
+from rookery.system.confinement.rules import list_missing
 from rookery.system.fs import paths
 from rookery.system.fs.lock import FileLock, is_held
 from rookery.system.store import newest_version, peek_version
@@ -80,6 +83,7 @@ async def all_checks() -> list[Check]:
         check_ports(),
         check_disk(state),
         check_inotify(),
+        check_sandbox(layered),
         *check_modes(state),
         *check_config(layered),
         check_auth(layered),
@@ -194,6 +198,20 @@ def check_store(state: Path) -> Check:
         return Check("store", "failed", f"its schema {version} is newer than this Rookery", "update Rookery")
     # The version of a new store may still be only in its write-ahead log.
     return Check("store", "ok", f"schema {version}" if version else "newly created")
+
+
+def check_sandbox(layered: layers.LayeredSettings) -> Check:
+    """Check what of a sandbox the kernel can enforce."""
+    support = find_support()
+    remedy = "" if layered.values["sandbox.unavailable"] == "refuse" else "sandbox.unavailable lets programs start so"
+    if support.abi < 1:
+        return Check("sandbox", "warning", "this kernel has no Landlock, so no program can be confined", remedy)
+    missing = list_missing(support, ConfinementPolicy(network=False))
+    seccomp = "seccomp" if support.architecture is not None else "no seccomp"
+    summary = f"Landlock ABI {support.abi}, {seccomp}"
+    if missing:
+        return Check("sandbox", "warning", f"{summary}; not enforced: {', '.join(missing)}", "use a newer kernel")
+    return Check("sandbox", "ok", f"{summary}: agents and servers can be confined")
 
 
 def check_inotify() -> Check:

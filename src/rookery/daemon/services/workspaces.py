@@ -11,10 +11,12 @@ from rookery.guard.approvals import Approvals
 from rookery.guard.server import fingerprint_files, list_named_files
 from rookery.guard.subject import Subject
 from rookery.system.bus import Bus
+from rookery.system.confinement.locations import SandboxOptions
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
+from rookery.workspaces.confinement import WorkspaceSandboxes
 from rookery.workspaces.create.run import FamilyLimits
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.prepare import ApprovalRequest
@@ -23,6 +25,15 @@ from rookery.workspaces.service import Workspaces
 
 # The approval kind of a setup command.
 SETUP = "setup"
+
+
+def sandbox_options(settings: Settings) -> SandboxOptions:
+    """Return what the settings add to every sandbox."""
+    read, write = (
+        tuple(path.strip() for path in text.split(",") if path.strip())
+        for text in (settings.sandbox.read, settings.sandbox.write)
+    )
+    return SandboxOptions(read, write, settings.sandbox.unix_sockets)
 
 
 class WorkspacesService:
@@ -55,6 +66,9 @@ class WorkspacesService:
             setup_seconds=settings.workspace.setup_seconds,
             days=settings.trash.days,
             limit=settings.trash.limit,
+            sandboxes=WorkspaceSandboxes(
+                state, sandbox_options(settings), unconfined_allowed=settings.sandbox.unavailable == "unconfined"
+            ),
             family_limits=FamilyLimits(settings.limits.workspaces_each, settings.limits.agents_each),
         )
         self.agents = make_agents(settings, state, store, spawner, events, self.workspaces)

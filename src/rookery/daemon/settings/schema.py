@@ -364,6 +364,40 @@ class AgentSettings(msgspec.Struct, frozen=True):
     ] = "workspace"
 
 
+class SandboxSettings(msgspec.Struct, frozen=True):
+    read: Annotated[
+        str,
+        Meta(
+            pattern="^( *[~/][^,]*(,|$))*$",
+            examples=["~/.npmrc,/srv/tools"],
+            description="Paths that every confined program may read and execute, in addition to those of the "
+            "[sandbox](../guide/sandbox.md): absolute paths, separated by commas; `~` is your home folder.",
+        ),
+    ] = ""
+    write: Annotated[
+        str,
+        Meta(
+            pattern="^( *[~/][^,]*(,|$))*$",
+            examples=["~/.m2,/dev/kvm"],
+            description="Paths that every confined program may also write to, written in the same way.",
+        ),
+    ] = ""
+    unix_sockets: Annotated[
+        bool,
+        Meta(
+            description="Whether confined programs may use Unix sockets. They then reach every program of yours that "
+            "listens on one: Docker, an ssh agent, your desktop."
+        ),
+    ] = False
+    unavailable: Annotated[
+        Literal["refuse", "unconfined"],
+        Meta(
+            description="What happens where a program should be confined and the kernel or the folder does not allow "
+            "it: it does not start (`refuse`), or it starts `unconfined`."
+        ),
+    ] = "refuse"
+
+
 class EndpointSettings(msgspec.Struct, frozen=True):
     first_port: Annotated[
         Annotated[int, Meta(ge=1, le=65535)],
@@ -423,6 +457,7 @@ class Settings(msgspec.Struct, frozen=True):
     trash: TrashSettings = TrashSettings()
     notify: NotifySettings = NotifySettings()
     agents: AgentSettings = AgentSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     endpoints: EndpointSettings = EndpointSettings()
     files: FileSettings = FileSettings()
     just: JustSettings = JustSettings()

@@ -19,6 +19,8 @@ from typing import Literal, NamedTuple
 
 from rookery.system import metrics
 from rookery.system.causes import explain_os_error
+from rookery.system.confinement.kernel import run_confined
+from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.errors import RookeryError
 from rookery.system.process import table
 from rookery.system.process.child import Child, ChildOutput, HeadBuffer, make_child_pipe
@@ -107,6 +109,8 @@ class Spawner:
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self.children: set[Child] = set()
+        # Whether any child was ever confined; the rights of others then depend on it.
+        self.has_confined = False
         # Earlier daemons of the same state folder, whose processes may still run.
         self.earlier_instances: frozenset[str] = frozenset()
         # Returns the workspace at a path.
@@ -128,8 +132,12 @@ class Spawner:
         stderr: ChildOutput = None,
         priority: Priority | None = None,
         works_for: WorksFor = None,
+        confinement: ConfinementPolicy | None = None,
     ) -> Child:
-        """Start `argv` with exactly `env` and our marker. `stdin` requests a pipe; otherwise stdin is /dev/null."""
+        """Start `argv` with exactly `env` and our marker. `stdin` requests a pipe; otherwise stdin is /dev/null.
+
+        With `confinement`, the kernel limits the child and everything that it starts.
+        """
         self._count += 1
         number = f"{self._count}{self._owner_key(works_for)}"
         marked = dict(env) | {table.MARKER: table.make_marker(self.instance, number)}
@@ -139,7 +147,8 @@ class Spawner:
                 outputs = [(_open_child_output(output, ours, theirs), output) for output in (stdout, stderr)]
                 child_in, our_in = make_child_pipe(theirs, ours, reading=True) if stdin else (subprocess.DEVNULL, None)
                 # Blocks the loop for two milliseconds: a PDEATHSIG child dies when the thread that started it ends.
-                process = subprocess.Popen(  # noqa: ASYNC220
+                start = functools.partial(
+                    subprocess.Popen[bytes],
                     list(argv),
                     cwd=cwd,
                     env=marked,
@@ -148,14 +157,20 @@ class Spawner:
                     stderr=outputs[1][0],
                     start_new_session=True,
                 )
+                process = start() if confinement is None else run_confined(confinement, start, _read_pid)
+            except RookeryError:
+                for fd in ours:
+                    os.close(fd)
+                raise
             except (OSError, ValueError) as error:
                 for fd in ours:
                     os.close(fd)
-                raise _start_error(name, argv, cwd, error) from error
+                raise _start_error(name, argv, cwd, error, confined=confinement is not None) from error
         child = Child(name, process, table.start_time(process.pid), table.match_child(self.instance, number), number)
         if priority is not None:
             lower_priority(child.pid, priority)
         STARTED.add()
+        self.has_confined = self.has_confined or confinement is not None
         self.children.add(child)
         self._folders[number] = cwd
         if len(self._folders) > _MOST_FOLDERS:
@@ -177,11 +192,20 @@ class Spawner:
         input: bytes | None = None,
         limit: int = 10_000_000,
         works_for: WorksFor = None,
+        confinement: ConfinementPolicy | None = None,
     ) -> CompletedCommand:
         """Run a short command to its end; on timeout or cancellation, stop its whole process tree first."""
         out, err = HeadBuffer(limit), HeadBuffer(limit)
         child = await self.start(
-            argv, name=name, cwd=cwd, env=env, stdin=input is not None, stdout=out, stderr=err, works_for=works_for
+            argv,
+            name=name,
+            cwd=cwd,
+            env=env,
+            stdin=input is not None,
+            stdout=out,
+            stderr=err,
+            works_for=works_for,
+            confinement=confinement,
         )
         try:
             async with asyncio.timeout(timeout):
@@ -318,8 +342,17 @@ def _watch_by_thread(
     threading.Thread(target=wait, name=f"wait-{process.pid}", daemon=True).start()
 
 
-def _start_error(name: str, argv: Sequence[str], cwd: Path, error: OSError | ValueError) -> RookeryError:
+def _read_pid(process: "subprocess.Popen[bytes]") -> int:
+    return process.pid
+
+
+def _start_error(
+    name: str, argv: Sequence[str], cwd: Path, error: OSError | ValueError, *, confined: bool
+) -> RookeryError:
     """Return the error for a program that could not be started."""
+    if confined and isinstance(error, PermissionError):
+        message = f"cannot start {name}: its sandbox does not allow it to run {argv[0]}"
+        return RookeryError("spawn-failed", message, "add the folder of the program to sandbox.read")
     if isinstance(error, FileNotFoundError) and not cwd.is_dir():
         return RookeryError("spawn-failed", f"cannot start {name}: its folder {cwd} does not exist")
     if isinstance(error, FileNotFoundError):

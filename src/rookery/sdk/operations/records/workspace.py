@@ -157,6 +157,18 @@ class MergedWorkspace(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     merged_into: str | None
 
 
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The sandbox of a workspace. Without a `policy` programs run unconfined, as the settings allow here.
+
+    `missing` names what of the policy the kernel cannot enforce.
+    """
+
+    policy: dict[str, Any] | None
+    variables: dict[str, str]
+    removed: list[str]
+    missing: list[str]
+
+
 class TrafficPage(msgspec.Struct, frozen=True, kw_only=True):
     """The last messages of a workspace's clients with its MCP servers. `next` is the number of the newest one."""
 

@@ -1,0 +1,125 @@
+"""The sandbox of a workspace: what an agent, a task or a command in it may reach.
+
+The common git folder is readable, and its objects, refs and logs are writable. Its hooks and config are not: the user's
+next git command would run what they name. The main checkout has its git folder inside, so it cannot be confined.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from rookery.system.confinement.kernel import find_support, require_support
+from rookery.system.confinement.locations import (
+    PrivateFolder,
+    SandboxOptions,
+    add_private_folder,
+    list_private_variables,
+    make_base_policy,
+)
+from rookery.system.confinement.policy import ConfinementPolicy
+from rookery.system.confinement.rules import list_missing
+from rookery.system.errors import RookeryError
+from rookery.workspaces.lookup import LocatedWorkspace
+from rookery.workspaces.model import encode_folder_name
+from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read_git_folder
+
+SandboxMode = Literal["off", "workspace", "strict"]
+
+_WRITTEN_BY_GIT = ("objects", "refs", "logs")
+# Without `refs` itself: it has the refs of the trash, and that of the stash.
+_WRITTEN_IN_STRICT = ("objects", "logs", "refs/heads", "refs/tags", "refs/remotes", "refs/notes")
+# TCP ports that a strictly confined program may connect to, besides those of its workspace. 0 binds any free port.
+_STRICT_CONNECT_PORTS = (80, 443)
+_STRICT_BIND_PORTS = (0,)
+
+
+@dataclass(frozen=True)
+class WorkspaceSandbox:
+    """A policy, the variables that go with it, and what of it the kernel cannot enforce."""
+
+    policy: ConfinementPolicy
+    variables: Mapping[str, str]
+    missing: tuple[str, ...]
+    folder: PrivateFolder
+
+
+class WorkspaceSandboxes:
+    """Makes the sandboxes of workspaces."""
+
+    def __init__(self, state: Path, options: SandboxOptions, *, unconfined_allowed: bool = False) -> None:
+        self.options = options
+        self._state = state
+        self._unconfined_allowed = unconfined_allowed
+
+    def make(
+        self,
+        located: LocatedWorkspace,
+        mode: Literal["workspace", "strict"],
+        environment: Mapping[str, str],
+        ports: tuple[int, ...] = (),
+    ) -> WorkspaceSandbox | None:
+        """Return the sandbox of a workspace, and create its folder. `ports` are those that strict programs may use.
+
+        Where nothing can be confined, raise RookeryError, or return None if the settings allow that.
+        """
+        try:
+            require_support()
+            return self._make(located, mode, environment, ports)
+        except RookeryError as error:
+            if self._unconfined_allowed and error.code == "sandbox-unavailable":
+                return None
+            raise
+
+    def _make(
+        self,
+        located: LocatedWorkspace,
+        mode: Literal["workspace", "strict"],
+        environment: Mapping[str, str],
+        ports: tuple[int, ...],
+    ) -> WorkspaceSandbox:
+        workspace, own = located.workspace, located.git_folder
+        if workspace.main:
+            raise RookeryError(
+                "sandbox-unavailable",
+                f"the main checkout {workspace.path} cannot be confined: its git folder, with hooks that git runs, is "
+                "inside",
+                "use a workspace instead: rookery ws create NAME",
+            )
+        # The workspace can write to its own git folder, so what that says of its place is checked.
+        if mismatch := find_mismatch(workspace.path, own):
+            raise RookeryError("workspace-not-found", f"{workspace.path} cannot be confined: {mismatch}")
+        common = read_git_folder(Path(workspace.project.path))
+        if common is None or own.parent != common.resolve() / "worktrees":
+            raise RookeryError("workspace-not-found", f"{workspace.path} has no git folder in that of its project")
+        folder = self._create_folder(located)
+        home = Path(environment.get("HOME") or Path.home())
+        base = make_base_policy(home, environment, self.options)
+        policy = add_private_folder(base, folder)
+        written = _WRITTEN_BY_GIT if mode == "workspace" else _WRITTEN_IN_STRICT
+        policy = replace(
+            policy,
+            execute=(*policy.execute, str(common)),
+            write=(*policy.write, str(workspace.path), str(own), *(str(common / name) for name in written)),
+        )
+        if mode == "strict":
+            policy = replace(
+                policy,
+                unlisted=(),
+                connect_ports=tuple(sorted({*_STRICT_CONNECT_PORTS, *ports})),
+                bind_ports=tuple(sorted({*_STRICT_BIND_PORTS, *ports})),
+            )
+        variables = list_private_variables(environment, folder)
+        return WorkspaceSandbox(policy, variables, list_missing(find_support(), policy), folder)
+
+    def _create_folder(self, located: LocatedWorkspace) -> PrivateFolder:
+        """Create the private folder of a workspace; that of an earlier workspace with the same name is removed."""
+        workspace = located.workspace
+        parent = self._state / "sandbox" / workspace.project.id / encode_folder_name(workspace.name)
+        folder = PrivateFolder(parent / str(read_creation_time(located.git_folder)))
+        if not folder.path.is_dir():
+            shutil.rmtree(parent, ignore_errors=True)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.create()
+        return folder
