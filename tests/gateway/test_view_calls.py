@@ -165,16 +165,24 @@ async def test_names_are_chosen_by_the_address() -> None:
 
 
 @requirement("hub.call.route")
-async def test_an_unknown_tool_is_an_error_that_tells_who_is_missing() -> None:
+async def test_the_error_for_an_unknown_tool_names_only_servers_that_may_own_it() -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
-        more = {"off": gateway.scripted.server("off", enabled=False), "bad": {"command": "false"}}
+        noisy = {"command": ["sh", "-c", "echo a secret plan >&2; exit 1"]}
+        more = {"off": gateway.scripted.server("off", enabled=False), "bad": {"command": "false"}, "worse": noisy}
         write(gateway.scripted.servers("one") | more)
         caller = await gateway.caller()
+        await caller.tools()
         error = (await caller.call("bad__tool"))["error"]
         assert error["code"] == -32602
-        assert "there is no tool bad__tool" in error["message"]
-        assert "bad is " in error["message"] and "off is disabled" in error["message"]
-        assert "one is" not in error["message"]
+        assert error["message"].startswith("there is no tool bad__tool: bad is failed (")
+        assert "exited with code 1" in error["message"]
+        assert not any(word in error["message"] for word in ("one", "off", "worse", "secret"))
+        assert (await caller.call("off__x"))["error"]["message"] == "there is no tool off__x: off is disabled"
+        assert (await caller.call("nobody__x"))["error"]["message"] == "there is no tool nobody__x"
+        # Without a prefix anybody may own it: the output of none of them is shown.
+        bare = await gateway.caller("/mcp?prefix=conflict")
+        message = (await bare.call("x"))["error"]["message"]
+        assert message == "there is no tool x: off is disabled; bad is failed; worse is failed"
         assert gateway.scripted.of("off") == []
 
 

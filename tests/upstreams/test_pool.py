@@ -1,7 +1,6 @@
 """Servers start on demand, run once for all who may share them, and stop when idle."""
 
-import os
-import signal
+import asyncio
 from typing import Any
 
 import pytest
@@ -79,8 +78,9 @@ async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_somethi
         await caller.listen()
         await gateway.becomes("one", "stopped")
         gateway.scripted.plays["one"].tools = [tool("other")]
+        # The start that follows the first list is announced too.
         assert "one__echo" in await caller.tools()
-        await caller.hears("notifications/tools/list_changed")
+        await caller.hears("notifications/tools/list_changed", 2)
         listed = await caller.tools()
         assert "one__other" in listed and "one__echo" not in listed
 
@@ -92,8 +92,7 @@ async def test_one_definition_in_two_directories_runs_two_processes_with_own_sta
         pids = {await pid_of(gateway, view_of(folder)) for folder in (left, right)} | {await pid_of(gateway, "/mcp")}
         assert len(pids) == 3
         assert {one.cwd for one in gateway.scripted.all} == {left.resolve(), right.resolve(), left.parents[1].resolve()}
-        os.kill(next(one.pid for one in gateway.scripted.all if one.cwd == left.resolve()), signal.SIGKILL)
-        await gateway.becomes("one", "failed", directory=left)
+        await gateway.crash("one", directory=left)
         assert await gateway.status("one", right) == "connected"
         listed = {path: (await gateway.rest("GET", f"/api/mcp?workspace={path}"))[1] for path in (left, right)}
         assert listed[left]["one"]["status"] == "failed" and listed[right]["one"]["status"] == "connected"
@@ -299,8 +298,9 @@ async def test_the_end_comes_soon_while_servers_start_hang_and_are_deaf() -> Non
         mute = scripted.server("mute", ServerScript(held={"initialize", "server/discover"}))
         write({"mute": mute, "one": scripted.server("one")})
         caller = await gateway.caller()
-        running = caller.begin("one__hold")
+        running, listing = caller.begin("one__hold"), asyncio.create_task(caller.tools())
         await (await scripted.comes("one")).called("hold")
         (await scripted.comes("mute")).order(deaf=True)
         running.cancel()
+        listing.cancel()
     assert not [one for one in scripted.all if alive(one.pid)]

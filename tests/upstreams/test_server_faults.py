@@ -273,7 +273,34 @@ async def test_d01_a_server_killed_under_a_call_fails_it_at_once_and_others_go_o
         two.answer(waiting, text("still here"))
         assert words(await other) == "still here"
         assert len(gateway.scripted.of("two")) == 1
-        assert "one__hold" not in await caller.tools()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_d01_a_server_that_crashes_is_restarted_and_its_tools_stay_listed(era: str) -> None:
+    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+        caller = await gateway.caller("/mcp", era)
+        await caller.listen()
+        await caller.tools()
+        await caller.hears("notifications/tools/list_changed")
+        first = told(await caller.call("one__echo"))["pid"]
+        gateway.scripted.plays["one"] = ServerScript(held={"initialize"})
+        os.kill(first, signal.SIGKILL)
+        second = await gateway.scripted.comes("one", 2)
+        request = await second.hears("initialize")
+        # It is being restarted: its tools are listed, and a call waits.
+        assert await gateway.status("one") == "pending"
+        assert "one__echo" in await caller.tools()
+        running = caller.begin("one__echo")
+        second.answer(request, ServerScript().about("one"))
+        assert told(await running)["pid"] == second.pid
+        assert len(caller.all("notifications/tools/list_changed")) == 1
+        failed = [event["error"] for event in gateway.events.of("mcp.status") if event["status"] == "failed"]
+        assert len(failed) == 1 and "killed by SIGKILL" in failed[0]
+        assert any("was started again" in line for line in (await gateway.server("one")).diagnosis())
+        # One that crashes again soon after that is left alone, and hidden.
+        del gateway.scripted.plays["one"]
+        await gateway.crash("one")
+        assert "one__echo" not in await caller.tools()
 
 
 @requirement("hub.call.hang", "hub.filter.disconnected", "hub.catalog.changed")
@@ -484,6 +511,5 @@ async def test_c21_noise_between_messages_is_skipped_and_named() -> None:
         named = ["'Welcome!", "'[1,2'", "'{}'", "'null'"]
         assert all(any(f"it printed {line}" in told for told in found["diagnosis"]) for line in named), found
         # What is known of it stays known when it is gone.
-        os.kill(one.pid, signal.SIGKILL)
-        await gateway.becomes("one", "failed")
+        await gateway.rest("POST", "/api/mcp/one/disconnect")
         assert (await gateway.rest("GET", "/api/mcp/one"))[1]["diagnosis"] == found["diagnosis"]

@@ -386,16 +386,14 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
     async with start_gateway(None, folder) as gateway:
         write({"repo": gateway.scripted.server("repo")}, folder / ".rookery" / "mcp.json")
         spawner = Spawner(new_id())
-        pool = ServerPool(
-            Connector(
-                spawner,
-                never,
-                slow,
-                SignInManager(folder, spawner, ProxySettings()),
-                EnvironmentFilter("servers.env"),
-            ),
-            lambda server: None,
+        connector = Connector(
+            spawner,
+            never,
+            slow,
+            SignInManager(folder, spawner, ProxySettings()),
+            EnvironmentFilter("servers.env"),
         )
+        pool = ServerPool(connector, gateway.hub.pool.catalogs, lambda server: None)
         hub = Hub(pool, gateway.hub.switches, gateway.events)
         async with asyncio.timeout(10):
             opening = asyncio.create_task(hub.server_set(folder))

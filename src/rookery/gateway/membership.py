@@ -11,6 +11,8 @@ from rookery.gateway.table import Table, build_table
 from rookery.wire.protocol.provider import ChangeNotifier, ListKind
 
 _ANNOUNCE_SECONDS = 0.02
+# While servers are starting, more changes are about to come.
+_SETTLE_SECONDS = 1.0
 _CHANGES: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 
 
@@ -28,8 +30,8 @@ class Membership(Protocol):
 
     def rules(self, session: str | None) -> Rules: ...
 
-    def describe_absent(self, session: str | None) -> Sequence[str]:
-        """Describe the members that could offer what was requested, and why they are not available."""
+    def describe_absent(self, session: str | None, may_own: Callable[[str], bool]) -> Sequence[str]:
+        """Describe the members that are not available, and that `may_own` what was requested, judged by their names."""
         ...
 
     def is_present(self, member: CatalogProvider) -> bool:
@@ -54,6 +56,7 @@ class ViewMembers:
         self._tables: dict[str | None, Table] = {}
         self._subscribed: dict[int, tuple[CatalogProvider, Callable[[], None]]] = {}
         self._pending: set[ListKind] = set()
+        self._announcing: asyncio.TimerHandle | None = None
         self._stop_listening = membership.listen(self._on_members_changed, self._on_session_ended)
         changes.on_watched_changed = self._update_subscriptions
 
@@ -116,12 +119,20 @@ class ViewMembers:
             self._drop_members(self._membership.is_present)
 
     def _announce(self, changes: set[ListKind]) -> None:
-        """Notify the clients after a short delay; changes that come together are announced once."""
-        if changes and not self._pending:
-            asyncio.get_running_loop().call_later(_ANNOUNCE_SECONDS, self._notify)
+        """Notify the clients after a delay: changes that come together, as at a start, are announced once."""
+        if not changes:
+            return
         self._pending |= changes
+        loop = asyncio.get_running_loop()
+        if self._announcing is None:
+            self._announcing = loop.call_later(_SETTLE_SECONDS, self._notify)
+        soon = loop.time() + _ANNOUNCE_SECONDS
+        if self._announcing.when() > soon and not any(member.is_starting for member, _ in self._subscribed.values()):
+            self._announcing.cancel()
+            self._announcing = loop.call_at(soon, self._notify)
 
     def _notify(self) -> None:
+        self._announcing = None
         due, self._pending = self._pending, set()
         for change in due:
             self._changes.list_changed(change)

@@ -26,6 +26,14 @@ class NamingStyle:
     separator: Literal["__", "_"] = "__"
     bare: bool = False
 
+    def may_own(self, owner: str, public: str) -> bool:
+        """Return whether a tool or prompt of this name may be one that the server `owner` offers."""
+        if self.bare or self.prefix != "always":
+            return True
+        prefix = _join(owner, "", self.separator)[0]
+        # A hash may have replaced the end of it.
+        return public.startswith(prefix[: MAX_LENGTH - _HASH_LENGTH - 1])
+
 
 BARE = NamingStyle(prefix="never", bare=True)
 

@@ -107,10 +107,16 @@ class CatalogProvider(Protocol):
         """The current catalog; None while it is not known, or while it must not be shown."""
         ...
 
-    def use(self) -> Future[bool] | None:
-        """Request the catalog. Return what to wait for until it is current, or None if it is.
+    @property
+    def is_starting(self) -> bool:
+        """Whether it is being started, so that its catalog may change soon."""
+        ...
 
-        The future never fails; its result is whether the provider could be reached.
+    def use(self, *, current: bool = False) -> Future[bool] | None:
+        """Request the catalog. Return what to wait for until it can be listed, or None if it can be now.
+
+        With `current` it has to be that of the running server, not one that is known from before. The future never
+        fails; its result is whether the provider could be reached.
         """
         ...
 

@@ -37,7 +37,7 @@ from rookery.wire.protocol.provider import Call, ChangeNotifier, ClientQuestion
 
 # How long the remaining servers may take, relative to the slowest that is ready, and the minimum.
 _PATIENCE = 1.3
-_MIN_SECONDS = 0.5
+_MIN_SECONDS = 2.0
 _CONSENT_METHOD = "elicitation/create"
 _CONSENT_KEY = "consent"
 _MAX_SHOWN_LENGTH = 2000
@@ -253,7 +253,7 @@ class View:
         name = decode_text(call.params, "name")
         target = self._table(call.session).tools.get(name) or await self._find_after_start(call, "tools", name)
         if target is None:
-            raise self._not_found(call, f"there is no tool {name}")
+            raise self._not_found(call, "tool", name)
         if target.verdict.action != "allow":
             why = await ask_consent(
                 call, target, self._round_trips.seconds, lambda: self._table(call.session).tools.get(name)
@@ -296,7 +296,7 @@ class View:
         name = decode_text(call.params, "name")
         target = self._table(call.session).prompts.get(name) or await self._find_after_start(call, "prompts", name)
         if target is None:
-            raise self._not_found(call, f"there is no prompt {name}")
+            raise self._not_found(call, "prompt", name)
         return await self._relayed(call, target.member, target.name)
 
     async def _read(self, call: Call) -> Raw | Mapping[str, Any]:
@@ -342,20 +342,31 @@ class View:
     # Lookup
 
     async def _wait_for_members(self, session: str | None) -> None:
-        """Wait for members that are starting, but not for those that take much longer than the others."""
+        """Wait for members that cannot be listed yet, but not for those that take much longer than the others."""
         starting = [future for member in self._membership.members(session) if (future := member.use()) is not None]
         if starting:
             await wait_for_most(starting, _MAX_WAIT_SECONDS)
 
     async def _find_after_start(self, call: Call, kind: Kind, name: str) -> Target | None:
-        """Look up a name again after the members have started: the caller may know it from an earlier session."""
-        await self._wait_for_members(call.session)
+        """Look up a name again after the members that may own it have started: they may have something new."""
+        members = [
+            member for member in self._membership.members(call.session) if self._style.may_own(member.name, name)
+        ]
+        starting = [future for member in members if (future := member.use(current=True)) is not None]
+        if starting:
+            # Without a prefix it may be anybody's, and one that hangs must not delay the answer about the others.
+            certain = not self._style.bare and self._style.prefix == "always"
+            if certain or len(starting) == 1:
+                await asyncio.wait(starting, timeout=_MAX_WAIT_SECONDS)
+            else:
+                await wait_for_most(starting, _MAX_WAIT_SECONDS)
         return self._table(call.session).targets(kind).get(name)
 
-    def _not_found(self, call: Call, message: str) -> WireError:
-        """Return the error for a name that does not exist, with the members that are not available."""
-        absent = "; ".join(self._membership.describe_absent(call.session))
-        return WireError(INVALID_PARAMS, f"{message}: {absent}" if absent else message)
+    def _not_found(self, call: Call, what: str, name: str) -> WireError:
+        """Return the error for a name that does not exist, with the members that may own it and are not available."""
+        absent = self._membership.describe_absent(call.session, lambda owner: self._style.may_own(owner, name))
+        message = f"there is no {what} {name}"
+        return WireError(INVALID_PARAMS, f"{message}: {'; '.join(absent)}" if absent else message)
 
     async def _resource(self, call: Call, uri: str) -> tuple[CatalogProvider, str] | None:
         """Return the provider of a resource and its own URI. If unknown, look again after the members have started."""

@@ -131,7 +131,11 @@ class Toolset:
         self.catalog = self._catalog()
         self.changes.list_changed("resources")
 
-    def use(self) -> asyncio.Future[bool] | None:
+    @property
+    def is_starting(self) -> bool:
+        return False
+
+    def use(self, *, current: bool = False) -> asyncio.Future[bool] | None:
         """Return None: a toolset is always available."""
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:

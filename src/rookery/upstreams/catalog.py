@@ -1,18 +1,21 @@
 """The catalog of one server: listed on connect, and again when the server reports a change or a list expires.
 
-A server that reports changes all the time is listed at growing intervals.
+Until the first connection it is the stored one, if there is one. A server that reports changes all the time is listed
+at growing intervals.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Raw
 
 from rookery.gateway.provider import CAPABILITY, LISTS, Catalog, CatalogEntry, Kind, read_entries
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
+from rookery.upstreams.catalog_store import StoredCatalog
 from rookery.wire.client.client import Client
 from rookery.wire.protocol.messages import Notification, WireError
 from rookery.wire.protocol.provider import ChangeNotifier, ListKind
@@ -62,6 +65,19 @@ async def fetch_catalog(
     )
 
 
+def restore_catalog(warn: WarnCallback, stored: StoredCatalog) -> Catalog:
+    """Return a stored catalog. Its lists have no lifetime: they are listed again on the next connection."""
+    lists: dict[str, Any] = {kind: _read(warn, kind, stored.entries(kind)) for kind in LISTS}
+    return Catalog(**lists, capabilities=stored.capabilities, info=stored.info, instructions=stored.instructions)
+
+
+def _read(warn: WarnCallback, kind: Kind, items: Sequence[Raw]) -> list[CatalogEntry]:
+    entries, problems = read_entries(kind, items)
+    for problem in problems:
+        warn(problem)
+    return entries
+
+
 async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[CatalogEntry], float | None]:
     method, key, _ = LISTS[kind]
     try:
@@ -74,10 +90,7 @@ async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[Ca
         # A server is useful without its prompts or resources; some declare lists that they do not have.
         warn(f"{kind} cannot be listed: {error}")
         return [], None
-    entries, problems = read_entries(kind, items)
-    for problem in problems:
-        warn(problem)
-    return entries, items.ttl_seconds
+    return _read(warn, kind, items), items.ttl_seconds
 
 
 class Throttle:
@@ -124,19 +137,28 @@ class _Updated(msgspec.Struct):
 class ServerCatalog:
     """Lists one server and notifies its views.
 
-    `fail` is called if a connected server can no longer be listed, `warn` if only a part of it cannot.
+    `fail` is called if a connected server can no longer be listed, `warn` if only a part of it cannot, `on_listed`
+    when a connected server was listed again. `stored` is what it listed before Rookery started.
     """
 
     def __init__(
-        self, warn: WarnCallback, tasks: TaskSet, fail: Callable[[Client, RookeryError], Awaitable[None]]
+        self,
+        warn: WarnCallback,
+        tasks: TaskSet,
+        fail: Callable[[Client, RookeryError], Awaitable[None]],
+        on_listed: Callable[[], None],
+        stored: StoredCatalog | None,
     ) -> None:
         self.changes = ChangeNotifier()
         self.catalog: Catalog | None = None
         self._warn = warn
         self._tasks = tasks
         self._fail = fail
+        self._on_listed = on_listed
+        if stored is not None:
+            self._accept(restore_catalog(warn, stored))
         # The catalog that the views were last notified of.
-        self._published: Catalog | None = None
+        self._published = self.catalog
         self._client: Client | None = None
         self._stale: set[Kind] = set()
         self._expires: dict[Kind, float] = {}
@@ -198,6 +220,7 @@ class ServerCatalog:
             return False
         if self._published is not None:
             self._published = self.catalog
+        self._on_listed()
         # Changes that the server reported are always announced; expired lists only if they differ.
         self._notify(kinds - expired)
         self._announce(before, self.catalog, expired)
@@ -209,6 +232,10 @@ class ServerCatalog:
         self._expires = {
             kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lifetimes.items()
         }
+        self._accept(catalog)
+
+    def _accept(self, catalog: Catalog) -> None:
+        """Serve a catalog. Every one passes here, before it is served or stored: one that was listed or restored."""
         self.catalog = catalog
 
     def _notify(self, kinds: set[Kind]) -> None:

@@ -115,6 +115,7 @@ class Hub:
 
     async def start(self) -> None:
         await self.switches.load()
+        await self.pool.catalogs.prune()
         self.config_watcher.start()
 
     async def close(self) -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rookery.system.tasks import TaskSet
+from rookery.upstreams.catalog_store import CatalogStore, catalog_key
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.connect import Connector
 from rookery.upstreams.oauth.credentials import SignInTarget
 from rookery.upstreams.server import Server
+from rookery.upstreams.starts import StartQueue
 
 logger = logging.getLogger("rookery.mcp.servers")
 
@@ -28,19 +30,30 @@ class _PoolEntry:
 class ServerPool:
     """The running servers, and how many users each has.
 
-    `on_status_changed` is called when the status of a server changes.
+    `on_status_changed` is called when the status of a server changes. What servers list is kept in `catalogs`.
     """
 
     connector: Connector
+    catalogs: CatalogStore
     on_status_changed: Callable[[Server], None]
     _entries: dict[PoolKey, _PoolEntry] = field(default_factory=dict[PoolKey, _PoolEntry])
 
     def __post_init__(self) -> None:
         self._tasks = TaskSet("pool")
+        self._starts = StartQueue()
         self.connector.signins.on_changed = self._on_sign_in_changed
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    async def load_catalogs(self, servers: Iterable[tuple[Definition, Path]]) -> None:
+        """Load the stored catalogs of servers that are taken next, in the given directories."""
+        running = {key[:3] for key in self._entries}
+        await self.catalogs.load(
+            catalog_key(definition, directory)
+            for definition, directory in servers
+            if _key(definition, directory, None)[:3] not in running
+        )
 
     def take(self, definition: Definition, directory: Path, session: str | None, checkout: Path | None) -> Server:
         """Return the server for these arguments, created on first use. The caller must give it back.
@@ -49,9 +62,18 @@ class ServerPool:
         """
         key = _key(definition, directory, session)
         if key not in self._entries:
-            self._entries[key] = _PoolEntry(
-                Server(definition, directory, self.connector, self.on_status_changed, checkout)
+            stored_key = catalog_key(definition, directory)
+            server = Server(
+                definition,
+                directory,
+                self.connector,
+                self.on_status_changed,
+                checkout,
+                starts=self._starts,
+                stored=self.catalogs.find(stored_key, keep=session is not None),
+                on_listed=self._save_catalog,
             )
+            self._entries[key] = _PoolEntry(server)
         entry = self._entries[key]
         entry.users += 1
         return entry.server
@@ -82,8 +104,16 @@ class ServerPool:
         self._entries.clear()
         await self._tasks.wait_all()
         await self.connector.signins.close()
+        await self.catalogs.close()
+
+    def _save_catalog(self, server: Server) -> None:
+        if (catalog := server.catalog) is not None:
+            key = catalog_key(server.definition, server.directory)
+            self.catalogs.save(key, catalog, server.connection_era, server.era)
 
     def _on_sign_in_changed(self, target: SignInTarget, keep_connection: bool) -> None:
+        if not keep_connection:
+            self.catalogs.forget(target.name)
         for entry in self._entries.values():
             definition = entry.server.definition
             if (definition.name, definition.url) == target:

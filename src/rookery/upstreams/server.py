@@ -20,11 +20,13 @@ from rookery.system.errors import RookeryError
 from rookery.system.process.child import TailBuffer
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.catalog import ServerCatalog
+from rookery.upstreams.catalog_store import StoredCatalog
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.redact import build_redactor
 from rookery.upstreams.connect import ConnectionOpener, Connector
 from rookery.upstreams.errors import RequiredAction, UserActionRequired
 from rookery.upstreams.fastpath import NOT_STARTED, ServerFastPath, StartedCall, find_fast_path
+from rookery.upstreams.starts import StartQueue
 from rookery.wire.client.client import Client
 from rookery.wire.client.connect import ConnectionState, Era, ReconnectingClient
 from rookery.wire.protocol.messages import WireError
@@ -45,7 +47,7 @@ class IdleTimer:
         self._seconds = seconds
         self._busy = is_busy
         self._idle = on_idle
-        self._last_used = 0.0
+        self.last_used = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -54,7 +56,7 @@ class IdleTimer:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
-        self._last_used = loop.time()
+        self.last_used = loop.time()
         if self._timer is None and self._seconds:
             self._timer = loop.call_later(self._seconds, self._check)
 
@@ -65,7 +67,7 @@ class IdleTimer:
     def _check(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        remaining = self._last_used + self._seconds - loop.time()
+        remaining = self.last_used + self._seconds - loop.time()
         if self._busy() or remaining > 0:
             self._timer = loop.call_later(max(remaining, _BUSY_SECONDS), self._check)
         else:
@@ -235,12 +237,16 @@ class ResourceSubscriptions:
             self._warn(f"changes are not reported: {error}")
 
 
-def _ignore_change(server: "Server") -> None:
+def _ignore(server: "Server") -> None:
     """Do nothing."""
 
 
 class Server:
-    """One MCP server, a provider of views. `on_status_changed` is called whenever its status changes."""
+    """One MCP server, a provider of views.
+
+    `on_status_changed` is called whenever its status changes, `on_listed` when it was listed. `stored` is what it
+    listed before Rookery started; it is shown until the server is connected.
+    """
 
     is_builtin = False
 
@@ -251,6 +257,10 @@ class Server:
         connector: Connector,
         on_status_changed: Callable[["Server"], None],
         checkout: Path | None = None,
+        *,
+        starts: StartQueue | None = None,
+        stored: StoredCatalog | None = None,
+        on_listed: Callable[["Server"], None] = _ignore,
     ) -> None:
         self.name, self.definition, self.directory = definition.name, definition, directory
         self.status: ConnectionState | RequiredAction = "pending"
@@ -262,15 +272,22 @@ class Server:
             definition.name, definition.calls, definition.queue, exclusive=definition.exclusive
         )
         # The revision of the last connection, or the name of the older transport.
-        self.era: str | None = None
+        self.era: str | None = stored.revision if stored is not None else None
         self._last_client: Client | None = None
         self._last_problems: list[str] = []
         self._opener = ConnectionOpener(connector, definition, directory, checkout, self.stderr)
         self._required_action: RequiredAction | None = None
         self._hidden, self._on_status_changed = False, on_status_changed
         self._tasks = TaskSet(f"server {definition.name}")
-        self._connection = ReconnectingClient(self._connect, self._state_changed)
-        self._server_catalog = ServerCatalog(self.redactor.warn, self._tasks, self._connection.fail)
+        known_era = stored.era if stored is not None else None
+        self._connection = ReconnectingClient(self._connect, self._state_changed, known_era=known_era)
+        self._starts = starts or StartQueue()
+        self._is_urgent = False
+        self._connected_at = 0.0
+        self._on_listed = on_listed
+        self._server_catalog = ServerCatalog(
+            self.redactor.warn, self._tasks, self._connection.fail, lambda: self._on_listed(self), stored
+        )
         self.changes = self._server_catalog.changes
         self._start_task: asyncio.Task[bool] | None = None
         self._watchers = ResourceSubscriptions(self.redactor.warn)
@@ -288,17 +305,30 @@ class Server:
     def client(self) -> Client | None:
         return self._connection.connected
 
-    def use(self) -> asyncio.Future[bool] | None:
-        """Start the server if necessary. Return what to wait for until its catalog is current, None if it is."""
+    @property
+    def is_starting(self) -> bool:
+        return self.status == "pending" and self._is_start_running()
+
+    @property
+    def connection_era(self) -> Era | None:
+        return self._connection.era
+
+    def use(self, *, current: bool = False) -> asyncio.Future[bool] | None:
+        """Start the server if necessary. Return what to wait for until it can be listed, None if it can be now.
+
+        A server that starts shows its last catalog at once; if the new one differs, the views are notified. With
+        `current` that does not suffice, and the start is not delayed by others.
+        """
         self.touch()
         if self._connection.connected is not None:
             return self._server_catalog.refresh()
         if self.is_disconnected or self._connection.is_paused:
             return None
-        if self._start_task is None or self._start_task.done():
+        if current:
+            self._hurry()
+        if not self._is_start_running():
             self._start_task = self._tasks.start(self._connection.can_connect(), "start")
-        # A stopped server shows its last catalog at once; if the new one differs, the views are notified.
-        return None if self.catalog is not None and self.status == "stopped" else self._start_task
+        return None if self.catalog is not None and not current else self._start_task
 
     @property
     def may_ask(self) -> bool:
@@ -319,7 +349,7 @@ class Server:
         try:
             if self.is_disconnected and sent is None:  # it may have been disconnected while this call waited
                 raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
-            client = client or self._connection.connected or await self._connection.get_client()
+            client = client or self._connection.connected or await self._get_client()
             return await Relay(call, self._opener.root).call(client, params, sent)
         except RookeryError as error:
             self._liveness.on_call_failed(error, self._connection.connected)
@@ -353,7 +383,7 @@ class Server:
         self._connection.retry_now()
         self.touch()
         with self.redactor.clean_errors():
-            await self._connection.get_client()
+            await self._get_client()
 
     async def disconnect(self) -> None:
         """Stop the server, and keep it stopped until `connect` is called."""
@@ -363,7 +393,7 @@ class Server:
 
     def retire(self) -> None:
         """Stop reporting status changes, because the server was replaced or removed."""
-        self._on_status_changed = _ignore_change
+        self._on_status_changed = _ignore
 
     async def close(self) -> None:
         self._idle_timer.close()
@@ -384,8 +414,25 @@ class Server:
 
     # Connecting
 
+    def _is_start_running(self) -> bool:
+        return self._start_task is not None and not self._start_task.done()
+
+    async def _get_client(self) -> Client:
+        """Return the connected client. A start is not delayed by others."""
+        self._hurry()
+        return await self._connection.get_client()
+
+    def _hurry(self) -> None:
+        self._is_urgent = True
+        self._starts.hurry(self)
+
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
         self._required_action = None
+        # A remote server costs this machine next to nothing.
+        async with self._starts.slot(self, urgent=self._is_urgent or self.definition.kind == "remote"):
+            return await self._open(known)
+
+    async def _open(self, known: Era | None) -> tuple[Client, Era]:
         try:
             client, era = await self._opener.open(known, self._server_catalog.on_notification)
         except UserActionRequired as error:
@@ -413,17 +460,39 @@ class Server:
         if self._required_action is not None and self.status in _HIDDEN_STATUSES:
             self.status = self._required_action
         self.error = self.redactor.clean(error) if error is not None else None
-        if state != "pending":  # during a retry the visibility of the last attempt remains
+        is_restarted = self._is_worth_restarting()
+        # During a retry the visibility of the last attempt remains, and after a crash that of the server before it.
+        if state != "pending" and not is_restarted:
             self._hidden = self.status in _HIDDEN_STATUSES
             self._server_catalog.publish(visible=self.catalog is not None)
         self._server_catalog.set_client(self._connection.connected)
+        if state != "pending":
+            self._is_urgent = False
         if (client := self._connection.connected) is not None:
             self.touch()  # starting may have taken longer than the idle limit
+            self._connected_at = self._idle_timer.last_used
             self._last_client = client
             self.era = "HTTP+SSE" if self._connection.era == "sse" else client.revision
+            self._on_listed(self)
         elif self._last_client is not None:
             self._last_client, self._last_problems = None, self._last_client.list_problems()
         self._on_status_changed(self)
+        if is_restarted:
+            self.redactor.warn(f"it was started again, because it ended: {error}")
+            self._connection.retry_now()
+            self._start_task = self._tasks.start(self._connection.can_connect(), "restart")
+
+    def _is_worth_restarting(self) -> bool:
+        """Return whether the server has just crashed for the first time in a row, and was used since it started."""
+        crashed = self._last_client is not None and self._last_client.close_reason is not None
+        is_used = self.limiter.running > 0 or self._idle_timer.last_used > self._connected_at
+        return (
+            self._connection.connected is None
+            and self.status == "failed"
+            and crashed
+            and is_used
+            and not self.is_disconnected
+        )
 
     def _is_busy(self) -> bool:
         return bool(self.limiter.running or self._watchers)

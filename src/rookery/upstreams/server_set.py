@@ -257,6 +257,10 @@ class ServerSet:
                 *(session for added in self._added for session in added.by_session),
             }
             new = {session: self._build_slots(session, unapproved) for session in sessions}
+            definitions = {slot.definition.digest: slot.definition for slots in new.values() for slot in slots.values()}
+            await self._pool.load_catalogs(
+                (definition, self.working_directory(definition)) for definition in definitions.values()
+            )
             before = self._statuses()
             old, self._slots = self._slots, new
             self._has_session_servers = any(slot.is_per_session for slot in new[None].values())
@@ -398,13 +402,20 @@ class ServerSetMembership:
             self.make_policy(self.server_set.config.permissions),
         )
 
-    def describe_absent(self, session: str | None) -> Sequence[str]:
-        """Describe the servers that are not available, any of which could offer what was requested."""
-        return [
-            f"{record.name} is {record.status}{f' ({record.error})' if record.error else ''}"
+    def describe_absent(self, session: str | None, may_own: Callable[[str], bool]) -> Sequence[str]:
+        """Describe the servers that are not available and may own what was requested.
+
+        The error of a server, which contains its output, is shown only if no other one may be meant.
+        """
+        absent = [
+            record
             for record in self.server_set.records(session)
-            if record.status not in ("connected", "stopped") and not record.shadowed
+            if record.status not in ("connected", "stopped") and not record.shadowed and may_own(record.name)
             if self.with_servers and self.only_server in (None, record.name)
+        ]
+        return [
+            f"{record.name} is {record.status}{f' ({record.error})' if record.error and len(absent) == 1 else ''}"
+            for record in absent
         ]
 
     def is_present(self, member: CatalogProvider) -> bool:

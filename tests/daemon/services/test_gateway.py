@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,16 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.conformance.suite import NODE
+from tests.support.daemon.endpoints import bearer
 from tests.support.daemon.process import Daemon, alive, kill, rookery, up, wait_dead
 from tests.support.gateway.gateway import checkout, view_of, write
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
+from tests.support.mcp.client import PROGRAMS
 from tests.support.mcp.scripted_server import ScriptedServers, ServerScript, start_scripted_servers, tool
+from tests.support.npm.mcp_servers import OFFLINE, installed
 from tests.support.requirements import requirement
+from tests.support.soak import repetitions, soak
 
 pytestmark = pytest.mark.anyio
 
@@ -204,3 +210,44 @@ async def test_what_changes_is_told_over_the_standing_stream_of_a_real_connectio
             await client.hears("notifications/tools/list_changed", seen + 1)
             assert await client.tools() == [f"fresh-{era}"]
             await client.close()
+
+
+@soak
+@requirement("servers.list.first")
+async def test_the_first_list_after_a_restart_is_complete_and_every_first_call_works(running: list[Daemon]) -> None:
+    each = repetitions(2, 10)
+    node = [str(NODE / "bin" / "node"), str(installed("everything") / "dist" / "index.js"), "stdio"]
+    python = [sys.executable, "-P", str(PROGRAMS / "sdk_server.py"), "stdio"]
+    write(
+        {f"node{number}": {"command": node, "environment": OFFLINE} for number in range(each)}
+        | {f"python{number}": {"command": python} for number in range(each)}
+    )
+    async with aiohttp.ClientSession() as http:
+        daemon = await asyncio.to_thread(up)
+        running.append(daemon)
+        names = [f"{kind}{number}" for kind in ("node", "python") for number in range(each)]
+        for name in names:
+            answer = await asyncio.to_thread(daemon.http, "POST", f"/api/mcp/{name}/connect", b"{}", headers=JSON)
+            assert answer.json()["status"] == "connected", answer.body
+        complete = await _list_once(http, daemon)
+        assert {name.split("__")[0] for name in complete} == {"hub_list_servers", *names}
+        for _ in range(repetitions(1, 20)):
+            assert await asyncio.to_thread(rookery, "down")
+            running.append(daemon := await asyncio.to_thread(up))
+            assert await _list_once(http, daemon) == complete
+            caller = Caller(
+                http, f"http://127.0.0.1:{daemon.port}/mcp", ERAS[0], headers=bearer(daemon.token), limit=120
+            )
+            await caller.open()
+            calls = [caller.call(f"{name}__echo", {"message": "x", "text": "x"}) for name in names]
+            assert all("x" in words(result) for result in await asyncio.gather(*calls))
+            await caller.close()
+
+
+async def _list_once(http: aiohttp.ClientSession, daemon: Daemon) -> list[str]:
+    """Return what a client sees that connects and lists once."""
+    caller = Caller(http, f"http://127.0.0.1:{daemon.port}/mcp", ERAS[0], headers=bearer(daemon.token))
+    await caller.open()
+    listed = await caller.tools()
+    await caller.close()
+    return listed

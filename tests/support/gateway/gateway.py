@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -117,6 +119,16 @@ class Gateway:
         finally:
             stop()
         return next(one.error for one in await self.hub.records(directory) if one.name == name)
+
+    async def crash(self, name: str, *, directory: Path | None = None) -> str | None:
+        """Kill a scripted server that was not used since it started, so that it is failed. Return its error."""
+        server = await self.server(name, directory)
+        before = [one.pid for one in self.scripted.of(name)]
+        await server.disconnect()
+        await server.connect()
+        one = await self.scripted.comes_in(server.directory, name, before)
+        os.kill(one.pid, signal.SIGKILL)
+        return await self.becomes(name, "failed", "backoff", directory=directory)
 
 
 def user_file() -> Path:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +233,18 @@ class ScriptedServers:
         except TimeoutError:
             raise AssertionError(f"{name} was not started {count} times; started: {self.all}") from None
         return self.of(name)[count - 1]
+
+    async def comes_in(self, folder: Path, name: str, but: Container[int]) -> ScriptedServer:
+        """Wait for a process of this name in a folder that is none of those, and return it."""
+
+        def find() -> ScriptedServer | None:
+            return next((one for one in self.alive(name) if one.cwd == folder.resolve() and one.pid not in but), None)
+
+        async with asyncio.timeout(LIMIT):
+            while (found := find()) is None:
+                self._more.clear()
+                await self._more.wait()
+        return found
 
     async def open(self) -> None:
         self._server = await asyncio.start_unix_server(self._met, str(self._folder / "strings"), limit=2**27)

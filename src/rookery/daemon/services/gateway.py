@@ -30,6 +30,7 @@ from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.toolsets.hub import hub_toolset, search_toolset
 from rookery.toolsets.operations import operation_toolset
+from rookery.upstreams.catalog_store import CatalogStore
 from rookery.upstreams.config.definition import ConfigProblem, Definition
 from rookery.upstreams.config.permissions import PermissionEntry, Permissions
 from rookery.upstreams.config.sources import ServerConfig
@@ -133,7 +134,7 @@ class GatewayService:
             EnvironmentFilter.parse("servers.env", server_settings.env),
             question_seconds=patience,
         )
-        pool = ServerPool(connector, self._on_server_changed)
+        pool = ServerPool(connector, CatalogStore(store), self._on_server_changed)
         self.hub = Hub(pool, Switches(store), events, check_rules)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
         self.hub.find_project = self.lookup.project_of

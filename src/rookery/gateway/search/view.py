@@ -65,7 +65,7 @@ class SearchableView(View):
             self._indexed = table, await asyncio.to_thread(ToolIndex, tools), len(tools)
         _, index, among = self._indexed
         matches = [table.tools[name] for name in index.find(question, limit) if name in table.tools]
-        return ToolMatches(matches, among, self._membership.describe_absent(session))
+        return ToolMatches(matches, among, self._membership.describe_absent(session, lambda server: True))
 
 
 class ViewSearch:
@@ -112,7 +112,7 @@ class SearchView(SearchableView):
         if name in (FIND, CALL):
             return results.tool_failure("invalid-input", f"call {name} directly, not through {CALL}")
         if name not in self._table(call.session).tools and await self._find_after_start(call, "tools", name) is None:
-            message = self._not_found(call, f"there is no tool {name!r}").message
+            message = self._not_found(call, "tool", name).message
             return results.tool_error(RookeryError("invalid-input", message, f"{FIND} returns the available names"))
         params = {**call.params, "name": Raw(msgspec.json.encode(name)), "arguments": arguments}
         return await super()._call_tool(cast(Call, _InnerCall(call, params)))
