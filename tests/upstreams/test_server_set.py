@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from rookery.agents.opencode.release import PINNED_VERSION, detect_machine, find_release
 from rookery.guard import server as definitions
+from rookery.system.fs import paths
 from rookery.system.ids import new_id
 from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.process.spawn import Spawner
@@ -114,18 +117,35 @@ EXAMPLE = """{
 """
 
 
+def install_opencode() -> None:
+    """Put the real OpenCode where Rookery installs it."""
+    here = opencode.installed()
+    modules = here.opencode.parents[2]
+    release = find_release(PINNED_VERSION, detect_machine())
+    root = paths.ensure_private_folder(paths.state_folder()) / "opencode" / "releases" / release.folder
+    root.mkdir(parents=True)
+    (root / "node_modules").symlink_to(modules)
+    sizes = {program.name: program.stat().st_size for program in (here.opencode, here.ripgrep)}
+    (root / "installed.json").write_text(json.dumps(sizes))
+
+
 @pytest.mark.timeout(SECONDS)
-@requirement("hub.config.local", "hub.config.remote", "hub.child.bun", "hub.name.parity")
+@requirement("hub.config.local", "hub.config.remote", "hub.child.bun", "hub.name.parity", "servers.opencode.program")
+@pytest.mark.parametrize("installed", [False, True], ids=["on the PATH", "installed by Rookery"])
 async def test_the_example_configuration_of_opencode_works_as_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkout()
     (folder / "opencode.jsonc").write_text(EXAMPLE)
     # The real OpenCode, which finds the package here and fetches it where it is not.
     (folder / "node_modules").symlink_to(npm_servers.installed("filesystem").parents[1])
-    monkeypatch.setenv("PATH", f"{opencode.installed().opencode.parent}:{npm_servers.on_the_path()}")
+    search = npm_servers.on_the_path()
+    assert shutil.which("opencode", path=search) is None
+    monkeypatch.setenv("PATH", search if installed else f"{opencode.installed().opencode.parent}:{search}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     async with start_gateway(None, folder) as gateway:
+        if installed:
+            install_opencode()
         local, remote = [slot.definition for slot in (await gateway.hub.server_set(folder.resolve())).slots()]
         assert (local.kind, local.timeouts.catalog, local.enabled) == ("local", 5, True)
         assert (remote.kind, remote.url, remote.timeouts.catalog) == ("remote", "https://example.com/mcp", 10)
@@ -392,6 +412,7 @@ async def test_a_directory_that_takes_long_to_open_keeps_no_other_waiting() -> N
             slow,
             SignInManager(folder, spawner, ProxySettings()),
             EnvironmentFilter("servers.env"),
+            lambda: None,
         )
         pool = ServerPool(connector, gateway.hub.pool.catalogs, lambda server: None)
         hub = Hub(pool, gateway.hub.switches, gateway.events)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import rookery
+from rookery.agents.opencode.install import find_installed_program
 from rookery.agents.opencode.project_config import APPROVAL_KIND as OPENCODE
 from rookery.api import app as api
 from rookery.api.openapi import make_openapi_document
@@ -108,6 +109,7 @@ class Composition:
             agent_toolsets,
             settings.gateway,
             settings.servers,
+            functools.partial(find_installed_program, state, settings.agents.version),
             operations,
             self.shares,
         )

@@ -4,7 +4,9 @@ The outgoing HTTP client is imported only when the first remote server is connec
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +60,8 @@ class Connector:
     signins: SignInManager
     # What the user's own local servers get of the daemon's environment.
     environment: EnvironmentFilter
+    # Returns the OpenCode that Rookery has installed, if any: the program of servers that are packages it runs.
+    find_opencode: Callable[[], Path | None]
     # Seconds to wait for the answer to a question of a server.
     question_seconds: float = field(default=630.0, kw_only=True)
 
@@ -66,7 +70,7 @@ class Connector:
     ) -> tuple[ClientTransport, ClientTransport | None]:
         """Return the channel to try first, and the older one to fall back to, if any."""
         if definition.kind == "local":
-            return StdioTransport(self.spawner, build_program(definition, directory, self.environment), errors), None
+            return StdioTransport(self.spawner, self.build_program(definition, directory), errors), None
         from rookery.wire.client.http import HttpTransport, SseTransport
 
         signed_in = self.signins.credentials(definition)
@@ -75,39 +79,47 @@ class Connector:
         # A definition that names the transport gets no fallback.
         return {"auto": (newer, older), "http": (newer, None), "sse": (older, None)}[definition.transport]
 
+    def build_program(self, definition: Definition, directory: Path) -> ServerProgram:
+        """Return the program of a local server, with its folder and environment.
 
-def build_program(definition: Definition, directory: Path, own: EnvironmentFilter) -> ServerProgram:
-    """Return the program of a local server, with its folder and environment.
-
-    `own` selects the environment of servers that the user has defined. What a repository defines gets less: whatever
-    it gets beyond the short list is in its definition, and so in its approval.
-    """
-    variables = dict(definition.environment)
-    if Path(definition.command[0]).name == "opencode":
-        variables.setdefault("BUN_BE_BUN", "1")
-    if definition.inherit:
-        env = environment.inherited_environment(variables)
-    elif definition.source.place == "user":
-        env = own.select(variables)
-    else:
-        env = environment.allowed_environment(variables)
-
-    def explain_failure(output: str) -> str:
+        What a repository defines gets fewer variables than the user's own servers: whatever it gets beyond the short
+        list is in its definition, and so in its approval.
+        """
+        own = self.environment
+        variables = dict(definition.environment)
+        if Path(definition.command[0]).name == "opencode":
+            variables.setdefault("BUN_BE_BUN", "1")
         if definition.inherit:
-            return ""
-        if definition.source.place == "user":
-            return own.explain_failure(output, env)
-        return environment.explain_reduced_environment(output, env, _REPOSITORY_REMEDY)
+            env = environment.inherited_environment(variables)
+        elif definition.source.place == "user":
+            env = own.select(variables)
+        else:
+            env = environment.allowed_environment(variables)
 
-    return ServerProgram(
-        definition.name,
-        definition.command,
-        directory / (definition.cwd or ""),
-        env,
-        definition.framing,
-        None if definition.is_shared else directory,
-        explain_failure,
-    )
+        def explain_failure(output: str) -> str:
+            if definition.inherit:
+                return ""
+            if definition.source.place == "user":
+                return own.explain_failure(output, env)
+            return environment.explain_reduced_environment(output, env, _REPOSITORY_REMEDY)
+
+        return ServerProgram(
+            definition.name,
+            self._find_command(definition, env),
+            directory / (definition.cwd or ""),
+            env,
+            definition.framing,
+            None if definition.is_shared else directory,
+            explain_failure,
+        )
+
+    def _find_command(self, definition: Definition, env: Mapping[str, str]) -> Sequence[str]:
+        """Return the command of a server; `opencode` is the installed one if there is none on the PATH."""
+        program, *arguments = definition.command
+        if program != "opencode" or shutil.which(program, path=env.get("PATH", os.defpath)) is not None:
+            return definition.command
+        installed = self.find_opencode()
+        return definition.command if installed is None else [str(installed), *arguments]
 
 
 @dataclass(frozen=True)

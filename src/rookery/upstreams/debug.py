@@ -15,7 +15,7 @@ from rookery.system.errors import RookeryError
 from rookery.system.process.child import TailBuffer
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.redact import build_redactor, redact_definition
-from rookery.upstreams.connect import ConnectionOpener, Connector, build_program
+from rookery.upstreams.connect import ConnectionOpener, Connector
 from rookery.upstreams.errors import UserActionRequired
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.oauth.messages import BrowserPrompt, RedirectReply, SignInStep
@@ -190,6 +190,7 @@ async def debug_server(
         connector.is_approved,
         connector.signins,
         connector.environment,
+        connector.find_opencode,
         record,
     )
     report = DebugReport(definition.name, False, None, "", record.steps, None, {}, {}, {}, [])
@@ -249,7 +250,7 @@ def _note_definition(record: StepRecorder, directory: Path, connector: Connector
         if (issuer := connector.signins.find_issuer(definition)) is not None:
             record.note("sign-in", f"with a token from {issuer}")
         return
-    program = build_program(definition, directory, connector.environment)
+    program = connector.build_program(definition, directory)
     path = shutil.which(program.argv[0], path=program.env.get("PATH"))
     where = path or f"{program.argv[0]} is not on the PATH"
     command = shlex.join([*_words(written, "command"), *_words(written, "args")])

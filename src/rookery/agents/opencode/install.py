@@ -339,7 +339,7 @@ class Installer:
             raise RookeryError("agent-unavailable", message, "check `npm config get registry`")
 
     def _root(self, release: Release) -> Path:
-        return self._folder / "releases" / release.folder
+        return _release_root(self._folder, release)
 
 
 class _NpmOutput:
@@ -358,6 +358,10 @@ class _NpmOutput:
                 self._progress(text)
 
 
+def _release_root(folder: Path, release: Release) -> Path:
+    return folder / "releases" / release.folder
+
+
 def _installation_at(release: Release, root: Path) -> Installation:
     return Installation(release.opencode(root), release.version, release.ripgrep(root))
 
@@ -373,6 +377,18 @@ def _is_complete(release: Release, root: Path) -> bool:
         return read_json(root / _MANIFEST, dict[str, int]) == _program_sizes(release, root)
     except (OSError, UnreadableFile):
         return False
+
+
+def find_installed_program(state: Path, version: str) -> Path | None:
+    """Return the OpenCode that is installed in the state folder, None if there is none or it is that of the PATH."""
+    if version == ON_PATH:
+        return None
+    try:
+        release = find_release(version, detect_machine())
+    except RookeryError:
+        return None  # there is none for this machine
+    root = _release_root(state / "opencode", release)
+    return release.opencode(root) if _is_complete(release, root) else None
 
 
 class SharedInstaller:

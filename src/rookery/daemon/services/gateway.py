@@ -101,6 +101,7 @@ class GatewayService:
         agent_toolsets: frozenset[str],
         settings: GatewaySettings,
         server_settings: ServerSettings,
+        find_opencode: Callable[[], Path | None],
         operations: Sequence[BoundOperation[Any]],
         shares: Shares,
     ) -> None:
@@ -132,6 +133,7 @@ class GatewayService:
             self._is_approved,
             signins,
             EnvironmentFilter.parse("servers.env", server_settings.env),
+            find_opencode,
             question_seconds=patience,
         )
         pool = ServerPool(connector, CatalogStore(store), self._on_server_changed)
