@@ -1,12 +1,10 @@
-"""Requests and responses of the REST routes: typed bodies, queries, raw path segments, and views by the user.
+"""Routes that are matched on the encoded path, JSON responses, and the cancellation of a request with its client.
 
-Each name in a path is one percent-encoded segment: `feature%2Fx` is one name. When the user views a workspace or a
-session, that is recorded, so that clients can show what has finished since.
+Each name in a path is one percent-encoded segment: `feature%2Fx` is one name.
 """
 
 import asyncio
-import math
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -14,37 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
-
-from rookery.system.errors import RookeryError
-
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
-
-T = TypeVar("T", bound=msgspec.Struct)
-
-
-def read_query(request: Request, name: str) -> str | None:
-    """Return a query parameter; None if it is missing or empty."""
-    return request.query_params.get(name) or None
-
-
-def read_flag(request: Request, name: str) -> bool:
-    """Return a query parameter that is true or false; False if it is missing."""
-    value = request.query_params.get(name, "false")
-    if value not in _FLAGS:
-        raise RookeryError("invalid-input", f"{name}={value[:40]!r} is neither true nor false", f"send {name}=true")
-    return _FLAGS[value]
-
-
-def read_number(request: Request, name: str) -> float | None:
-    """Return a query parameter that is a finite number; None if it is missing."""
-    text = read_query(request, name)
-    try:
-        number = float(text) if text is not None else None
-    except ValueError:
-        number = math.nan
-    if number is not None and not math.isfinite(number):
-        raise RookeryError("invalid-input", f"{name}={(text or '')[:40]!r} is not a number", f"send {name}=1")
-    return number
 
 
 def cancel_with_client(request: Request) -> None:
@@ -56,18 +23,6 @@ def cancel_with_client(request: Request) -> None:
 
 def json_response(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
-
-
-async def read_body(request: Request, kind: type[T]) -> T:
-    """Return the body of a request as `kind`. An empty body counts as an empty object."""
-    data = await request.body()
-    try:
-        return msgspec.json.decode(data or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        fields = ", ".join(kind.__struct_fields__)
-        raise RookeryError(
-            "invalid-input", f"the body is invalid: {error}", f"send an object with: {fields}"
-        ) from error
 
 
 class RawRoute(Route):
@@ -83,8 +38,3 @@ class RawRoute(Route):
         for name, value in params.items():
             params[name] = unquote(value)
         return match, child_scope
-
-
-def is_user_view(request: Request) -> bool:
-    """Return whether the user made this request, over the Unix socket. Programs that watch use a port."""
-    return request.state.principal.kind == "owner" and request.state.principal.local
