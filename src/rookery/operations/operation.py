@@ -139,7 +139,7 @@ class McpTool:
 class CallerRefusal:
     """The error `forbidden` for processes that may not call an operation, instead of the error of approvals.
 
-    The reason is appended to the message.
+    The reason why the process is refused is appended to the message.
     """
 
     message: str
@@ -264,7 +264,9 @@ async def authorize(operation: Operation, caller: Caller) -> None:
     except RookeryError as error:
         if refusal is None:
             raise
-        raise RookeryError("forbidden", f"{refusal.message}: {error.message}", refusal.remedy) from None
+        # Over a port the message is enough: the error of approvals says what is open over the Unix socket alone.
+        reason = f": {error.message}" if caller.principal.local else ""
+        raise RookeryError("forbidden", f"{refusal.message}{reason}", refusal.remedy) from None
 
 
 def rename_parameters(
