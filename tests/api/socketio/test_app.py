@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from rookery.api.socketio import app as socketio, clients
 from rookery.api.socketio.app import SocketIo
 from rookery.api.socketio.events import WorkspaceEvents
+from rookery.operations.table import list_all_operations
 from rookery.wire.http.auth import OWNER, Principal, Tokens, make_tcp_authenticator
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.worktrees import read_git_folder
@@ -156,6 +157,15 @@ async def test_what_stands_in_the_way_of_a_deletion_is_listed(desk: Desk) -> Non
         assert any("mine" in line for line in refused["error"]["details"])
 
 
+def list_events() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every event of the table of operations, with the parameters that it requires."""
+    given = {"api:workspace:create": {"name": "x"}, "api:workspace:setMetadata": {"key": "mine", "value": "no"}}
+    events = [event for operation in list_all_operations() if (event := operation.declared.socketio) is not None]
+    assert given.keys() < set(events)
+    for event in events:
+        yield event, given.get(event, {})
+
+
 @pytest.mark.parametrize("transports", TRANSPORTS)
 async def test_the_token_of_a_workspace_implies_it_and_opens_no_other(desk: Desk, transports: list[str]) -> None:
     one, two = await desk.make("one"), await desk.make("two")
@@ -163,10 +173,11 @@ async def test_the_token_of_a_workspace_implies_it_and_opens_no_other(desk: Desk
     async with editor(desk.url, token, transports=transports) as ours:
         await ours.data("setMetadata", {"key": "mine", "value": "yes"})
         assert (await ours.data("getMetadata", {"workspacePath": str(one)}))["mine"] == "yes"
-        for other in (two, desk.app, Path("/nowhere"), one / ".." / "two"):
-            for event in ("getStatus", "getMetadata", "getAgentSession", "delete"):
-                assert await ours.code(event, {"workspacePath": str(other)}) == "forbidden"
+        for event, given in list_events():
+            for other in (two, desk.app, Path("/nowhere"), one / ".." / "two"):
+                assert await ours.code(event, {**given, "workspacePath": str(other)}) == "forbidden", event
         assert await ours.code("create", {"name": "x", "project": "another"}) == "forbidden"
+        assert "mine" not in await desk.served.workspaces.metadata(await desk.served.workspaces.at(two))
         assert (await ours.data("create", {"name": "three", "wait": True}))["state"] == "ready"
     for other in (two, desk.app, Path("/nowhere")):
         with pytest.raises(NotConnected) as caught:
