@@ -9,7 +9,19 @@ import pytest
 TABLE = Path(__file__).parents[1] / "requirements.toml"
 
 # Milestones whose every row must be cited by a test.
-FINISHED = ("house", "wire", "gateway", "workspaces", "agents", "worktree-server", "sessions", "stage", "hub", "mend")
+FINISHED = (
+    "house",
+    "wire",
+    "gateway",
+    "workspaces",
+    "agents",
+    "worktree-server",
+    "sessions",
+    "stage",
+    "hub",
+    "mend",
+    "operations",
+)
 
 
 def requirement(*ids: str) -> pytest.MarkDecorator:
