@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from rookery.api.openapi import make_openapi_document
 from rookery.cli import progress
 from rookery.cli.main import cli
+from rookery.cli.session.send import choose_timeout
 from rookery.daemon_client import connection
 from rookery.operations.operation import Operation
 from rookery.operations.table import list_all_operations, make_unbound_operations
@@ -49,7 +50,7 @@ DIFFERENT = {
 # Time limits of commands that are about no operation.
 OTHER_TIMEOUTS = {"down": "how long the command waits for the process of the daemon to end"}
 
-# A command for each operation whose parameters have options, by what the user gives; the rest are defaults.
+# A command for each operation that a command calls, by what the user gives; the rest are defaults.
 COMMANDS: tuple[tuple[str, str, set[str]], ...] = (
     ("session send ses_1 hello", "session.send", {"content"}),
     ("session tool ses_1 bash", "session.execute_tool", {"tool"}),
@@ -79,7 +80,50 @@ COMMANDS: tuple[tuple[str, str, set[str]], ...] = (
     ("mcp check --global", "server.check", set()),
     ("mcp add-json files {} --global", "server.define", {"definition"}),
     ("plugin action boulder log", "plugin.trigger", {"args"}),
+    ("project list", "project.list", set()),
+    ("project add .", "project.add", {"path"}),
+    ("project remove app", "project.remove", set()),
+    ("ws list", "workspace.list", set()),
+    ("ws show fix", "workspace.show", set()),
+    ("ws open fix", "workspace.open", set()),
+    ("ws close fix", "workspace.close", set()),
+    ("ws diff fix", "workspace.diff", set()),
+    ("ws token fix", "workspace.token", set()),
+    ("ws meta list fix", "workspace.metadata", set()),
+    ("ws meta set a b", "workspace.set_metadata", {"key", "value"}),
+    ("ws rm --merged", "workspace.merged", set()),
+    ("agent show fix", "agent.show", set()),
+    ("agent start fix", "agent.start", set()),
+    ("agent stop fix", "agent.stop", set()),
+    ("agent restart fix", "agent.restart", set()),
+    ("agent resume fix", "agent.resume", set()),
+    ("agent password fix", "agent.attach", set()),
+    ("session list", "session.list", set()),
+    ("session show ses_1", "session.show", set()),
+    ("session asks", "session.asks", set()),
+    ("session answer per_1 once", "session.answer", {"reply"}),
+    ("mcp list --global", "server.list", set()),
+    ("mcp get files --global", "server.get", set()),
+    ("mcp connect files --global", "server.connect", set()),
+    ("mcp disconnect files --global", "server.disconnect", set()),
+    ("mcp enable files --global", "server.enable", {"level"}),
+    ("mcp disable files --global", "server.disable", {"level"}),
+    ("mcp debug files --global", "server.debug", set()),
+    ("mcp tools --global", "server.tools", set()),
+    ("mcp remove files --global", "server.remove", set()),
+    ("mcp login files --global --no-browser", "signin.wait", set()),
+    ("mcp logout files --global", "signin.logout", set()),
+    ("plugin list", "plugin.list", set()),
+    ("plugin state", "plugin.state", set()),
+    ("guard list", "guard.approvals", set()),
+    ("guard digest", "guard.digests", set()),
+    ("status", "daemon.report", set()),
 )
+# Defaults of commands that differ on purpose.
+DIFFERENT_COMMANDS = {
+    ("ws list", "status"): "it prints a table for a person, who looks for changes in it",
+    ("session send", "timeout"): "on a terminal a person sees the turn run, and stops watching with Ctrl-C",
+}
 
 WORKSPACE = {
     "project": "app-1",
@@ -98,6 +142,7 @@ LOOKUPS: dict[str, Any] = {
     "project.list": [{"id": "app-1", "name": "app", "path": "/src/app"}],
     "session.list": [],
     "trash.list": [{"id": "entry-1", "name": "fix", "project": "app-1"}],
+    "signin.begin": {"url": "http://127.0.0.1/", "redirect": "http://127.0.0.1/", "issuer": "http://127.0.0.1/"},
 }
 
 
@@ -290,11 +335,14 @@ def test_a_command_sends_the_defaults_of_its_operation_or_none(
             value = msgspec.convert(value, types[default.name], strict=not is_query)
             sent[default.name] = [] if value == () else value
     timeout = sent.pop("timeout", None)
-    assert sent == {parameter: defaults[parameter].value for parameter in sent}
+    different = {parameter for parameter, value in sent.items() if value != defaults[parameter].value}
+    assert different == {parameter for command, parameter in DIFFERENT_COMMANDS if words == command}
+    seconds = operation.declared.time_limit
     if "timeout" in defaults:
         assert timeout in (None, find_timeout(operation, request.parameters))
-        # The client waits as long as the daemon may need.
-        assert request.seconds >= operation.declared.time_limit + find_timeout(operation, request.parameters) / 1000
+        seconds += (find_longest_timeout(operation) if timeout is None else timeout) / 1000
+    # The client waits for the response as long as the methods of Python do.
+    assert request.seconds == seconds
 
 
 def find_timeout(operation: Operation, parameters: Mapping[str, Any]) -> float:
@@ -304,6 +352,18 @@ def find_timeout(operation: Operation, parameters: Mapping[str, Any]) -> float:
         return default
     condition = parameters["for"]
     return 10_000 if condition == "toast" else 30_000
+
+
+def find_longest_timeout(operation: Operation) -> float:
+    """Return the longest default time limit in milliseconds."""
+    hint = next(info.type for info in msgspec.structs.fields(operation.parameters) if info.name == "timeout")
+    return next(meta.extra["longest_default"] for meta in hint.__metadata__ if meta.extra)
+
+
+def test_only_a_person_who_watches_a_turn_waits_longer_by_default() -> None:
+    default = list_defaults(OPERATIONS["session.send"], {})["timeout"].in_python()
+    assert choose_timeout(None, streamed=False) == default < choose_timeout(None, streamed=True)
+    assert ("session send", "timeout") in DIFFERENT_COMMANDS
 
 
 def test_every_time_limit_of_a_command_is_that_of_an_operation() -> None:

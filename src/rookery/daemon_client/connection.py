@@ -13,6 +13,9 @@ from typing import Any
 
 from rookery.daemon_client.failure import Failure, make_failure
 
+# How long to wait for the response of an operation that has no time limit of its own.
+REQUEST_SECONDS = 600.0
+
 _TIMEOUT_SECONDS = 60.0
 _MAX_RUNTIME_FILE_BYTES = 65_536
 
@@ -159,9 +162,7 @@ def read_runtime_file() -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def call(
-    method: str, path: str, body: object = None, *, start: bool = True, seconds: float = _TIMEOUT_SECONDS
-) -> bytes:
+def call(method: str, path: str, body: object = None, *, start: bool = True, seconds: float = REQUEST_SECONDS) -> bytes:
     """Send one request to the daemon, which is started if need be, and return the body. Raise `Failure` on errors."""
     return send_request(connect_or_start(start=start), method, path, body, seconds=seconds)
 

@@ -21,6 +21,7 @@ from rookery.agents.run import AgentRun
 from rookery.agents.status import SessionState
 from rookery.operations.operation import (
     ADMIN_TOOLSET,
+    AGENT_START_LIMIT,
     Caller,
     CallerRefusal,
     McpTool,
@@ -34,8 +35,6 @@ from rookery.system.ids import match_prefix
 from rookery.workspaces.model import AgentSession, Workspace, format_path
 from rookery.workspaces.operations import WorkspaceOperations
 
-# A start may install OpenCode first, which downloads 180 MB. The daemon ends a start that takes longer.
-_START_LIMIT = 1900.0
 _MAX_LINES = 10_000
 _AGENT_PATH = f"{WORKSPACE_PATH}/agent"
 
@@ -94,7 +93,7 @@ class AgentOperations:
     @operation(
         access="workspace",
         changes=False,
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("GET", f"{_AGENT_PATH}/session"),
         mcp=McpTool(
             "workspace",
@@ -112,7 +111,7 @@ class AgentOperations:
     @operation(
         access="workspace",
         changes=False,
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         mcp=McpTool(
             "workspace",
             "workspace_get_opencode_port",
@@ -131,7 +130,7 @@ class AgentOperations:
         return await self._agents.port(await self._find(caller, arguments))
 
     @operation(
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("POST", f"{_AGENT_PATH}/start"),
         mcp=McpTool(
             ADMIN_TOOLSET,
@@ -170,7 +169,7 @@ class AgentOperations:
 
     @operation(
         access="workspace",
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("POST", f"{_AGENT_PATH}/restart"),
         mcp=McpTool(
             "workspace",
@@ -190,7 +189,7 @@ class AgentOperations:
         return await self._describe(workspace)
 
     @operation(
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("POST", f"{_AGENT_PATH}/resume"),
         mcp=McpTool(
             ADMIN_TOOLSET,
@@ -252,7 +251,7 @@ class AgentOperations:
             "the password of an agent is given only to its user, over the Unix socket",
             "run `rookery agent attach` or `rookery agent password` yourself, in a terminal that Rookery did not open",
         ),
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("GET", f"{_AGENT_PATH}/attach"),
         absent={
             "mcp": "the password would reach the provider of the model, and an agent could answer its own asks with it"
@@ -274,7 +273,7 @@ class AgentOperations:
         )
 
     @operation(
-        time_limit=_START_LIMIT,
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("POST", "/api/agents/install"),
         mcp=McpTool(
             ADMIN_TOOLSET,

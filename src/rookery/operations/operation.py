@@ -34,6 +34,8 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 # How long a client waits for a response, in addition to the operation's own `timeout`.
 DEFAULT_TIME_LIMIT = 600.0
+# The same for operations that start an agent. OpenCode may be installed first, which downloads 180 MB.
+AGENT_START_LIMIT = 1900.0
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):

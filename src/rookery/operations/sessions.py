@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rookery.operations.operation import Caller, McpTool, Parameters, RestRoute, operation
+from rookery.operations.operation import AGENT_START_LIMIT, Caller, McpTool, Parameters, RestRoute, operation
 from rookery.operations.results import Emit, EventResult, NotedResult
 from rookery.sessions.records import (
     CloseResult,
@@ -253,6 +253,7 @@ class SessionOperations:
 
     @operation(
         access="workspace",
+        time_limit=AGENT_START_LIMIT,
         rest=RestRoute("POST", "/api/sessions", (201,)),
         mcp=McpTool(
             "session",

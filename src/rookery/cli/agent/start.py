@@ -30,7 +30,7 @@ def stop(name: str | None, project: str | None, as_json: bool, no_start: bool) -
 
     A running turn is interrupted. The workspace and its MCP endpoint stay open.
     """
-    _run_action("stop", name, WorkspaceClient(no_start, project, START_SECONDS), as_json)
+    _run_action("stop", name, WorkspaceClient(no_start, project), as_json)
 
 
 @click.command(epilog="\b\nExamples:\n  rookery agent restart fix-login\n")

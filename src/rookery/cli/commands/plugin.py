@@ -34,8 +34,6 @@ _HEADS = [
     Column("WHAT", output.VITAL, 20, wraps=True),
 ]
 _STYLES = {"failed": "red", "needs_approval": "yellow", "unknown": "dim"}
-# The daemon has its own time limit for an action.
-_ACTION_SECONDS = 600.0
 
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery plugin list\n  rookery plugin state boulder\n")
@@ -91,7 +89,7 @@ def action(name: str, action: str, arguments: tuple[str, ...], as_json: bool, no
     """
     route = f"/api/plugins/{quote_segment(name)}/actions/{quote_segment(action)}"
     body = {"args": parse_arguments(arguments, {})}
-    data = connection.call("POST", route, body, start=not no_start, seconds=_ACTION_SECONDS)
+    data = connection.call("POST", route, body, start=not no_start)
     _write_state(data if as_json else json.dumps(json.loads(data)["result"]).encode(), as_json)
 
 

@@ -10,13 +10,10 @@ from urllib.parse import quote, urlencode
 import click
 
 from rookery.cli.options import json_option, no_start_option
-from rookery.daemon_client.connection import DaemonConnection, call, connect_or_start
+from rookery.daemon_client.connection import REQUEST_SECONDS, DaemonConnection, call, connect_or_start
 from rookery.daemon_client.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# A server may take as long as its own time-outs allow. The daemon ends requests that take longer.
-REQUEST_SECONDS = 600.0
 
 _TOKEN_REMEDY = "the server requires authentication: add it with a token in --header"
 _START_TIMEOUT = "start-up timeout"
@@ -54,17 +51,28 @@ class ServerClient:
     def workspace(self) -> str | None:
         return self.workspace_record["path"] if self.workspace_record else None
 
-    def request(self, method: str, path: str, body: object = None, **query: str) -> bytes:
+    def request(
+        self, method: str, path: str, body: object = None, *, seconds: float = REQUEST_SECONDS, **query: str
+    ) -> bytes:
         """Send a request about the selected servers and return the body."""
         if self.workspace:
             query["workspace"] = self.workspace
         url = f"{path}?{urlencode(query)}" if query else path
-        return call(method, url, body, start=self._start, seconds=REQUEST_SECONDS)
+        return call(method, url, body, start=self._start, seconds=seconds)
 
-    def request_server(self, name: str, verb: str = "", method: str = "POST", body: object = None, **query: str) -> Any:
+    def request_server(
+        self,
+        name: str,
+        verb: str = "",
+        method: str = "POST",
+        body: object = None,
+        *,
+        seconds: float = REQUEST_SECONDS,
+        **query: str,
+    ) -> Any:
         """Send a request about one server and return the parsed response."""
         path = f"/api/mcp/{quote(name, safe='')}" + (f"/{verb}" if verb else "")
-        return json.loads(self.request(method, path, body, **query))
+        return json.loads(self.request(method, path, body, seconds=seconds, **query))
 
     def endpoint(self, server: str) -> str | None:
         """Return the MCP endpoint of one server, with the server's own tool names; None outside of a workspace."""

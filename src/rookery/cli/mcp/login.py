@@ -11,6 +11,9 @@ from rookery.cli.mcp.common import ServerClient, find_server_failure, server_opt
 from rookery.cli.output import visible
 from rookery.daemon_client.failure import Failure
 
+# The longest time in which a person can sign in, in seconds.
+_LONGEST = 3600
+
 LOGIN_EPILOG = """\b
 Examples:
   rookery mcp login github
@@ -25,7 +28,7 @@ you can read them.
 @click.argument("name")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser; paste the final URL instead.")
 @click.option(
-    "--timeout", type=click.FloatRange(1, 3600), default=300, help="Maximum seconds to sign in. [default: 300]"
+    "--timeout", type=click.FloatRange(1, _LONGEST), default=300, help="Maximum seconds to sign in. [default: 300]"
 )
 @server_options
 def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json: bool, no_start: bool) -> None:
@@ -39,7 +42,7 @@ def login(name: str, no_browser: bool, timeout: float, everywhere: bool, as_json
     _write_address(sign_in, opened=not no_browser and _open_address(sign_in["url"]))
     try:
         _accept_pasted(client, name)
-        record = client.request_server(name, "login", method="GET")
+        record = client.request_server(name, "login", method="GET", seconds=_LONGEST)
     except KeyboardInterrupt:
         client.request_server(name, "login", method="DELETE")
         raise

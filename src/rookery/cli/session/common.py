@@ -30,9 +30,14 @@ _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class SessionClient:
     """Client for the daemon's routes about sessions."""
 
-    def __init__(self, no_start: bool, seconds: float = 0.0) -> None:
-        """Create a client. `seconds` is how long the command itself waits; the start of an agent is added to it."""
-        self.workspaces = WorkspaceClient(no_start, seconds=seconds + _START_SECONDS)
+    def __init__(
+        self, no_start: bool, timeout: float | None = None, *, seconds: float = connection.REQUEST_SECONDS
+    ) -> None:
+        """Create a client. `seconds` is how long it waits for a response.
+
+        For operations that wait for something it is `timeout`, with the time to start an agent.
+        """
+        self.workspaces = WorkspaceClient(no_start, seconds=seconds if timeout is None else timeout + _START_SECONDS)
 
     def request(self, method: str, route: str = "", body: object = None, **query: str | None) -> bytes:
         """Send a request to a route below /api/sessions and return the body."""

@@ -35,7 +35,7 @@ def new(
     NAME defaults to the workspace of the current folder. A path, such as ./src, is a folder in a workspace. The agent
     is started if it does not run. Prints the session id.
     """
-    sessions = SessionClient(no_start, START_SECONDS)
+    sessions = SessionClient(no_start, seconds=START_SECONDS)
     folder = os.path.realpath(name) if name is not None and _is_path(name) else None
     workspace = sessions.workspaces.find_by_folder(folder) if folder is not None else sessions.workspaces.find(name)
     options = {"directory": folder or workspace["path"], "agent": agent, "model": model, "title": title}

@@ -49,7 +49,7 @@ def screen(
     SESSION defaults to the session that was active last. The screen is OpenCode's own terminal, which Rookery runs in
     the background. If there is no terminal, Rookery renders the conversation instead.
     """
-    sessions = SessionClient(no_start, timeout)
+    sessions = SessionClient(no_start, timeout if pattern is not None else 0.0)
     columns, rows = parse_size(options["size"])
     typed = {"text": options["text"], "paste": options["paste"], "keys": options["keys"].split()}
     id_ = sessions.resolve_optional_id(session)

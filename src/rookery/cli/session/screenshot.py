@@ -54,7 +54,7 @@ def screenshot(
     if file and not Path(file).parent.is_dir():
         # Reported before the picture is made, which may take long.
         raise _unwritable_failure(Path(file), "the folder does not exist")
-    sessions = SessionClient(no_start)
+    sessions = SessionClient(no_start, 0.0)
     id_ = sessions.resolve_optional_id(session)
     with show_progress("drawing the screen", silent=as_json):
         data = sessions.request_session(

@@ -17,14 +17,11 @@ from rookery.daemon_client.failure import Failure
 F = TypeVar("F", bound=Callable[..., Any])
 JsonObject = dict[str, Any]
 
-# Git is slow in large repositories. The daemon ends requests that take longer.
-REQUEST_SECONDS = 600.0
-
 
 class WorkspaceClient:
     """Client for the daemon's routes about workspaces, of one project or of all."""
 
-    def __init__(self, no_start: bool, project: str | None = None, seconds: float = REQUEST_SECONDS) -> None:
+    def __init__(self, no_start: bool, project: str | None = None, seconds: float = connection.REQUEST_SECONDS) -> None:
         self.project = project
         self.starts_daemon = not no_start
         self.seconds = seconds

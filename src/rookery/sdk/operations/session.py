@@ -60,7 +60,7 @@ class SessionOperations:
             "/api/sessions",
             SessionInfo,
             body={"directory": directory, **drop_none({"agent": agent, "model": model, "title": title})},
-            seconds=600.0,
+            seconds=1900.0,
         )
 
     async def list(self, *, project: str | None = None, workspace: str | None = None) -> builtins.list[SessionInfo]:
