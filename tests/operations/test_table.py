@@ -16,6 +16,7 @@ from tests.support.mcp.caller import open_caller
 from tests.support.requirements import requirement
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "operations.md"
+GUIDE = PAGE.parents[1] / "guide" / "sessions.md"
 MIN_WORDS = 4
 # What is offered beside the table, and why.
 OTHER_ROUTES = {"/socket.io/": "a connection that carries events, which are declared with their operations"}
@@ -104,6 +105,13 @@ def test_the_page_of_operations_lists_each_with_its_interfaces_and_reasons() -> 
         assert all(name in row for name in expected if name is not None)
         for reason in declared.absent.values():
             assert reason.replace("<", "&lt;") in page or reason in page
+
+
+def test_the_guide_to_sessions_names_every_tool_of_the_toolset() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    tools = [each.declared.mcp for each in list_all_operations() if each.declared.mcp is not None]
+    names = [tool.name for tool in tools if tool.toolset == "session"]
+    assert len(names) > 15 and not [name for name in names if f"`{name}`" not in guide]
 
 
 @requirement("session.wait.general")
