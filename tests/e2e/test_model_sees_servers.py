@@ -67,7 +67,6 @@ async def test_d16_f04_the_model_gets_an_approved_server_from_rookery_until_it_i
         assert answered.problem is None and "rookery_workspace_get_status" in answered.tools
 
         await asyncio.to_thread(approve, system, app)
-        await system.until(early, lambda one: one["agent"]["needs_restart"])
         late = await system.create("late", "Tell of the heron.")
         await allow(system, late, "once")
         told = await system.asked(lambda one: one.conversation == 2 and one.step == 2)
@@ -87,6 +86,7 @@ async def test_d16_f04_the_model_gets_an_approved_server_from_rookery_until_it_i
         await allow(system, late, "once")
         gone = await system.asked(lambda one: one.conversation == 2 and one.step == 3)
         assert "there is no tool" in gone.results[-1] and "stork" not in gone.results[-1]
+        assert not (await system.show(early))["agent"]["needs_restart"]
         for one in (early, late):
             assert git(Path(one["path"]), "status", "--porcelain", "--ignored") == ""
         system.model.release("the test has looked")

@@ -33,6 +33,7 @@ from rookery.agents.opencode.install import Installation, ProgressCallback, Shar
 from rookery.agents.opencode.ports import AgentPorts
 from rookery.agents.opencode.process import LaunchSpec, start_agent
 from rookery.agents.opencode.project_config import ParseJson
+from rookery.agents.opencode.server_entries import ServerEntryFiles
 from rookery.agents.run import StartedAgent
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_token
@@ -72,6 +73,7 @@ class Launcher:
         self.contexts: LaunchContextSource
         self.installations = installations
         self.state = state
+        self.server_entries = ServerEntryFiles(state)
         self.ports = ports
         self.spawner, self._workspaces = spawner, workspaces
         self._read, self._options = parse_json, options
@@ -108,7 +110,8 @@ class Launcher:
             raise
         client_args = process.url, located.workspace.path, process.password, self._options.answer_seconds
         client = AgentClient(self.contexts.client(), *client_args)
-        return StartedAgent(process, client, context, installation, tuple(notes))
+        follows_servers = context.port is not None and not are_plugins_disabled(user)
+        return StartedAgent(process, client, context, installation, tuple(notes), follows_servers)
 
     async def user_environment(self) -> dict[str, str]:
         """Return the environment that agents start from."""
@@ -136,8 +139,8 @@ class Launcher:
             project=located.workspace.project.id,
             workspace=located.workspace.name,
             servers=context.servers,
-            off=context.off,
             gateway=context.port is not None,
+            entries=self.server_entries.path_for(located.workspace) if context.port is not None else None,
             providers=build_tool_provider(tool_port) if tool_port is not None else {},
             logins=await asyncio.to_thread(self._logins, user),
             forgotten=startup_variables(user, packages=packages),

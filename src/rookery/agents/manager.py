@@ -341,7 +341,8 @@ class AgentManager:
         run = agent.supervisor.run if agent is not None else None
         if agent is not None and run is not None:
             context = await self.launcher.contexts.prepare_launch(agent.workspace)
-            agent.outdated = context != run.started.context
+            started = run.started
+            agent.outdated = started.context.has_changed(context, follows_servers=started.follows_servers)
             agent.publish_changes()
 
     def workspaces(self) -> list[Workspace]:

@@ -37,13 +37,17 @@ _ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class StartedAgent:
-    """A listening process with its client, launch context and installation. `notes` say what does not work in it."""
+    """A listening process with its client, launch context and installation. `notes` say what does not work in it.
+
+    `follows_servers` says whether changes of the MCP servers reach it while it runs.
+    """
 
     process: AgentProcess
     client: AgentClient
     context: LaunchContext
     installation: Installation
     notes: tuple[str, ...] = ()
+    follows_servers: bool = False
 
 
 class AgentRun:

@@ -11,6 +11,7 @@ import pytest
 
 from rookery.agents.opencode.config import (
     PLUGIN_FILE,
+    AgentServers,
     InlineConfig,
     RedirectedServer,
     render_config_file,
@@ -42,7 +43,7 @@ def test_the_generated_file_is_this_and_nothing_else() -> None:
 
 @requirement("agent.servers.redirected", "agent.config.merged")
 def test_servers_are_redirected_under_their_own_names_with_their_own_time_outs() -> None:
-    mcp = told(servers=[RedirectedServer("github"), RedirectedServer("my server/ü", 5000)])["mcp"]
+    mcp = told(servers=AgentServers((RedirectedServer("github"), RedirectedServer("my server/ü", 5000))))["mcp"]
     assert mcp["github"] == {
         "type": "remote",
         "url": "http://127.0.0.1:{env:ROOKERY_MCP_PORT}/w/app-1a2b3c4d/fix/s/github/mcp",
@@ -57,29 +58,29 @@ def test_servers_are_redirected_under_their_own_names_with_their_own_time_outs()
 
 def test_names_in_addresses_are_single_segments_and_the_main_checkout_is_at_main() -> None:
     content = render_inline_config(
-        InlineConfig(project="app-1", workspace="feature/a b", servers=[RedirectedServer("x")])
+        InlineConfig(project="app-1", workspace="feature/a b", servers=AgentServers((RedirectedServer("x"),)))
     )
     assert "/w/app-1/feature%2Fa%20b/s/x/mcp" in content
     assert "/w/app-1/@main/s/x/mcp" in render_inline_config(
-        InlineConfig(project="app-1", workspace="@main", servers=[RedirectedServer("x")])
+        InlineConfig(project="app-1", workspace="@main", servers=AgentServers((RedirectedServer("x"),)))
     )
 
 
 @requirement("agent.config.merged")
 def test_servers_that_wait_for_approval_are_off() -> None:
-    assert told(off=["evil"])["mcp"] == {"evil": {"enabled": False}}
+    assert told(servers=AgentServers(off=("evil",)))["mcp"] == {"evil": {"enabled": False}}
 
 
 @requirement("agent.config.no-port")
 def test_without_a_gateway_nothing_is_redirected_and_what_waits_stays_off() -> None:
-    found = told(servers=[RedirectedServer("github")], off=["evil", "rookery"], gateway=False)
+    found = told(servers=AgentServers((RedirectedServer("github"),), ("evil", "rookery")), gateway=False)
     assert found["mcp"] == {"evil": {"enabled": False}, "rookery": {"enabled": False}}
 
 
 def test_a_server_called_rookery_never_takes_the_place_of_ours() -> None:
     ours = json.loads(render_config_file())["mcp"]["rookery"]
-    assert told(servers=[RedirectedServer("rookery")])["mcp"]["rookery"] == ours
-    assert told(off=["rookery"])["mcp"]["rookery"] == ours
+    assert told(servers=AgentServers((RedirectedServer("rookery"),)))["mcp"]["rookery"] == ours
+    assert told(servers=AgentServers(off=("rookery",)))["mcp"]["rookery"] == ours
 
 
 @requirement("agent.env.user")
@@ -90,7 +91,9 @@ def test_the_users_inline_config_is_kept_and_ours_is_merged_into_it() -> None:
         "mcp": {"github": {"type": "local", "command": ["x"]}, "other": {"type": "remote", "url": "http://x"}},
         "provider": {"theirs": {"name": "Theirs"}},
     }
-    found = told(user=user, servers=[RedirectedServer("github")], providers={"scripted": {"name": "Scripted"}})
+    found = told(
+        user=user, servers=AgentServers((RedirectedServer("github"),)), providers={"scripted": {"name": "Scripted"}}
+    )
     assert found["model"] == "a/b"
     assert found["plugin"][0] == "their-plugin"
     assert found["plugin"][1][0] == PLUGIN_FILE.as_uri()
@@ -148,5 +151,5 @@ def test_the_plugin_is_in_the_wheel(tmp_path: Path) -> None:
 
 def test_a_config_that_no_variable_holds_is_refused_before_the_start() -> None:
     with pytest.raises(RookeryError, match="an environment variable holds at most 131000") as caught:
-        told(servers=[RedirectedServer(f"server-{number}") for number in range(1000)])
+        told(servers=AgentServers(tuple(RedirectedServer(f"server-{number}") for number in range(1000))))
     assert caught.value.code == "agent-unavailable"

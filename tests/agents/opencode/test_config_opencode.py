@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 from aiohttp import web
 
-from rookery.agents.opencode.config import RedirectedServer
+from rookery.agents.opencode.config import AgentServers, RedirectedServer
 from tests.support.agents.launch import AgentLauncher, config_with, make_launcher
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository, snapshot
@@ -68,7 +68,8 @@ async def test_servers_are_redirected_and_the_users_own_settings_stay_in_force(
     app = make_repository(tmp_path / "app", {"opencode.json": config_with(mcp={"rookery": local})})
     files = snapshot(app)
     async with a_gateway() as (port, asked):
-        told = {"servers": [RedirectedServer("github", 7000), RedirectedServer("rookery")], "off": ["pending"]}
+        served = (RedirectedServer("github", 7000), RedirectedServer("rookery"))
+        told = {"servers": AgentServers(served, ("pending",))}
         async with launcher.agent(app, port=port, project_config=True, **told) as (_, api):
             config = await api.ask("GET", "/config")
             statuses = await api.ask("GET", "/mcp")

@@ -95,8 +95,8 @@ class Gateway:
 
     async def rest(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         data = json.dumps(body).encode() if body is not None else None
-        kind = {"Content-Type": "application/json"}
-        async with self.http.request(method, self.url(path), data=data, headers=kind) as answer:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {OWNERS}"}
+        async with self.http.request(method, self.url(path), data=data, headers=headers) as answer:
             return answer.status, json.loads(await answer.read())
 
     async def server(self, name: str, directory: Path | None = None, session: str | None = None) -> Server:

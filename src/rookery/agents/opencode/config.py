@@ -52,19 +52,31 @@ class RedirectedServer(msgspec.Struct, frozen=True):
     timeout_ms: int = CALL_TIMEOUT_MS
 
 
+class AgentServers(msgspec.Struct, frozen=True):
+    """The MCP servers of an agent. `off` are those that wait for approval, and those that are switched off.
+
+    `usable` are those of the others that have not failed: it is worthwhile to connect to them.
+    """
+
+    served: tuple[RedirectedServer, ...] = ()
+    off: tuple[str, ...] = ()
+    usable: frozenset[str] = frozenset()
+
+
 class InlineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Input of the inline config. `off` are servers that wait for approval, and those that were switched off.
+    """Input of the inline config.
 
     `user` is the content of the user's own OPENCODE_CONFIG_CONTENT, `providers` are Rookery's model providers by id,
     `logins` are the providers that the user is signed in to, and `forgotten` are variables that must not reach any
-    process that the agent starts. Without a `gateway` no server is redirected.
+    process that the agent starts. Without a `gateway` no server is redirected. The plugin finds later changes of the
+    servers in the file `entries`.
     """
 
     project: str
     workspace: str
-    servers: Sequence[RedirectedServer] = ()
-    off: Sequence[str] = ()
+    servers: AgentServers = AgentServers()
     gateway: bool = True
+    entries: Path | None = None
     providers: Mapping[str, Any] = {}
     logins: Sequence[str] = ()
     forgotten: Sequence[str] = ()
@@ -115,7 +127,7 @@ def render_config_file(user: Mapping[str, Any] | None = None, folder: Path | Non
 def render_inline_config(config: InlineConfig) -> str:
     """Return the content of OPENCODE_CONFIG_CONTENT."""
     ours: dict[str, Any] = {"$schema": CONFIG_SCHEMA, "plugin": [_build_plugin(config)]}
-    if servers := _build_servers(config):
+    if servers := build_server_entries(config.project, config.workspace, config.servers, gateway=config.gateway):
         ours["mcp"] = servers
     if config.providers:
         ours["provider"] = dict(config.providers)
@@ -144,10 +156,13 @@ def merge_configs(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str
     return merged
 
 
-def _build_servers(config: InlineConfig) -> dict[str, Any]:
-    base_url = f"{_GATEWAY_URL}/w/{_quote_segment(config.project)}/{_quote_segment(config.workspace)}/s"
-    entries: dict[str, Any] = {name: {"enabled": False} for name in config.off}
-    for server in config.servers if config.gateway else ():
+def build_server_entries(
+    project: str, workspace: str, servers: AgentServers, *, gateway: bool = True
+) -> dict[str, Any]:
+    """Return the MCP entries for the servers of a workspace, without that of the gateway itself."""
+    base_url = f"{_GATEWAY_URL}/w/{_quote_segment(project)}/{_quote_segment(workspace)}/s"
+    entries: dict[str, Any] = {name: {"enabled": False} for name in servers.off}
+    for server in servers.served if gateway else ():
         entries[server.name] = {
             "type": "remote",
             "url": f"{base_url}/{_quote_segment(server.name)}/mcp",
@@ -156,19 +171,22 @@ def _build_servers(config: InlineConfig) -> dict[str, Any]:
             "oauth": False,
             "timeout": server.timeout_ms,
         }
-    if config.gateway and MCP_ENTRY_NAME in entries:
+    if gateway and MCP_ENTRY_NAME in entries:
         # A repository's config has priority over the file; this entry has priority over both.
         entries[MCP_ENTRY_NAME] = build_mcp_entry()
     return entries
 
 
 def _build_plugin(config: InlineConfig) -> list[Any]:
-    options = {
+    options: dict[str, Any] = {
         "hidden": HIDDEN_VARIABLES,
         "forgotten": config.forgotten,
         "providers": list(config.providers),
         "logins": config.logins,
     }
+    if config.entries is not None:
+        launched = [*config.servers.off, *(server.name for server in config.servers.served)]
+        options |= {"entries": str(config.entries), "launched": launched}
     return [PLUGIN_FILE.as_uri(), options]
 
 
@@ -273,7 +291,7 @@ def _parse_object(text: str, where: str, parse_json: ParseJson) -> Mapping[str, 
 
 
 class LaunchContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of a launch. `off` are servers that wait for approval or are switched off.
+    """Parameters of a launch.
 
     Without a `port` there is no gateway. `tool_port` is the port of the model that calls tools. `unapproved` says which
     parts of the repository's own OpenCode config have no effect, because nobody has approved them.
@@ -281,10 +299,18 @@ class LaunchContext(msgspec.Struct, frozen=True, kw_only=True):
 
     port: int | None = None
     tool_port: int | None = None
-    servers: tuple[RedirectedServer, ...] = ()
-    off: tuple[str, ...] = ()
+    servers: AgentServers = AgentServers()
     project_config: bool = True
     unapproved: str = ""
+
+    def has_changed(self, current: "LaunchContext", *, follows_servers: bool) -> bool:
+        """Return whether an agent with this context has to be restarted for the current one to take effect.
+
+        An agent that follows its servers does not have to be restarted for them.
+        """
+        if follows_servers:
+            current = msgspec.structs.replace(current, servers=self.servers)
+        return current != self
 
 
 class LaunchContextSource(Protocol):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.agents.launch import Launcher, LaunchOptions
 from rookery.agents.manager import AgentManager, StoppedAgents
-from rookery.agents.opencode.config import LaunchContext, RedirectedServer, write_config_file
+from rookery.agents.opencode.config import AgentServers, LaunchContext, RedirectedServer, write_config_file
 from rookery.agents.opencode.install import SharedInstaller
 from rookery.agents.opencode.ports import AgentPorts
 from rookery.daemon.approvals import OpenCodeConfigApprovals
@@ -20,8 +20,12 @@ from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.config.jsonc import parse_jsonc, to_python
+from rookery.upstreams.server_set import ServerSet
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.service import Workspaces
+
+# The statuses of servers to which an agent need not connect again before they have changed.
+_FAILED = frozenset({"failed", "backoff", "needs_auth", "needs_client_registration"})
 
 if TYPE_CHECKING:
     from rookery.testing.tool_model import ToolModel
@@ -53,6 +57,18 @@ def make_agents(
     )
 
 
+def list_agent_servers(server_set: ServerSet) -> AgentServers:
+    """Return the servers of a workspace as its agent gets them."""
+    slots = list(server_set.slots())
+    served = [slot.definition for slot in slots if slot.blocked_status is None and not slot.needs_approval]
+    failed = {record.name for record in server_set.records() if record.status in _FAILED and not record.shadowed}
+    return AgentServers(
+        tuple(RedirectedServer(definition.name, round(definition.timeouts.execution * 1000)) for definition in served),
+        tuple(slot.definition.name for slot in slots if slot.definition not in served),
+        frozenset(definition.name for definition in served) - failed,
+    )
+
+
 def read_jsonc(text: str) -> Any:
     """Parse JSON with comments into Python objects."""
     return to_python(parse_jsonc(text))
@@ -70,6 +86,8 @@ class AgentsService:
         self.agents = agents
         self._state, self._gateway, self._configs, self._events = state, gateway, configs, events
         self._unsubscribe: dict[Path, Callable[[], None]] = {}
+        # The workspaces whose agent was launched, with the names that they had then.
+        self._launched: dict[Path, Workspace] = {}
         self._tasks = TaskSet("agents")
         self.client: Callable[[], HttpClient] = gateway.client
         # Scripted tool calls, and the model that plays them to agents with a valid token.
@@ -80,6 +98,7 @@ class AgentsService:
 
     async def start(self) -> None:
         write_config_file(self._state)
+        self.agents.launcher.server_entries.clear()
         await self.agents.launcher.ports.release_deleted()
         self._tasks.keep_running(follow_bus(self._events, self._on_event), "events")
         self.agents.enable()
@@ -98,19 +117,17 @@ class AgentsService:
         await self._gateway.lookup.find(workspace.project.id, workspace.name)
         workspace_servers = await self._gateway.hub.server_set(workspace.path)
         self._stop_listening(workspace.path)
+        servers = list_agent_servers(workspace_servers)
+        self.agents.launcher.server_entries.write(workspace, servers)
+        self._launched[workspace.path] = workspace
         self._unsubscribe[workspace.path] = workspace_servers.listen(
             lambda: self._recheck(workspace.path), lambda session: None
         )
-        slots = list(workspace_servers.slots())
-        served = [slot.definition for slot in slots if slot.blocked_status is None and not slot.needs_approval]
         reason = await self._configs.explain_unapproved(workspace)
         return LaunchContext(
             port=self._gateway.hub.own_port,
             tool_port=await self._tool_port(),
-            servers=tuple(
-                RedirectedServer(definition.name, round(definition.timeouts.execution * 1000)) for definition in served
-            ),
-            off=tuple(slot.definition.name for slot in slots if slot.definition not in served),
+            servers=servers,
             project_config=not reason,
             unapproved=reason,
         )
@@ -134,15 +151,37 @@ class AgentsService:
         if stop := self._unsubscribe.pop(path, None):
             stop()
 
+    def _forget(self, path: Path) -> None:
+        """Forget the MCP servers of a workspace whose agent has ended for good."""
+        self._stop_listening(path)
+        if workspace := self._launched.pop(path, None):
+            self.agents.launcher.server_entries.remove(workspace)
+
     def _recheck(self, path: Path) -> None:
-        self._tasks.start(self.agents.check_outdated(path), f"look again at {path.name}")
+        self._tasks.start(self._update(path), f"look again at {path.name}")
+
+    async def _update(self, path: Path) -> None:
+        """Give an agent its current servers, and find out whether it needs a restart for anything else."""
+        await self._update_servers(path)
+        await self.agents.check_outdated(path)
+
+    async def _update_servers(self, path: Path) -> None:
+        """Write the current servers of an agent, which it uses from its next turn on."""
+        launched = self._launched.get(path)
+        if launched is not None:
+            servers = list_agent_servers(await self._gateway.hub.server_set(path))
+            self.agents.launcher.server_entries.write(launched, servers)
 
     async def _on_event(self, event: Event) -> None:
         self.agents.barrier.on_event(event)
         if event.type == "workspace.closed":
-            self._stop_listening(Path(event.data["path"]))
+            self._forget(Path(event.data["path"]))
+        elif event.type == "mcp.status":
+            workspace = event.data["workspace"]
+            for path in list(self._launched) if workspace is None else [Path(workspace)]:
+                await self._update_servers(path)
         elif event.type == "project.removed":
             for workspace in self.agents.workspaces():
                 if workspace.project.path == event.data["project"]["path"]:
-                    self._stop_listening(workspace.path)
+                    self._forget(workspace.path)
                     await self.agents.on_closed(workspace)

@@ -3,20 +3,100 @@
 //   forgotten: variables that were set only for OpenCode's own start
 //   providers: Rookery's model providers, allowed whatever the user's enabled_providers says
 //   logins:    model providers that the user is signed in to
-export default async (_input, options) => {
-  const { hidden = [], forgotten = [], providers = [], logins = [] } = options ?? {}
+//   entries:   the file with the MCP servers of the workspace, which Rookery keeps current; see server_entries.py
+//   launched:  the names of the MCP servers that the inline config contains
+import { readFileSync } from "node:fs"
+
+// How long a turn waits for servers that are new.
+const CONNECT_MS = 10_000
+
+export default async ({ client }, options) => {
+  const { hidden = [], forgotten = [], providers = [], logins = [], entries, launched = [] } = options ?? {}
   for (const name of forgotten) delete process.env[name]
+  const servers = entries ? followServers(client, entries, launched) : undefined
   return {
     config: async (config) => {
       const enabled = config.enabled_providers
       if (enabled) enabled.push(...providers.filter((name) => !enabled.includes(name)))
+      servers?.setConfig(config)
       // OpenCode takes its default model from a provider named here, if any is: Rookery's must not be the only one.
       const named = Object.keys(config.provider ?? {})
       if (!named.length || named.some((name) => !providers.includes(name))) return
       for (const name of logins) config.provider[name] = {}
     },
+    "chat.message": async () => {
+      await servers?.update()
+    },
     "shell.env": async (_call, output) => {
       for (const name of hidden) output.env[name] = ""
+    },
+  }
+}
+
+// The MCP servers of this directory. OpenCode connects those of its config when it first needs them, and takes a later
+// connection from the same config object, so that its entries are also right after OpenCode has read its config again.
+function followServers(client, path, launched) {
+  let config
+  let text
+  // The entries of Rookery, by name. OpenCode merges those of the launch into its config each time it reads it.
+  let known = Object.fromEntries(launched.map((name) => [name, {}]))
+  let running = Promise.resolve()
+
+  const read = () => {
+    try {
+      return readFileSync(path, "utf8")
+    } catch {
+      return text // the daemon has ended, or is just starting
+    }
+  }
+  const expand = (value) =>
+    JSON.parse(value, (_key, item) =>
+      typeof item === "string" ? item.replace(/\{env:([^}]+)\}/g, (_match, name) => process.env[name] ?? "") : item,
+    )
+  // Set the entries in OpenCode's config, and return what the file says.
+  const apply = (newText) => {
+    const content = expand(newText)
+    config.mcp ??= {}
+    for (const name of Object.keys(known)) if (!(name in content.mcp)) delete config.mcp[name]
+    for (const [name, entry] of Object.entries(content.mcp)) {
+      // Of a server that is off, there may be an entry of the user's own.
+      if (entry.type) config.mcp[name] = entry
+      else if (config.mcp[name]) config.mcp[name] = { ...config.mcp[name], ...entry }
+    }
+    return content
+  }
+  const update = async () => {
+    const newText = read()
+    if (!config || newText === undefined || newText === text) return
+    const before = known
+    const content = apply(newText)
+    const status = (await client.mcp.status()).data ?? {}
+    const isConnected = (name) => status[name]?.status === "connected"
+    const gone = Object.keys(before).filter((name) => !(name in content.mcp))
+    const off = Object.keys(content.mcp).filter((name) => !content.mcp[name].enabled)
+    // OpenCode only disconnects a server that is in its config.
+    for (const name of gone) config.mcp[name] = { ...before[name], enabled: false }
+    for (const name of [...gone, ...off]) if (isConnected(name)) await client.mcp.disconnect({ path: { name } })
+    for (const name of gone) delete config.mcp[name]
+    // A server that is connected keeps its connection: calls may be running over it.
+    const usable = Object.keys(content.usable).filter((name) => !isConnected(name))
+    await Promise.all(usable.map((name) => client.mcp.connect({ path: { name } })))
+    known = content.mcp
+    text = newText
+  }
+  return {
+    setConfig: (newConfig) => {
+      config = newConfig
+      const newText = read()
+      if (newText === undefined) return
+      known = apply(newText).mcp
+      text = newText
+    },
+    // Connect what is new and disconnect what is gone, one update after the other. A failure leaves the turn alone, and
+    // the next turn tries again.
+    update: () => {
+      running = running.then(update).catch(() => {})
+      return Promise.race([running, new Promise((resolve) => setTimeout(resolve, CONNECT_MS))])
     },
   }
 }
