@@ -59,7 +59,8 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
 COMMANDS = dict(commands(cli))
 
 
-def test_the_generated_pages_are_current() -> None:
+@requirement("ops.table.single", "ops.table.parity")
+def test_the_generated_pages_and_the_python_client_are_current() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True, check=False
     )

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -18,12 +18,14 @@ from rookery.cli.main import cli
 from rookery.cli.session.send import choose_timeout
 from rookery.daemon_client import connection
 from rookery.operations.operation import Operation
+from rookery.operations.sessions import WaitInSession, WaitInSessions
 from rookery.operations.table import list_all_operations, make_unbound_operations
 from rookery.sdk.hub import Hub
 from rookery.sdk.operations import Operations
 from rookery.sdk.projects import Projects
 from rookery.sdk.sessions import Session, Sessions
 from rookery.sdk.workspaces import Workspace, Workspaces
+from rookery.sessions.records import WaitKind
 from rookery.toolsets.operations import operation_toolset
 from tests.support.cli.commands import commands
 from tests.support.requirements import requirement
@@ -352,6 +354,15 @@ def find_timeout(operation: Operation, parameters: Mapping[str, Any]) -> float:
         return default
     condition = parameters["for"]
     return 10_000 if condition == "toast" else 30_000
+
+
+def test_a_general_wait_has_the_default_of_the_wait_for_the_same_thing() -> None:
+    expected = {"message": "session.wait_for_message", "toast": "session.wait_for_toast"}
+    for condition in get_args(WaitKind):
+        default = list_defaults(OPERATIONS[expected.get(condition, expected["message"])], {})["timeout"].in_python()
+        assert default == (10 if condition == "toast" else 30)
+        assert WaitInSession(session="ses_1", what=condition).seconds == default
+        assert WaitInSessions(sessions=["ses_1"], what=condition).seconds == default
 
 
 def find_longest_timeout(operation: Operation) -> float:

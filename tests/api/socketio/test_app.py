@@ -98,7 +98,7 @@ async def test_every_event_is_acknowledged_with_its_data(desk: Desk, transports:
         assert ours.transport == (transports[0] if transports else "websocket")
 
 
-@requirement("ws.socketio.ack")
+@requirement("ws.socketio.ack", "ops.table.single")
 @pytest.mark.parametrize("transports", TRANSPORTS)
 async def test_what_cannot_be_done_is_acknowledged_with_code_and_message(desk: Desk, transports: list[str]) -> None:
     one, elsewhere = str(await desk.make("one")), str(make_repository(desk.app.parent / "elsewhere"))
@@ -120,6 +120,8 @@ async def test_what_cannot_be_done_is_acknowledged_with_code_and_message(desk: D
         assert await ours.code("delete", {"workspacePath": str(desk.app)}) == "invalid-input"
         for event in ("api:workspace:fly", "api:other:getStatus", "", "*"):
             assert await ours.code(event or ":", {}) == "invalid-input"
+        remedy: str = (await ours.call("fly"))["error"]["remedy"]
+        assert {*remedy.removeprefix("use one of ").split(", ")} == {event for event, _ in list_events()}
 
 
 @requirement("ws.socketio.delete")
