@@ -66,10 +66,12 @@ _DESCRIPTION = """\
 The REST routes of a Rookery daemon. The app port requires the owner's token, which is in the file `token` of the state
 folder. The Unix socket in the same folder serves the same routes without a token.
 
-Each name in a path is one percent-encoded segment. Parameters in the query that are not described are ignored, and a
-parameter without a value counts as not given, unless it has a minimum length. Fields of a body that are not described
-are an error. Every GET route also has HEAD; a path that does not exist is a 404, and another method of a path is a 405,
-both with an `Error`.
+Each name in a path is one percent-encoded segment. Fields of a body may be in the query instead; if both have one, the
+body counts. Other parameters in the query that are not described are ignored, and a parameter without a value counts as
+not given, unless it has a minimum length. Fields of a body that are not described are an error.
+
+Every GET route also has HEAD; a path that does not exist is a 404, and another method of a path is a 405, both with an
+`Error`.
 
 `x-rookery-access` says who may call an operation: `anyone`; the `owner`, by token or Unix socket; a `workspace`, which
 is the owner here, and over MCP also the token of that workspace. Three kinds are open over the Unix socket alone: to

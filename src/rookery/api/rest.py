@@ -65,7 +65,8 @@ class ParameterDecoder:
     """Decodes the parameters of one operation from a request.
 
     `kind` is a struct with the names of the route. `in_path` has the name of each field that is in the path, `in_body`
-    the names of the others, which are taken from the query too. `headers` has the header that overrides some of these.
+    the names of the others, which are taken from the query too, unless the body has them. `headers` has the header that
+    overrides some of these.
     """
 
     def __init__(self, operation: Operation, route: RestRoute, path: str) -> None:
