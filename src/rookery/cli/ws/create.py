@@ -183,7 +183,7 @@ def _ask_approval(client: WorkspaceClient, workspace: JsonObject, progress: Prog
     """
     if progress.is_silent or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    from rookery.cli.commands.guard import ask_approvals
+    from rookery.cli.guard.group import ask_approvals
 
     waiting = json.loads(client.request("GET", "/api/guard/approvals"))["waiting"]
     mains = {

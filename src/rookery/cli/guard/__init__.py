@@ -1,0 +1,1 @@
+"""`rookery guard`: approvals, and what the definitions of servers hold."""
