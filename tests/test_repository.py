@@ -72,6 +72,7 @@ WHOLE = {"e2e", "conformance"}
 # Modules that one sibling alone imports, by the reason why they are not part of it.
 SINGLE_IMPORTER = {
     "a command of its own": {
+        "cli.guard.scan",
         "cli.mcp.add",
         "cli.mcp.call",
         "cli.mcp.check",
@@ -96,6 +97,7 @@ SINGLE_IMPORTER = {
     "computes and does no I/O, beside a module that does": {
         "gateway.search.index",
         "gateway.search.words",
+        "guard.scan.decoding",
         "plugins.boulder.engine",
         "sessions.patterns",
         "sessions.terminal.emulator",

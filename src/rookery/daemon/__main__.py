@@ -149,6 +149,20 @@ def _client(parser: Parser) -> Callable[[Any], int]:
     return run
 
 
+def _scan(parser: Parser) -> Callable[[Any], int]:
+    parser.add_argument("--file", type=Path, required=True)
+    parser.add_argument("--off", action="append", default=[], metavar="RULE=REASON")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--sarif", action="store_true")
+
+    def run(arguments: Any) -> int:
+        from rookery.daemon.commands.scan import run_scan
+
+        return run_scan(arguments.file, arguments.off, as_json=arguments.json, as_sarif=arguments.sarif)
+
+    return run
+
+
 _COMMANDS: dict[str, Command] = {
     "serve": _serve,
     "doctor": _doctor,
@@ -157,6 +171,7 @@ _COMMANDS: dict[str, Command] = {
     "demo": _demo,
     "bridge": _bridge,
     "client": _client,
+    "scan": _scan,
 }
 
 

@@ -13,6 +13,7 @@ import click
 
 from rookery.cli import output
 from rookery.cli.groups import SuggestingGroup
+from rookery.cli.guard.scan import scan
 from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
 from rookery.daemon_client import connection
@@ -145,7 +146,10 @@ def _json(value: object) -> str:
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
 def guard() -> None:
-    """Manage your approvals of content from repositories."""
+    """Approvals of content from repositories, and scans of definitions."""
+
+
+guard.add_command(scan)
 
 
 @guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --json\n")

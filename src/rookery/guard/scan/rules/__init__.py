@@ -1,0 +1,1 @@
+"""The rules of the scanner, by what they look for."""

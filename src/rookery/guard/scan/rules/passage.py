@@ -1,0 +1,66 @@
+"""What the rules for texts read: the sentences of one text, and what the definition around it is about."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rookery.guard.scan.definition import Role
+from rookery.guard.scan.findings import Match, Severity
+from rookery.guard.scan.lexicon import Concept, load_words
+from rookery.guard.scan.sentences import Sentence
+
+
+class Passage(NamedTuple):
+    """One text, as it reads after decoding.
+
+    `topic` has the classes of the tool's name and of the first sentence of its description: what the tool says that it
+    is for. `decoded` is true if the text had to be decoded to be read.
+    """
+
+    text: str
+    sentences: list[Sentence]
+    role: Role
+    kind: str
+    topic: int
+    decoded: bool
+
+    @property
+    def is_prose(self) -> bool:
+        """Return whether the text may speak to a reader: not that of a parameter, and not a name."""
+        return self.role not in (Role.PARAMETER, Role.PARAMETER_NAME)
+
+    def is_aside(self, sentence: Sentence, position: int = 0) -> bool:
+        """Return whether a word comes after what the tool is said to do: in a later sentence or a later clause."""
+        if sentence.index or self.decoded or self.role is Role.VALUE:
+            return True
+        return any(word in _TURNS for word in sentence.words[:position])
+
+    def around(self, sentence: Sentence, reach: int = 2) -> int:
+        """Return the classes of a sentence and its neighbours."""
+        start = sentence.index - reach
+        mask = 0
+        for other in self.sentences[max(start, 0) : sentence.index + reach + 1]:
+            mask |= other.mask
+        return mask
+
+
+def match_sentence(rule: str, sentence: Sentence, severity: Severity | None = None) -> Match:
+    """Return a match that is one sentence long."""
+    return Match(rule, sentence.start, sentence.end, severity)
+
+
+def find_verbs(sentence: Sentence, concept: int) -> Iterator[int]:
+    """Yield the positions of words of a class that are verbs, and not negated."""
+    for position in sentence.find(concept):
+        if sentence.forms[position] and not sentence.is_negated(position):
+            yield position
+
+
+def is_mention(sentence: Sentence) -> bool:
+    """Return whether a sentence speaks about attacks or texts, as a tool against them does, and does not make one."""
+    return any(word in _MENTIONS for word in sentence.words[:14]) and not sentence.has(Concept.YOU)
+
+
+_TURNS = frozenset(
+    [";", "\u2014", "\u2013", "--", "which", "also", "additionally", "while", "that", "before", "after", "then", ":"]
+)
+_MENTIONS = load_words("mentions")
