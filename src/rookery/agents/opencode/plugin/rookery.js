@@ -40,6 +40,8 @@ function followServers(client, path, launched) {
   let text
   // The entries of Rookery, by name. OpenCode merges those of the launch into its config each time it reads it.
   let known = Object.fromEntries(launched.map((name) => [name, {}]))
+  // How often each server had become usable when it was connected last.
+  let counts = {}
   let running = Promise.resolve()
 
   const read = () => {
@@ -69,19 +71,25 @@ function followServers(client, path, launched) {
     const newText = read()
     if (!config || newText === undefined || newText === text) return
     const before = known
-    const content = apply(newText)
+    // OpenCode reports only the servers in its config, so before any of them is removed from it.
     const status = (await client.mcp.status()).data ?? {}
     const isConnected = (name) => status[name]?.status === "connected"
+    const content = apply(newText)
     const gone = Object.keys(before).filter((name) => !(name in content.mcp))
     const off = Object.keys(content.mcp).filter((name) => !content.mcp[name].enabled)
     // OpenCode only disconnects a server that is in its config.
     for (const name of gone) config.mcp[name] = { ...before[name], enabled: false }
     for (const name of [...gone, ...off]) if (isConnected(name)) await client.mcp.disconnect({ path: { name } })
     for (const name of gone) delete config.mcp[name]
-    // A server that is connected keeps its connection: calls may be running over it.
-    const usable = Object.keys(content.usable).filter((name) => !isConnected(name))
-    await Promise.all(usable.map((name) => client.mcp.connect({ path: { name } })))
+    const usable = Object.keys(content.usable)
+    const connecting = usable.filter((name) => !isConnected(name))
+    // A connection to a server that had failed lists what it could list then. It is kept if calls may be running over
+    // it: the server also announces its tools, only later.
+    const repaired = usable.filter((name) => isConnected(name) && content.usable[name] !== counts[name])
+    if (repaired.length && !Object.keys((await client.session.status()).data ?? {}).length) connecting.push(...repaired)
+    await Promise.all(connecting.map((name) => client.mcp.connect({ path: { name } })))
     known = content.mcp
+    counts = content.usable
     text = newText
   }
   return {
@@ -89,7 +97,9 @@ function followServers(client, path, launched) {
       config = newConfig
       const newText = read()
       if (newText === undefined) return
-      known = apply(newText).mcp
+      const content = apply(newText)
+      known = content.mcp
+      counts = content.usable
       text = newText
     },
     // Connect what is new and disconnect what is gone, one update after the other. A failure leaves the turn alone, and
