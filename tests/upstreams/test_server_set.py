@@ -240,7 +240,7 @@ CHANGES: dict[str, Message] = {
     "order": {"command": ["sh", "run.sh", "-b", "-a"]},
     "argument": {"command": ["sh", "run.sh", "-a", "-b", ""]},
     "environment": {"environment": {"KEY": "2", "OTHER": "{env:HOME}"}},
-    "variable": {"environment": {"KEY": "1", "OTHER": "{env:SECRET}"}},
+    "variable": {"environment": {"KEY": "1", "OTHER": "{env:PATH}"}},
     "cwd": {"cwd": "."},
     "inherit": {"inherit": True},
     "kind": {"command": None, "environment": None, "url": "http://127.0.0.1:1/mcp"},

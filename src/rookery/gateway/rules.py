@@ -150,9 +150,12 @@ class Rules(Protocol):
 
 @dataclass(frozen=True)
 class ViewRules:
-    """Rules of a view. `of_server` filters by a tool's own name, `of_view` by its public one or `<server>/<tool>`."""
+    """Rules of a view. `of_server` filters by a tool's own name, `of_view` by its public one or `<server>/<tool>`.
 
-    of_server: Mapping[str, ToolFilter]
+    All filters of a server have to show a tool.
+    """
+
+    of_server: Mapping[str, Sequence[ToolFilter]]
     of_view: ToolFilter
     switches: Switches
     subjects: Subjects
@@ -162,7 +165,7 @@ class ViewRules:
         switched = self.switches.tool(server, tool, self.subjects)
         if switched is not None:
             return switched
-        if not _last_match(self.of_server.get(server, ()), (tool,)):
+        if not all(_last_match(tool_filter, (tool,)) for tool_filter in self.of_server.get(server, ())):
             return False
         return _last_match(self.of_view, (public, f"{server}/{tool}"))
 

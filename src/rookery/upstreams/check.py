@@ -79,6 +79,9 @@ async def _check_server(
 ) -> tuple[CheckedServer, Catalog | None, Sequence[Finding]]:
     definition = slot.definition
     result = CheckedServer(definition.name, slot.blocked_status or "pending", str(definition.source))
+    if slot.blocked_status == "failed":
+        result.error = definition.unresolved
+        return result, None, [_report_unreachable(result)]
     if slot.blocked_status is not None:
         return result, None, [_report_blocked(result)]
     async with semaphore:

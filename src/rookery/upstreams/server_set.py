@@ -90,7 +90,7 @@ def build_record(slot: ServerSlot, server: Server | None, workspace: str | None,
         name=definition.name,
         workspace=None if definition.is_app_wide else workspace,
         status=slot.blocked_status or "pending",
-        error=SESSION_REQUIRED if slot.is_per_session and session is None else None,
+        error=slot.definition.unresolved or (SESSION_REQUIRED if slot.is_per_session and session is None else None),
         tools=0,
         source=str(definition.source),
         shadowed=False,
@@ -213,6 +213,9 @@ class ServerSet:
         slot = self.find(name, session)
         if slot.blocked_status == "needs_approval":
             raise approval_required(name)
+        if slot.blocked_status == "failed":
+            message = f'MCP server "{name}" failed: {slot.definition.unresolved}'
+            raise RookeryError("upstream-failed", message, f"rookery mcp get {name}")
         if slot.blocked_status is not None:
             raise RookeryError("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
         if session is None and slot.is_per_session:
@@ -322,6 +325,8 @@ class ServerSet:
         switched = self.switches.server(definition.name, self.subjects(session))
         if not (definition.enabled if switched is None else switched):
             return "disabled"
+        if definition.unresolved:
+            return "failed"
         return "needs_approval" if unapproved.get(definition.name) is definition else None
 
     def _keep_servers(
@@ -395,7 +400,7 @@ class ServerSetMembership:
 
     def rules(self, session: str | None) -> Rules:
         return ViewRules(
-            {slot.definition.name: slot.definition.tools for slot in self.server_set.slots(session)},
+            {slot.definition.name: slot.definition.tool_filters for slot in self.server_set.slots(session)},
             self.server_set.config.permissions.shown,
             self.server_set.switches,
             self.server_set.subjects(session),

@@ -50,11 +50,11 @@ def test_a_local_server_is_written_to_the_users_file_and_connected(daemon: Daemo
 @requirement("hub.cli.add-check")
 def test_a_remote_server_is_tried_and_its_headers_are_kept_as_they_were_written(daemon: Daemon) -> None:
     with everything_at_a_port() as url:
-        words = ["--header", "X-One=1", "--header", "Authorization: Bearer {env:TOKEN}"]
+        words = ["--header", "X-One=1", "--header", "Authorization: Bearer {env:HOME}"]
         done = user("mcp", "add", "far", "--url", url, *words)
         assert done.returncode == 0, done.stderr
         assert "connected (2025-11-25)" in done.stderr
-    assert entries()["far"] == {"url": url, "headers": {"X-One": "1", "Authorization": "Bearer {env:TOKEN}"}}
+    assert entries()["far"] == {"url": url, "headers": {"X-One": "1", "Authorization": "Bearer {env:HOME}"}}
 
 
 @requirement("hub.cli.add-check", "hub.cli.failed")

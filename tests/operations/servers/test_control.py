@@ -305,7 +305,7 @@ def test_secrets_are_hidden_in_definitions_and_in_the_servers_own_output(daemon:
 @requirement("hub.cli.verbs")
 def test_debug_tries_a_second_process_of_a_server_and_lists_steps_without_secrets(daemon: Daemon) -> None:
     showy = [sys.executable, str(PROGRAMS / "showy_server.py")]
-    defined(odd={"command": showy, "environment": {"MY_TOKEN": SECRET, "UNSET": "{env:NO_SUCH_VARIABLE}"}})
+    defined(odd={"command": showy, "environment": {"MY_TOKEN": SECRET, "HOUSE": "{env:HOME}"}, "unused": 1})
     assert ask(daemon, "POST", "/api/mcp/odd/connect").json()["status"] == "connected"
     done = ask(daemon, "POST", "/api/mcp/odd/debug")
     found = done.json()
@@ -319,12 +319,12 @@ def test_debug_tries_a_second_process_of_a_server_and_lists_steps_without_secret
         "tools/list",
         "close process",
     ]
-    assert "MY_TOKEN, UNSET" in found["steps"][0]["told"]
+    assert "MY_TOKEN, HOUSE" in found["steps"][0]["told"]
     assert found["steps"][2]["told"] == "refused: no such method (-32601)"
     assert (found["connected"], found["era"], found["counts"]) == (True, "2025-11-25", {"tools": 7})
     assert found["info"]["version"] == "1"
     assert all(step["took_ms"] >= 0 for step in found["steps"])
-    assert "NO_SUCH_VARIABLE is not set" in found["problems"][0]
+    assert '"unused" is not used' in found["problems"][0]
     assert ask(daemon, "GET", "/api/mcp/odd").json()["status"] == "connected"
 
 

@@ -174,8 +174,55 @@ def test_enabled_and_disabled_are_both_understood_and_must_agree(dialect: Dialec
 @requirement("hub.config.enabled")
 def test_an_entry_that_only_turns_off_is_kept_for_whoever_defines_the_server() -> None:
     found = all_of({"a": {"enabled": False}, "b": {"disabled": True}, "c": {"type": "local", "enabled": False}})
-    assert (list(found.switched_off), found.definitions, found.problems) == (["a", "b", "c"], {}, [])
-    assert "neither a command nor a url" in refused({"enabled": True}).message
+    assert (list(found.overrides), found.definitions, found.problems) == (["a", "b", "c"], {}, [])
+    assert all(override.turns_off for override in found.overrides.values())
+
+
+@requirement("servers.config.partial")
+@pytest.mark.parametrize(
+    ("entry", "fields"),
+    [
+        ({"enabled": True}, {"enabled": True}),
+        ({"type": "remote", "calls": 3, "queue": 0, "idle": 5}, {"calls": 3, "queue": 0, "idle_seconds": 5}),
+        ({"exclusive": True, "inherit": True, "scope": "app"}, {"exclusive": True, "inherit": True, "scope": "app"}),
+        (
+            {"env": {"A": "b"}, "cwd": "sub", "framing": "lines"},
+            {"environment": {"A": "b"}, "cwd": "sub", "framing": "lines"},
+        ),
+        ({"headers": {"A": "b"}, "oauth": False}, {"headers": {"A": "b"}, "oauth": False}),
+    ],
+)
+def test_an_entry_without_a_program_sets_only_the_options_that_it_names(
+    entry: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    found = all_of({"a": entry}).overrides["a"]
+    assert found.fields == fields and found.written == {key: entry[key] for key in entry if key != "type"}
+    assert (found.tools, found.timeouts) == ((), {})
+
+
+@requirement("servers.config.partial")
+def test_an_entry_without_a_program_may_set_tools_and_single_time_limits() -> None:
+    found = all_of(
+        {
+            "a": {"tools": {"x": False}, "timeouts": {"startup": 2}},
+            "b": {"tools": ["x"], "timeout": 3000},
+            "c": {"disabledTools": ["x"]},
+        }
+    ).overrides
+    assert (found["a"].tools, found["a"].is_tool_list) == ((("x", False),), False)
+    assert (found["b"].tools, found["b"].is_tool_list) == ((("*", False), ("x", True)), True)
+    assert (found["c"].tools, found["c"].is_tool_list) == ((("x", False),), False)
+    assert [found[name].timeouts for name in "abc"] == [{"startup": 2}, {"catalog": 3}, {}]
+
+
+@pytest.mark.parametrize("entry", [{"calls": 0}, {"tools": 5}, {"enabled": True, "disabled": True}, {"type": "x"}])
+def test_an_option_that_is_invalid_is_reported_without_a_program_too(entry: dict[str, Any]) -> None:
+    assert refused({"idle": 5, **entry}).server == "it"
+
+
+@pytest.mark.parametrize("entry", [{}, {"args": ["x"]}, {"type": "local"}, {"enabled": None}, {"unknown": 1}])
+def test_an_entry_without_any_option_needs_a_program(entry: dict[str, Any]) -> None:
+    assert "command" in refused(entry).message
 
 
 @requirement("hub.config.invalid")

@@ -20,13 +20,13 @@ def no_file(name: str) -> str:
 
 def substituted(
     text: str, dialect: Dialect | None = "rookery", variables: Mapping[str, str] = VARIABLES, *, show_files: bool = True
-) -> tuple[Any, Any, dict[str, int]]:
+) -> tuple[Any, Any, list[tuple[str, int]]]:
     def read(name: str) -> str:
         return FILES[name] if name in FILES else no_file(name)
 
     substitution = Substitution(dialect, variables, read, show_files)
     full, written = substitution.values(parse_jsonc(text))
-    return full, written, substitution.missing
+    return full, written, [(error.message, error.at) for error in substitution.unresolved]
 
 
 @requirement("hub.config.substitute")
@@ -66,36 +66,46 @@ def test_each_dialect_has_its_own() -> None:
 def test_what_was_put_in_is_not_looked_through_again() -> None:
     assert substituted('"{env:NESTED}"')[0] == VARIABLES["NESTED"]
     assert substituted('"${NONE:-{env:A}"')[0] == "{env:A"
-    assert substituted('"{file:n}"') == ("{env:A}", "{env:A}", {})
+    assert substituted('"{file:n}"') == ("{env:A}", "{env:A}", [])
     assert substituted('"{env:{env:A}}"')[0] == "}"
 
 
 @requirement("hub.config.substitute")
-def test_a_missing_variable_is_empty_and_told_in_opencodes_way() -> None:
-    assert substituted('["x{env:NONE}y"]') == (["xy"], ["x{env:NONE}y"], {"NONE": 1})
-    assert substituted('"{env:EMPTY}"') == ("", "{env:EMPTY}", {})
+def test_a_variable_that_is_set_but_empty_is_no_error() -> None:
+    assert substituted('"{env:EMPTY}"') == ("", "{env:EMPTY}", [])
+
+
+@requirement("hub.config.substitute")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('["a", "{env:NONE}"]', "the variable NONE is not set"),
+        ('["a", "${NONE}"]', "the variable NONE is not set"),
+        ('["a", "{file:none}"]', "{file:none} cannot be read: No such file or directory"),
+        ('["a", "${BROKEN}"]', "the variable BROKEN is not valid UTF-8"),
+    ],
+)
+def test_a_reference_without_a_value_is_named_with_its_place(text: str, reason: str) -> None:
+    assert substituted(text, variables={"BROKEN": "\udcff"})[2] == [(reason, 6)]
 
 
 @requirement("hub.config.substitute")
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('["a", "${NONE}"]', "the variable NONE is not set"),
         ('["a", "${env:A}"]', "${env:A} is not the name of a variable"),
         ('["a", "${}"]', "${} is not the name of a variable"),
-        ('["a", "{file:none}"]', "{file:none} cannot be read: No such file or directory"),
-        ('["a", "${BROKEN}"]', "the variable BROKEN is not valid UTF-8"),
     ],
 )
 def test_what_cannot_be_replaced_is_told_with_its_place(text: str, told: str) -> None:
     with pytest.raises(EntryError) as caught:
-        substituted(text, variables={"BROKEN": "\udcff"})
+        substituted(text)
     assert caught.value.message == told
     assert caught.value.at == 6
 
 
 def test_what_a_user_keeps_in_files_is_not_shown() -> None:
-    assert substituted('"{file:f}"', show_files=False) == ("content", "{file:f}", {})
+    assert substituted('"{file:f}"', show_files=False) == ("content", "{file:f}", [])
 
 
 def test_a_few_characters_cannot_stand_for_a_flood() -> None:

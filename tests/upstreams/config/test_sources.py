@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rookery.upstreams.config.sources import ServerConfig, list_config_files, load_config
@@ -189,10 +190,10 @@ def test_c24_a_repository_can_name_only_files_of_its_own(app: Path, tmp_path: Pa
     placeholder = "{file:" + name.replace("{outside}", str(tmp_path)) + "}"
     write(app / "opencode.json", {"mcp": {"a": {"command": ["x", placeholder]}}})
     found = load_config(app, {})
-    assert found.servers == []
+    (server,) = found.servers
     (problem,) = found.problems
-    assert "cannot be read" in problem.message
-    assert "hush" not in problem.message
+    assert "cannot be read" in problem.message and server.unresolved in problem.message
+    assert "hush" not in problem.message + str(msgspec.to_builtins(server))
 
 
 def test_c10_what_is_approved_holds_the_content_of_files_and_the_names_of_variables(app: Path) -> None:
@@ -217,9 +218,21 @@ def test_c10_the_same_name_with_another_command_is_another_definition(app: Path)
     assert projects.written_digest != users.written_digest
 
 
-def test_a_variable_that_is_not_set_is_told_with_its_line(app: Path) -> None:
+def test_a_server_with_a_reference_without_a_value_is_marked_with_its_line(app: Path) -> None:
     write(app / "opencode.json", '{"mcp": {"a": {\n"url": "http://a",\n"headers": {"A":\n"{env:NONE}"}}}}')
-    write(app / ".mcp.json", '{"mcpServers": {"b": {\n"command": "x",\n"args": ["${NONE}"]}}}')
+    write(app / ".mcp.json", '{"mcpServers": {"b": {\n"command": "${NONE}"}, "c": {"url": "${NONE}"}}}')
+    # It is not replaced by a server of the same name that a lower source defines.
+    write(Path.home() / ".opencode/opencode.json", {"mcp": {"a": {"command": ["other"]}}})
     found = load_config(app, {})
-    assert [one.name for one in found.servers] == ["a"]
-    assert [(one.server, one.line, one.note) for one in found.problems] == [("a", 4, True), ("b", 3, False)]
+    assert [(server.name, server.kind) for server in found.servers] == [
+        ("a", "remote"),
+        ("b", "local"),
+        ("c", "remote"),
+    ]
+    assert all(server.unresolved.startswith("the variable NONE is not set") for server in found.servers)
+    assert [(problem.server, problem.line, problem.note) for problem in found.problems] == [
+        ("a", 4, False),
+        ("b", 2, False),
+        ("c", 2, False),
+    ]
+    assert [server.unresolved for server in load_config(app, {"NONE": "http://x"}).servers] == ["", "", ""]

@@ -15,9 +15,13 @@ Transport = Literal["auto", "http", "sse"]
 ServerScope = Literal["app", "project", "workspace", "session"]
 ConfigLevel = Literal["project", "user"]
 Dialect = Literal["rookery", "dispatch", "opencode", "claude"]
+# Wildcards with whether matching tools are offered; the last match wins.
+ToolFilter = tuple[tuple[str, bool], ...]
 
 # These do not affect the process or connection: a change of them does not need a new one.
-_NOT_DIGESTED = frozenset({"enabled", "tools", "source", "written", "digest", "written_digest"})
+_NOT_DIGESTED = frozenset(
+    {"enabled", "tools", "tool_limits", "source", "written", "digest", "written_digest", "unresolved"}
+)
 
 MAX_NAME_LENGTH = 200
 _CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -55,6 +59,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """One server. `environment`, `headers`, `command` and `url` are the values after substitution.
 
     `tools` are wildcards with whether matching tools are offered; the last match wins, and without any all are offered.
+    Each of `tool_limits` has to offer a tool too. `unresolved` says which placeholder has no value: the server fails.
     `written` is the entry as a person wrote it, with placeholders: it is shown, and approved by `written_digest`.
     `digest` covers everything that decides what runs; two definitions with the same digest can share a process.
     """
@@ -77,11 +82,18 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 32
     queue: int = 128
     idle_seconds: float = 600.0
-    tools: tuple[tuple[str, bool], ...] = ()
+    tools: ToolFilter = ()
+    tool_limits: tuple[ToolFilter, ...] = ()
     oauth: dict[str, Any] | Literal[False] | None = None
     written: dict[str, Any] = {}
     digest: str = ""
     written_digest: str = ""
+    unresolved: str = ""
+
+    @property
+    def tool_filters(self) -> tuple[ToolFilter, ...]:
+        """The filters that all have to offer a tool."""
+        return (self.tools, *self.tool_limits)
 
     @property
     def is_app_wide(self) -> bool:

@@ -27,6 +27,7 @@ from rookery.upstreams.config.definition import (
     find_name_problem,
 )
 from rookery.upstreams.config.jsonc import JsoncError, Member, Object, find_line, parse_jsonc, to_python
+from rookery.upstreams.config.overrides import EntryOverride
 from rookery.upstreams.config.permissions import Permissions, read_permissions
 from rookery.upstreams.config.placeholders import EntryError, Substitution
 from rookery.upstreams.oauth.terms import parse_terms
@@ -63,6 +64,11 @@ _KNOWN_KEYS = (
     *_LIMIT_KEYS,
 )
 _SCOPES = ("app", "project", "workspace", "session")
+# Without a command and a url, an entry with any of these changes a server of a lower source.
+_OPTION_KEYS = frozenset(_KNOWN_KEYS) - {"type", "command", "args", "url"}
+# The options that have the same name in an entry and a definition, and are taken as they are.
+_PLAIN_OPTIONS = ("framing", "inherit", "scope", "exclusive", "calls", "queue")
+_UNSET = -1.0
 _MAX_UNKNOWN_KEYS = 10
 _MAX_TIMEOUT_SECONDS = 86_400.0
 _MAX_IDLE_SECONDS = 30 * 86_400.0
@@ -190,10 +196,43 @@ def check_range(value: Any, least: float, most: float, default: float, error: En
 EntryNotes = list[tuple[str, str, int]]
 
 
-def is_switched_off(values: Mapping[str, Any]) -> bool:
-    """Return whether an entry only says that the server, wherever it is defined, must not run here."""
-    off = values.get("enabled") is False or values.get("disabled") is True
-    return off and not set(values) - {"type", *_ENABLED_KEYS} and _enabled_agrees(values)
+def is_override(values: Mapping[str, Any]) -> bool:
+    """Return whether an entry only sets options of a server, wherever it is defined."""
+    keys = {key for key, value in values.items() if value is not None}
+    return not keys & {"command", "args", "url"} and bool(keys & _OPTION_KEYS)
+
+
+def build_override(
+    node: Object, substituted: tuple[dict[str, Any], dict[str, Any]], source: Source
+) -> tuple[EntryOverride, EntryNotes]:
+    """Return the options that an entry sets, and notes on its unused parts. Raise EntryError if one is invalid."""
+    values, written = substituted
+    fields = EntryFields(node, values)
+    fields.choice("type", tuple(_TYPES))
+    # Checks all options, with a program in the place of the missing one.
+    complete = EntryFields(node, {**values, "type": "local", "command": "-"})
+    options = _read_options(complete, Timeouts(_UNSET, _UNSET, _UNSET), source.dialect)
+    timeouts: Timeouts = options.pop("timeouts")
+    given: dict[str, Any] = {name: options[name] for name in _PLAIN_OPTIONS if name in fields}
+    if any(key in fields for key in _ENABLED_KEYS):
+        given["enabled"] = options["enabled"]
+    if "idle" in fields:
+        given["idle_seconds"] = options["idle_seconds"]
+    given |= {"cwd": fields.text("cwd")} if "cwd" in fields else {}
+    given |= {"environment": environment} if (environment := _environment(fields)) else {}
+    given |= {"headers": fields.headers("headers")} if "headers" in fields else {}
+    given |= {"oauth": _oauth(fields)} if "oauth" in fields else {}
+    limits = {name: getattr(timeouts, name) for name in ("startup", "catalog", "execution")}
+    lists_tools = any(key in fields for key in _INCLUDED_TOOLS_KEYS) or isinstance(fields.get("tools"), list)
+    override = EntryOverride(
+        source=source,
+        written={key: value for key, value in written.items() if key != "type"},
+        fields=given,
+        tools=options["tools"],
+        is_tool_list=lists_tools,
+        timeouts={name: seconds for name, seconds in limits.items() if seconds != _UNSET},
+    )
+    return override, _notes_on_keys(node, fields)
 
 
 def build_definition(
@@ -207,6 +246,8 @@ def build_definition(
     fields = EntryFields(node, values)
     kind, transport = _kind(fields)
     remote = kind == "remote"
+    options: dict[str, Any] = {"scope": "app" if remote else "workspace"}
+    options |= _read_options(fields, base, source.dialect)
     definition = Definition(
         name=name,
         kind="remote" if remote else "local",
@@ -217,20 +258,40 @@ def build_definition(
         url=fields.url("url") if remote else "",
         headers=fields.headers("headers") if remote else {},
         transport=transport,
-        enabled=_enabled(fields),
-        timeouts=_read_timeouts(fields, base, everything=source.dialect == "claude"),
-        framing=fields.choice("framing", ("lines", "content-length")) or "lines",
-        inherit=fields.boolean("inherit") or False,
-        scope=fields.choice("scope", _SCOPES) or ("app" if remote else "workspace"),
-        exclusive=fields.boolean("exclusive") or False,
-        calls=fields.integer("calls", 1, 1000, 32),
-        queue=fields.integer("queue", 0, 10_000, 128),
-        idle_seconds=fields.number("idle", 0, _MAX_IDLE_SECONDS, 600),
-        tools=_tools(fields),
         oauth=_oauth(fields) if remote else None,
         written=written,
+        **options,
     )
     return add_digests(definition), _notes(node, fields, remote=remote)
+
+
+def _read_options(fields: EntryFields, base: Timeouts, dialect: Dialect) -> dict[str, Any]:
+    """Return the options that servers of both kinds have, by the fields of `Definition`."""
+    options: dict[str, Any] = {
+        "enabled": _enabled(fields),
+        "timeouts": _read_timeouts(fields, base, everything=dialect == "claude"),
+        "framing": fields.choice("framing", ("lines", "content-length")) or "lines",
+        "inherit": fields.boolean("inherit") or False,
+        "exclusive": fields.boolean("exclusive") or False,
+        "calls": fields.integer("calls", 1, 1000, 32),
+        "queue": fields.integer("queue", 0, 10_000, 128),
+        "idle_seconds": fields.number("idle", 0, _MAX_IDLE_SECONDS, 600),
+        "tools": _tools(fields),
+    }
+    scope = fields.choice("scope", _SCOPES)
+    return options | ({"scope": scope} if scope is not None else {})
+
+
+def _build_unresolved(
+    name: str, node: Object, substituted: tuple[dict[str, Any], dict[str, Any]], source: Source
+) -> Definition:
+    """Return a definition that stands for an entry which cannot be parsed without the missing values."""
+    values, written = substituted
+    remote = "url" in values
+    enabled = _enabled(EntryFields(node, values))
+    return add_digests(
+        Definition(name=name, kind="remote" if remote else "local", source=source, enabled=enabled, written=written)
+    )
 
 
 def parse_timeouts_ms(value: Any, base: Timeouts, error: EntryError, *, everything: bool = False) -> Timeouts:
@@ -335,12 +396,19 @@ def _oauth(fields: EntryFields) -> Any:
 
 
 def _notes(node: Object, fields: EntryFields, *, remote: bool) -> EntryNotes:
-    """Return notes on keys that are unknown, belong to servers of the other kind, or are repeated."""
+    """Return notes on keys that belong to servers of the other kind, are unknown or are repeated."""
     kind, unused_keys = ("remote", _LOCAL_KEYS) if remote else ("local", _REMOTE_KEYS)
+    unused: EntryNotes = [
+        (f'"{key}" is not used for a {kind} server', "", fields.at(key)) for key in unused_keys if key in fields
+    ]
+    return unused + _notes_on_keys(node, fields)
+
+
+def _notes_on_keys(node: Object, fields: EntryFields) -> EntryNotes:
+    """Return notes on keys that are unknown or repeated."""
     notes: EntryNotes = [
         (f'"{member.name[:40]}" is repeated; the last one is used', "", member.start) for member in node.repeated()
     ]
-    notes += [(f'"{key}" is not used for a {kind} server', "", fields.at(key)) for key in unused_keys if key in fields]
     # Limited, because the search for similar keys takes time, and a file can have any number of keys.
     for key in [key for key in fields.keys if key not in _KNOWN_KEYS][:_MAX_UNKNOWN_KEYS]:
         close = difflib.get_close_matches(key[:40], _KNOWN_KEYS, n=1, cutoff=0.7)
@@ -353,11 +421,11 @@ def _notes(node: Object, fields: EntryFields, *, remote: bool) -> EntryNotes:
 class ParsedFile:
     """The content of one file.
 
-    `switched_off` are servers of lower sources that it turns off, `failed` its broken entries.
+    `overrides` change servers of lower sources, `failed` are its broken entries.
     """
 
     definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
-    switched_off: dict[str, Source] = field(default_factory=dict[str, Source])
+    overrides: dict[str, EntryOverride] = field(default_factory=dict[str, EntryOverride])
     failed: set[str] = field(default_factory=set[str])
     problems: list[ConfigProblem] = field(default_factory=list[ConfigProblem])
     permissions: Permissions = field(default_factory=Permissions)
@@ -478,28 +546,48 @@ class _FileParser:
             self._report(member.start, f"the name {name[:40]!r} of a server {problem}", "choose another name")
             return
         source = msgspec.structs.replace(self._file, line=self._line(member.start))
-        self._substitution.missing.clear()
+        self._substitution.unresolved.clear()
         try:
             if not isinstance(member.value, Object):
                 raise EntryError("expected an object", member.start)
             both: tuple[dict[str, Any], dict[str, Any]] = self._substitution.values(member.value)
-            if is_switched_off(both[0]):
-                parsed.switched_off[name] = source
-                return
-            parsed.definitions[name], notes = build_definition(name, member.value, both, source, base)
+            notes = self._build(name, member.value, both, source, base)
         except EntryError as error:
             parsed.failed.add(name)
             self._report(error.at, f'the server "{name}": {error.message}', error.remedy, name)
             return
         for message, remedy, at in notes:
             self._report(at, f'the server "{name}": {message}', remedy, name, note=True)
-        for variable, at in self._substitution.missing.items():
-            problem = f'the server "{name}": the variable {variable} is not set; an empty string is used instead'
-            self._report(at, problem, f"set {variable} where Rookery is started", name, note=True)
+
+    def _build(
+        self,
+        name: str,
+        node: Object,
+        both: tuple[dict[str, Any], dict[str, Any]],
+        source: Source,
+        base: Timeouts,
+    ) -> EntryNotes:
+        """Add the definition or the override of an entry, and return notes on its unused parts."""
+        parsed, unresolved = self._parsed, list(self._substitution.unresolved)
+        first = f"{unresolved[0].message}; {unresolved[0].remedy}".removesuffix("; ") if unresolved else ""
+        if is_override(both[0]):
+            override, notes = build_override(node, both, source)
+            parsed.overrides[name] = msgspec.structs.replace(override, unresolved=first)
+        else:
+            try:
+                definition, notes = build_definition(name, node, both, source, base)
+            except EntryError:
+                if not unresolved:
+                    raise
+                definition, notes = _build_unresolved(name, node, both, source), []
+            parsed.definitions[name] = msgspec.structs.replace(definition, unresolved=first)
+        for error in unresolved:
+            self._report(error.at, f'the server "{name}": {error.message}', error.remedy, name)
+        return notes
 
     def _forget(self, name: str) -> None:
         self._parsed.definitions.pop(name, None)
-        self._parsed.switched_off.pop(name, None)
+        self._parsed.overrides.pop(name, None)
         self._parsed.failed.discard(name)
 
     def _report(

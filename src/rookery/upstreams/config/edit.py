@@ -165,7 +165,7 @@ def write_server(file: ConfigFile, name: str, config: Mapping[str, Any], *, forc
     """Check an entry and write it into a file. An existing entry is replaced only with `force`."""
     definition = define_server(name, config, str(file.path))
     existing = load_file(file, {}).parsed
-    if not force and name in existing.definitions.keys() | existing.switched_off.keys() | existing.failed:
+    if not force and name in existing.definitions.keys() | existing.overrides.keys() | existing.failed:
         raise RookeryError("server-exists", f"server {name!r} already exists in {file.path}", "replace it with --force")
     add_entry(file, name, convert_entry(config, definition, file.dialect), replace=force)
 

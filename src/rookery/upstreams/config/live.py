@@ -12,6 +12,7 @@ from rookery.system.fs.watch import file_signature, watch_files
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.config.definition import ConfigProblem
 from rookery.upstreams.config.dialects import ParsedFile
+from rookery.upstreams.config.overrides import EntryOverride
 from rookery.upstreams.config.sources import (
     ConfigFile,
     LoadedFile,
@@ -100,14 +101,15 @@ def keep_last_good(old: LoadedFile, new: LoadedFile) -> LoadedFile:
     """Return the new content of a file, with the old content where the new one is broken."""
     if new.failure is not None:
         parsed = ParsedFile(
-            old.parsed.definitions, old.parsed.switched_off, old.parsed.failed, permissions=old.parsed.permissions
+            old.parsed.definitions, old.parsed.overrides, old.parsed.failed, permissions=old.parsed.permissions
         )
         return LoadedFile(new.file, parsed, new.failure, old.named_files | new.named_files)
-    for name in new.parsed.failed & (old.parsed.definitions.keys() | old.parsed.switched_off.keys()):
-        if name in old.parsed.switched_off:
-            new.parsed.switched_off[name] = old.parsed.switched_off[name]
+    for name in new.parsed.failed & (old.parsed.definitions.keys() | old.parsed.overrides.keys()):
+        previous = old.parsed.overrides.get(name) or old.parsed.definitions[name]
+        if isinstance(previous, EntryOverride):
+            new.parsed.overrides[name] = previous
             continue
-        previous = new.parsed.definitions[name] = old.parsed.definitions[name]
+        new.parsed.definitions[name] = previous
         message = f'the server "{name}" keeps its previous definition'
         new.parsed.problems.append(
             ConfigProblem(previous.source.path, previous.source.line, message, "", name, note=True)

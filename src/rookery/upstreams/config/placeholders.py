@@ -31,15 +31,15 @@ class EntryError(Exception):
 class Substitution:
     """Replaces the placeholders of one file. Without a dialect there are none, and text is literal.
 
-    `read` returns the content of a file, or raises OSError or ValueError. `missing` collects the variables that were
-    replaced by empty text, with the position of the first use.
+    `read` returns the content of a file, or raises OSError or ValueError. `unresolved` collects the errors of variables
+    and files that have no value. They are replaced by empty text, which must not be used.
     """
 
     dialect: Dialect | None
     environment: Mapping[str, str]
     read: Callable[[str], str]
     show_files: bool
-    missing: dict[str, int] = field(default_factory=dict[str, int])
+    unresolved: list[EntryError] = field(default_factory=list[EntryError])
     _expanded_length: int = 0
 
     def values(self, node: Node) -> tuple[Any, Any]:
@@ -85,14 +85,13 @@ class Substitution:
                 raise EntryError(f"${{{name}}} is not the name of a variable", at, "write ${NAME} or ${NAME:-default}")
         value = self.environment.get(name, default)
         if value is None:
-            if kind == "$":
-                raise EntryError(f"the variable {name} is not set", at, f"set it, or write ${{{name}:-default}}")
-            self.missing.setdefault(name, at)
-            return ""
+            default_hint = f", or write ${{{name}:-default}}" if kind == "$" else ""
+            remedy = f"set it where Rookery is started{default_hint}"
+            return self._fail(EntryError(f"the variable {name} is not set", at, remedy))
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise EntryError(f"the variable {name} is not valid UTF-8", at) from None
+            return self._fail(EntryError(f"the variable {name} is not valid UTF-8", at))
         return value
 
     def _file(self, name: str, at: int) -> str:
@@ -100,4 +99,8 @@ class Substitution:
             return self.read(name).strip()
         except (OSError, ValueError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise EntryError(f"{{file:{name}}} cannot be read: {reason}", at) from None
+            return self._fail(EntryError(f"{{file:{name}}} cannot be read: {reason}", at))
+
+    def _fail(self, error: EntryError) -> str:
+        self.unresolved.append(error)
+        return ""

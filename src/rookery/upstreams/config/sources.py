@@ -17,6 +17,7 @@ from rookery.system.fs.atomic import read_beneath, read_plain
 from rookery.upstreams.config.definition import ConfigLevel, ConfigProblem, Definition, Dialect
 from rookery.upstreams.config.dialects import ParsedFile, parse_file
 from rookery.upstreams.config.jsonc import MAX_LENGTH, JsoncError
+from rookery.upstreams.config.overrides import EntryOverride, apply_override
 from rookery.upstreams.config.permissions import Permissions
 from rookery.upstreams.config.placeholders import Substitution
 
@@ -145,8 +146,11 @@ def load_config(directory: Path | None, environment: Mapping[str, str]) -> Serve
 
 
 def merge_files(sources: Iterable[LoadedFile]) -> ServerConfig:
-    """Return one entry for each name, complete, from the highest source that has it."""
-    config, names, off = ServerConfig([], [], []), set[str](), dict[str, tuple[str, int]]()
+    """Return one entry for each name, from the highest source that defines it.
+
+    Entries of higher sources that only set options change it. Those of the lowest source are applied first.
+    """
+    config, names, overrides = ServerConfig([], [], []), set[str](), dict[str, list[EntryOverride]]()
     for loaded in sources:
         config.problems += loaded.problems
         config.permissions = loaded.parsed.permissions.after(config.permissions)
@@ -155,14 +159,25 @@ def merge_files(sources: Iterable[LoadedFile]) -> ServerConfig:
                 config.shadowed.append(definition)
                 continue
             names.add(name)
-            config.servers.append(msgspec.structs.replace(definition, enabled=False) if name in off else definition)
-        for name, source in loaded.parsed.switched_off.items():
+            for override in reversed(overrides.get(name, [])):
+                definition = apply_override(definition, override)
+            config.servers.append(definition)
+        for name, override in loaded.parsed.overrides.items():
             if name not in names:
-                off.setdefault(name, (source.path, source.line))
-    for name, (path, line) in off.items():
-        state = "turned off here" if name in names else "turned off here, but defined nowhere"
-        config.problems.append(ConfigProblem(path, line, f'the server "{name}" is {state}', "", name, note=True))
+                overrides.setdefault(name, []).append(override)
+    for name, changes in overrides.items():
+        config.problems += [_note_override(name, override, is_defined=name in names) for override in changes]
     return config
+
+
+def _note_override(name: str, override: EntryOverride, *, is_defined: bool) -> ConfigProblem:
+    source, what = override.source, "turned off" if override.turns_off else "changed"
+    if is_defined or override.turns_off:
+        state = f"{what} here" if is_defined else f"{what} here, but defined nowhere"
+        return ConfigProblem(source.path, source.line, f'the server "{name}" is {state}', "", name, note=True)
+    message = f'the server "{name}": it has neither a command nor a url, and no other file defines it'
+    remedy = 'a local server has a "command", a remote one a "url"'
+    return ConfigProblem(source.path, source.line, message, remedy, name)
 
 
 def exclude_self(config: ServerConfig, ports: Collection[int], *, with_notes: bool = True) -> ServerConfig:
