@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 
 from rookery.api.errors import handle_rookery_error
 from rookery.api.rest import operation_routes
-from rookery.operations.operation import bind_operations
-from rookery.operations.sessions import SessionOperations
+from rookery.operations.operation import Caller, bind_operations
+from rookery.operations.sessions import ListSessions, SessionOperations
 from rookery.system.errors import RookeryError
 from rookery.toolsets.operations import operation_toolset
 from tests.support.agents.host import LIMIT
@@ -126,3 +126,9 @@ async def test_f05_f06_failed_and_concurrent_turns_stay_apart_over_rest_and_mcp(
             info = await interfaces.rest("GET", session)
             assert info == await interfaces.mcp("get_session", sessionId=session)
             assert (info["directory"], info["status"]) == (str(workspace.path), "idle")
+
+        # A filter does not widen the scope of a caller.
+        in_two = ListSessions(project=workspaces[1].project.id, workspace="two")
+        listing = SessionOperations(driver.sessions, lambda session: None).list
+        for scope, expected in ((workspaces[0].path, set[str]()), (workspaces[1].path, {sessions[1], others[1]})):
+            assert {session.id for session in await listing(Caller(scope=scope), in_two)} == expected

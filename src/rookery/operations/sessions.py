@@ -289,7 +289,7 @@ class SessionOperations:
         With both of them, the sessions of an agent that is starting are waited for.
         """
         project, workspace = arguments.project, arguments.workspace
-        if project is not None and workspace is not None:
+        if project is not None and workspace is not None and caller.scope is None:
             return await self._sessions.list_in(project, workspace)
         return [
             session
