@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import cast
 
+import aiohttp
 import click
 import pytest
 
+import rookery as sdk
 from rookery.system.fs.lock import is_held
 from rookery.system.fs.paths import lock_file
 from rookery.system.process.table import MARKER
@@ -54,6 +56,35 @@ async def test_the_endpoints_of_its_own_workspace_are_open_to_it_and_of_no_other
         jobs += [inside.request("GET", f"{place}/sse", **ACCEPT) for place in ("", own, other)]
         answers = await inside.run(*jobs)
         assert [one["status"] for one in answers] == [*(status for *_, status in ways), 200, 200, 403]
+
+
+# ---- the owner, with a sandbox
+
+
+@requirement("guard.sandbox.owner")
+async def test_with_confined_agents_the_socket_wants_the_owners_token() -> None:
+    daemon = up(env={"ROOKERY_AGENTS_SANDBOX": "workspace"})
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(daemon.runtime["socket"])) as http:
+        for sent, status in (({}, 401), ({"Authorization": "Bearer wrong"}, 401), (bearer(daemon.token), 200)):
+            async with http.get("http://rookery/api/status", headers=sent) as answer:
+                assert answer.status == status
+        async with http.get("http://rookery/api/health") as answer:
+            assert answer.status == 200
+    # The command line and the Python client read it from its file.
+    assert rookery("status").returncode == 0
+    async with sdk.connect() as connected:
+        assert await connected.workspaces.list() == []
+    token = Path(daemon.runtime["token_file"])
+    kept = token.read_bytes()
+    token.unlink()
+    refused = rookery("status")
+    assert refused.returncode == 4 and "token" in refused.stderr
+    token.write_bytes(kept)
+    assert rookery("down").returncode == 0
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 # ---- every command

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -24,26 +25,38 @@ from rookery.agents.opencode.environment import (
     are_plugins_disabled,
     build_environment,
     find_logins,
+    list_opencode_paths,
     list_warnings,
     load_user_environment,
     needs_packages,
+    prepare_private_data,
+    remove_database,
     startup_variables,
 )
 from rookery.agents.opencode.install import Installation, ProgressCallback, SharedInstaller
 from rookery.agents.opencode.ports import AgentPorts
-from rookery.agents.opencode.process import LaunchSpec, start_agent
+from rookery.agents.opencode.process import AgentSandbox, LaunchSpec, start_agent
 from rookery.agents.opencode.project_config import ParseJson
 from rookery.agents.opencode.server_entries import ServerEntryFiles
 from rookery.agents.run import StartedAgent
+from rookery.system.confinement.locations import confine_environment
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_token
 from rookery.system.network import has_default_route
 from rookery.system.process.spawn import Spawner
+from rookery.workspaces.confinement import SandboxMode
 from rookery.workspaces.lookup import LocatedWorkspace
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.service import Workspaces
 
 logger = logging.getLogger("rookery.agents")
+
+
+_REFUSAL_NOTE = (
+    "[rookery] This may be the sandbox: outside of this workspace only programs and libraries can be read, and nothing "
+    "can be written; Unix sockets and processes outside are out of reach. Use $TMPDIR instead of /tmp. If the task "
+    "needs more, ask the user, who can widen it with the settings sandbox.read and sandbox.write."
+)
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +66,7 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float = 60.0
     answer_seconds: float = RESPONSE_SECONDS
     background: bool = True
+    sandbox: SandboxMode = "off"
 
 
 class Launcher:
@@ -86,8 +100,15 @@ class Launcher:
         on_progress("starting OpenCode")
         located = await self._workspaces.finder.refresh(workspace)
         context = await self.contexts.prepare_launch(located.workspace)
-        spec = await self._build_spec(located, context, installation, user)
+        ports = [await self.ports.get_or_assign(located.git_folder), *await self.ports.find_free()]
+        original = user
+        sandbox = await self._make_sandbox(located, context, installation, user, ports)
+        if sandbox is not None:
+            user = confine_environment(remove_database(user), sandbox.variables)
+        spec = await self._build_spec(located, context, installation, original, confined=sandbox is not None)
         notes = list_warnings(user, spec)
+        if sandbox is None and self._options.sandbox != "off":
+            notes.append("this machine cannot confine it, and sandbox.unavailable lets it run unconfined")
         for note in notes:
             logger.warning("the agent of %s: %s", workspace.name, note)
         launch = LaunchSpec(
@@ -96,11 +117,12 @@ class Launcher:
             version=installation.version,
             folder=located.workspace.path,
             environment={**await self._workspaces.environment(workspace), **build_environment(user, spec)},
-            ports=[await self.ports.get_or_assign(located.git_folder), *await self.ports.find_free()],
+            ports=ports,
             log=agent_log_path(self.state, workspace),
             state=self.state,
             seconds=self._options.start_seconds,
             background=self._options.background,
+            sandbox=sandbox,
         )
         process = await start_agent(self.spawner, launch)
         try:
@@ -126,8 +148,42 @@ class Launcher:
         user = await self.user_environment()
         return await self.installations.get(user, again=again)
 
+    async def _make_sandbox(
+        self,
+        located: LocatedWorkspace,
+        context: LaunchContext,
+        installation: Installation,
+        user: dict[str, str],
+        ports: list[int],
+    ) -> AgentSandbox | None:
+        """Return the sandbox of an agent: that of its workspace, with OpenCode's programs and logins."""
+        mode = self._options.sandbox
+        if mode == "off":
+            return None
+        own_ports = [port for port in (context.port, context.tool_port, *ports) if port is not None]
+        sandbox = await self._workspaces.make_sandbox(located.workspace, mode, user, own_ports)
+        if sandbox is None:
+            return None
+        await asyncio.to_thread(prepare_private_data, user, sandbox.variables)
+        programs = [path.resolve().parent for path in (installation.opencode, installation.ripgrep) if path is not None]
+        config = prepare_config_file(self.state, read_user_config(user, self._read))
+        # The folder, since the file is replaced when it changes, and a rule is about one file.
+        entries = self.server_entries.path_for(located.workspace).parent
+        policy = replace(
+            sandbox.policy,
+            read=(*sandbox.policy.read, *map(str, (config, entries, *list_opencode_paths(user)))),
+            execute=(*sandbox.policy.execute, *map(str, programs)),
+        )
+        return AgentSandbox(policy, sandbox.variables, user)
+
     async def _build_spec(
-        self, located: LocatedWorkspace, context: LaunchContext, installation: Installation, user: dict[str, str]
+        self,
+        located: LocatedWorkspace,
+        context: LaunchContext,
+        installation: Installation,
+        user: dict[str, str],
+        *,
+        confined: bool,
     ) -> EnvironmentSpec:
         user_config = read_user_config(user, self._read)
         # Without Rookery's plugin, the model of Rookery's provider could become the default.
@@ -144,6 +200,7 @@ class Launcher:
             providers=build_tool_provider(tool_port) if tool_port is not None else {},
             logins=await asyncio.to_thread(self._logins, user),
             forgotten=startup_variables(user, packages=packages),
+            refusal_note=_REFUSAL_NOTE if confined else "",
             user=user_config.content,
         )
         return EnvironmentSpec(

@@ -24,6 +24,7 @@ from rookery.wire.http.auth import (
     Principal,
     Refusal,
     Tokens,
+    make_owner_authenticator,
     make_socket_authenticator,
     make_tcp_authenticator,
 )
@@ -63,6 +64,7 @@ class Callers:
         self._spawner, self._tokens, self._workspace_tokens, self._lookup = spawner, tokens, workspace_tokens, lookup
         # Whether TCP clients without a token are admitted.
         self.allows_tokenless = settings.auth == "loopback"
+        self._agents_are_confined = settings.agents.sandbox != "off"
 
     async def authenticator_for_socket(self, peer: PeerProcess | None) -> Authenticate:
         """Return the authenticator for a connection of the Unix socket."""
@@ -71,11 +73,15 @@ class Callers:
             return make_socket_authenticator(ANYBODY, _UNKNOWN_PROCESS)
         origin = self._spawner.find_origin(markers)
         if origin in ("outside", "user"):
-            return _OWNER
+            return make_owner_authenticator(self._tokens) if self._has_sandbox() else _OWNER
         principal = await self._principal(origin)
         if principal is None or not isinstance(origin, WorkspaceIdentity):
             return make_socket_authenticator(ANYBODY, _NO_WORKSPACE)
         return make_socket_authenticator(principal, _make_workspace_refusal(origin))
+
+    def _has_sandbox(self) -> bool:
+        """Return whether anything is or will be confined. What is confined may have shed its marker."""
+        return self._agents_are_confined or self._spawner.has_confined
 
     def authenticator_for_port(self, port: int) -> Authenticate:
         """Return the authenticator for a port where every client has to send a token."""

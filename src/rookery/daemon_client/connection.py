@@ -18,6 +18,7 @@ REQUEST_SECONDS = 600.0
 
 _TIMEOUT_SECONDS = 60.0
 _MAX_RUNTIME_FILE_BYTES = 65_536
+_MAX_TOKEN_BYTES = 1024
 
 
 class DaemonConnection:
@@ -25,7 +26,14 @@ class DaemonConnection:
 
     def __init__(self, path: str, pid: int | None = None) -> None:
         self.peer_pid: int | None = None
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except PermissionError:
+            raise Failure(
+                "forbidden",
+                "this program is confined by a sandbox, and the daemon's socket is outside of it",
+                "use the tools of Rookery's MCP server; or run the command yourself, in a terminal",
+            ) from None
         try:
             self._socket.settimeout(_TIMEOUT_SECONDS)
             self._socket.connect(path)
@@ -47,7 +55,7 @@ class DaemonConnection:
         """Send a request, read the head of its response and return the status. `seconds=None` waits without limit."""
         self._socket.settimeout(seconds)
         head = f"{method} {path} HTTP/1.1\r\nhost: rookery\r\nconnection: close\r\n"
-        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        head += "".join(f"{name}: {value}\r\n" for name, value in {**read_authorization(), **(headers or {})}.items())
         if body is not None:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
@@ -124,6 +132,22 @@ def require_own_peer(sock: socket.socket, pid: int | None) -> int | None:
     if uid != os.getuid() or (pid is not None and pid != peer):
         raise OSError("another process listens on the socket")
     return peer
+
+
+def read_authorization() -> dict[str, str]:
+    """Return the header with the owner's token, which the daemon requires if anything is confined.
+
+    Without the file, or without the right to read it, there is no header.
+    """
+    from rookery.system.fs.atomic import read_plain
+    from rookery.system.fs.paths import state_folder, token_file
+
+    try:
+        token = read_plain(token_file(state_folder()), _MAX_TOKEN_BYTES).decode("ascii").strip()
+    except (OSError, ValueError):
+        return {}
+    is_plain = all(character.isalnum() or character in "-_" for character in token)
+    return {"authorization": f"Bearer {token}"} if token and is_plain else {}
 
 
 def connect() -> DaemonConnection | None:

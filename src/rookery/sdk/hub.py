@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 import rookery
+from rookery.daemon_client.connection import read_authorization
 from rookery.sdk.operations import Operations
 from rookery.sdk.rest import LOGS_REMEDY, URL, RestClient
 from rookery.sdk.results import Result, parse_result
@@ -184,7 +185,9 @@ class Hub:
             if (existing := self._clients.get((path, toolsets))) is not None:
                 return existing
             # The path may contain characters that a header cannot contain.
-            headers = {"X-Workspace-Path": quote(path)} if path is not None else {}
+            headers = read_authorization()
+            if path is not None:
+                headers["X-Workspace-Path"] = quote(path)
             transport = HttpTransport(self._http, f"{URL}/mcp?mode=list&toolsets={quote(toolsets, safe=',')}", headers)
             identity = ClientIdentity({"name": "rookery-python", "version": rookery.__version__})
             client, _ = await connect_client(lambda channel: Client(channel, identity, _TIMEOUTS), transport)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from rookery.daemon_client.connection import list_addresses, require_own_peer
+from rookery.daemon_client.connection import list_addresses, read_authorization, require_own_peer
 from rookery.sdk.results import BinaryResult, StreamEvent
 from rookery.system.errors import RookeryError
 from rookery.wire.http_client.client import HttpClient
@@ -99,7 +99,10 @@ class RestClient:
         if members := drop_none(query or {}):
             url += f"?{urlencode({name: _format_value(value) for name, value in members.items()})}"
         data = msgspec.json.encode(body) if body is not None else None
-        writer = HttpRequestWriter(url, {"Content-Type": "application/json"} if data is not None else {})
+        headers = await asyncio.to_thread(read_authorization)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        writer = HttpRequestWriter(url, headers)
         return await self.http.send(writer.origin, writer.write(method, {}, data), idempotent=method == "GET")
 
 

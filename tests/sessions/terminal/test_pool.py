@@ -40,7 +40,7 @@ class Pool:
         self.clock, self.spawner = SetClock(), Spawner(new_id())
         self.terminals = TerminalPool(self.spawner, self._user, clock=self.clock, **more)
         # What is used of the life of an agent.
-        process = SimpleNamespace(url="http://127.0.0.1:1", password="a password", is_alive=True)
+        process = SimpleNamespace(url="http://127.0.0.1:1", password="a password", is_alive=True, sandbox=None)
         installed = SimpleNamespace(installation=SimpleNamespace(opencode=program))
         client = SimpleNamespace(directory=str(program.parent))
         self.life = cast(AgentRun, SimpleNamespace(started=installed, process=process, client=client, listeners=[]))

@@ -15,6 +15,7 @@ from rookery.wire.http.auth import (
     Principal,
     Refusal,
     Tokens,
+    make_owner_authenticator,
     make_socket_authenticator,
     make_tcp_authenticator,
 )
@@ -439,6 +440,21 @@ def test_on_the_unix_socket_the_content_type_is_all_that_is_judged() -> None:
     refused = make_socket_authenticator()("POST", "/", [(b"content-type", b"text/plain"), (b"content-length", b"2")])
     assert not isinstance(refused, Principal)
     assert refused.status == 415
+
+
+def test_with_a_sandbox_the_unix_socket_wants_the_owners_token() -> None:
+    tokens = Tokens()
+    tokens.add(TOKEN, OWNER)
+    tokens.add(OF_WORKSPACE, WORKSPACE)
+    authenticate = make_owner_authenticator(tokens)
+    owner = authenticate("GET", "/api/status", [(b"authorization", BEARER.partition(": ")[2].encode())])
+    assert isinstance(owner, Principal) and owner.kind == "owner" and owner.local
+    none: list[tuple[bytes, bytes]] = []
+    wrong = (none, [(b"authorization", b"Bearer wrong")], [(b"authorization", f"Bearer {OF_WORKSPACE}".encode())])
+    for headers in (*wrong, [(b"authorization", TOKEN.encode())], [(b"authorization", b"Bearer ")]):
+        refused = authenticate("GET", "/api/status", headers)
+        assert not isinstance(refused, Principal) and refused.status == 401
+        assert authenticate("GET", "/api/health", headers) == ANYBODY
 
 
 @requirement("ws.agent.principal")

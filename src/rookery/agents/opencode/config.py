@@ -80,6 +80,8 @@ class InlineConfig(msgspec.Struct, frozen=True, kw_only=True):
     providers: Mapping[str, Any] = {}
     logins: Sequence[str] = ()
     forgotten: Sequence[str] = ()
+    # What the model reads after an output that looks like a refused access; empty without a sandbox.
+    refusal_note: str = ""
     user: Mapping[str, Any] = {}
 
 
@@ -187,6 +189,8 @@ def _build_plugin(config: InlineConfig) -> list[Any]:
     if config.entries is not None:
         launched = [*config.servers.off, *(server.name for server in config.servers.served)]
         options |= {"entries": str(config.entries), "launched": launched}
+    if config.refusal_note:
+        options["refusal_note"] = config.refusal_note
     return [PLUGIN_FILE.as_uri(), options]
 
 

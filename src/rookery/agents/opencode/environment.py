@@ -160,6 +160,36 @@ def list_warnings(user: Mapping[str, str], spec: EnvironmentSpec) -> list[str]:
     return warnings
 
 
+def remove_database(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the choice of a database: a confined agent has its own."""
+    return {name: value for name, value in environment.items() if name != "OPENCODE_DB"}
+
+
+def list_opencode_paths(environment: Mapping[str, str]) -> list[Path]:
+    """Return the user's files that OpenCode reads to find its config and the logins of model providers."""
+    paths = [
+        _opencode_folder(environment, "XDG_DATA_HOME", ".local/share") / "auth.json",
+        _opencode_folder(environment, "XDG_CONFIG_HOME", ".config"),
+    ]
+    return paths + [Path(environment[name]) for name in ("OPENCODE_CONFIG_DIR",) if environment.get(name)]
+
+
+def prepare_private_data(user: Mapping[str, str], private: Mapping[str, str]) -> None:
+    """Give the private folders of a confined agent the user's logins, as a link, and the model that was used last.
+
+    Only once, before an agent has run: later an agent could lead what is written here elsewhere.
+    """
+    data, state = (Path(private[name]) / "opencode" for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"))
+    if os.path.lexists(data) or os.path.lexists(state):
+        return
+    model = _opencode_folder(user, "XDG_STATE_HOME", ".local/state") / "model.json"
+    state.mkdir(mode=0o700)
+    with contextlib.suppress(OSError):
+        (state / "model.json").write_bytes(read_plain(model, _MAX_CONFIG_BYTES))
+    data.mkdir(mode=0o700)
+    (data / "auth.json").symlink_to(_opencode_folder(user, "XDG_DATA_HOME", ".local/share") / "auth.json")
+
+
 def is_proxied(environment: Mapping[str, str]) -> bool:
     """Return whether a proxy is set: then other processes cannot determine which servers are reachable."""
     return any(name.lower() in _PROXIES and value for name, value in environment.items())

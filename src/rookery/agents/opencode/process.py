@@ -20,6 +20,7 @@ from rookery.agents.opencode.environment import FOLDER_VARIABLES, GUARD_FILE, GU
 from rookery.agents.opencode.lock import first_start_lock
 from rookery.agents.opencode.ports import is_port_taken
 from rookery.system.causes import explain_end, find_write_problem
+from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import rename_durably
 from rookery.system.log import REDACTOR
@@ -136,6 +137,14 @@ class ListenDetector:
                 self._on_listening(int(match[1]))
 
 
+class AgentSandbox(msgspec.Struct, frozen=True):
+    """The policy of a confined agent, the variables that belong to it, and the environment of the user."""
+
+    policy: ConfinementPolicy
+    variables: Mapping[str, str]
+    user: Mapping[str, str]
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a start. `ports` are tried in this order until one is free; after them any port is used."""
 
@@ -149,6 +158,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     state: Path
     seconds: float = 60.0
     background: bool = True
+    sandbox: AgentSandbox | None = None
 
     @property
     def password(self) -> str:
@@ -174,7 +184,10 @@ class AgentProcess:
         # Identifies the agent to Rookery.
         self.token = launch.environment.get("ROOKERY_TOKEN", "")
         # For other processes that must find the same files as the agent, and leave none elsewhere.
-        self.folders = {name: launch.environment[name] for name in FOLDER_VARIABLES if name in launch.environment}
+        # The agent may change its private folders, so nothing that is not confined may use them.
+        environment = launch.environment if launch.sandbox is None else launch.sandbox.user
+        self.folders = {name: environment[name] for name in FOLDER_VARIABLES if name in environment}
+        self.sandbox = launch.sandbox
         self.is_proxied = is_proxied(launch.environment)
         self.log = log
         self._child, self._launch = child, launch
@@ -205,7 +218,7 @@ async def start_agent(spawner: Spawner, launch: LaunchSpec) -> AgentProcess:
     require_writable_data(launch.environment)
     ports = deque([*launch.ports, _ANY_PORT])
     retried = False
-    async with first_start_lock(launch.state, find_database(launch.environment), launch.version):
+    async with _first_start_lock(launch):
         while True:
             port = ports[0]
             if port != _ANY_PORT and is_port_taken(port):
@@ -221,6 +234,13 @@ async def start_agent(spawner: Spawner, launch: LaunchSpec) -> AgentProcess:
                     raise
                 logger.warning("%s: %s; trying once more", launch.name, error.message)
                 retried = True
+
+
+def _first_start_lock(launch: LaunchSpec) -> contextlib.AbstractAsyncContextManager[None]:
+    """Return the lock on the database. A confined agent has one of its own, in a folder where it could plant links."""
+    if launch.sandbox is not None:
+        return contextlib.nullcontext()
+    return first_start_lock(launch.state, find_database(launch.environment), launch.version)
 
 
 async def _start_once(spawner: Spawner, launch: LaunchSpec, port: int) -> AgentProcess:
@@ -241,6 +261,7 @@ async def _start_once(spawner: Spawner, launch: LaunchSpec, port: int) -> AgentP
         stderr=log,
         priority=_BACKGROUND_PRIORITY if launch.background else None,
         works_for=launch.folder,
+        confinement=launch.sandbox.policy if launch.sandbox is not None else None,
     )
     try:
         agent = AgentProcess(child, await _wait_for_port(child, listens, launch, log), launch, log)

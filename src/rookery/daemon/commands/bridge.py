@@ -8,7 +8,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from rookery.cli.ws.common import WorkspaceClient, quote_segment
-from rookery.daemon_client.connection import connect_or_start, read_runtime_file
+from rookery.daemon_client.connection import connect_or_start, read_authorization, read_runtime_file
 from rookery.daemon_client.failure import Failure, report_failure
 from rookery.system.fs import paths
 from rookery.system.tasks import TaskSet
@@ -169,7 +169,13 @@ class Relay:
         socket = await asyncio.to_thread(self._find_socket)
         # Without pings: the socket closes when a process on this machine ends, and a busy process is not dead.
         return await unix_connect(
-            socket, f"ws://rookery{self._path}", compression=None, max_size=None, ping_interval=None, close_timeout=2
+            socket,
+            f"ws://rookery{self._path}",
+            additional_headers=await asyncio.to_thread(read_authorization),
+            compression=None,
+            max_size=None,
+            ping_interval=None,
+            close_timeout=2,
         )
 
     def _find_socket(self) -> str:

@@ -45,6 +45,7 @@ def make_agents(
         start_seconds=agent_settings.start_seconds,
         answer_seconds=agent_settings.answer_seconds,
         background=background,
+        sandbox=agent_settings.sandbox,
     )
     launcher = Launcher(state, spawner, workspaces, ports, installations, parse_json=read_jsonc, options=options)
     return AgentManager(

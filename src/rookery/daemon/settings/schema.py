@@ -353,6 +353,14 @@ class AgentSettings(msgspec.Struct, frozen=True):
             "and other programs go first; an idle processor runs agents at full speed."
         ),
     ] = "background"
+    sandbox: Annotated[
+        Literal["off", "workspace", "strict"],
+        Meta(
+            description="Whether the kernel confines agents and everything that they start to their "
+            "[workspace](../guide/sandbox.md): not (`off`), to its files (`workspace`), or also to some TCP ports "
+            "(`strict`)."
+        ),
+    ] = "off"
     toolsets: Annotated[
         str,
         Meta(

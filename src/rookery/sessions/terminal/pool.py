@@ -128,6 +128,7 @@ class TerminalPool:
             agent_run.process.password,
             await self._user(),
             Path(agent_run.client.directory),
+            agent_run.process.sandbox,
         )
 
         def on_event(event: AgentEvent) -> None:

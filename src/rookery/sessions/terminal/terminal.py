@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from rookery.agents.opencode.environment import USERNAME
-from rookery.agents.opencode.process import require_writable_data
+from rookery.agents.opencode.process import AgentSandbox, require_writable_data
 from rookery.sessions.terminal.emulator import Emulator, warm_up_emulator
+from rookery.system.confinement.locations import confine_environment
 from rookery.system.errors import RookeryError
 from rookery.system.process.pty import Pty
 from rookery.system.process.spawn import Spawner
@@ -64,6 +65,8 @@ class InterfaceLaunch(msgspec.Struct, frozen=True):
     password: str
     user: Mapping[str, str]
     workspace: Path | None = None
+    # The program shows what the agent sends, so it is confined as the agent is.
+    sandbox: AgentSandbox | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,7 +78,8 @@ class InterfaceLaunch(msgspec.Struct, frozen=True):
         }
         language = {} if any(user.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG")) else {"LANG": "C.UTF-8"}
         login = {"OPENCODE_SERVER_USERNAME": USERNAME, "OPENCODE_SERVER_PASSWORD": self.password}
-        return {**user, **language, **_ENVIRONMENT, **login}
+        variables = {**user, **language, **_ENVIRONMENT, **login}
+        return variables if self.sandbox is None else confine_environment(variables, self.sandbox.variables)
 
 
 def require_terminal_size(size: TerminalSize) -> TerminalSize:
@@ -121,6 +125,7 @@ class Terminal:
                 cwd=START_FOLDER,
                 env=interface.environment,
                 works_for=interface.workspace,
+                confinement=interface.sandbox.policy if interface.sandbox is not None else None,
             )
         except BaseException:
             terminal._release()

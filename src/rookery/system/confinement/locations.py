@@ -27,6 +27,12 @@ TOOLCHAINS = (
     *("anaconda3", "miniconda3", "miniforge3", ".local/share/fnm", ".local/share/mise", ".local/share/pipx"),
     *(".local/share/pnpm", ".local/share/uv", ".cache/ms-playwright", ".cache/puppeteer"),
 )
+# Folders of toolchains, by their names, and the variables that name others.
+_TOOLCHAIN_NAMES = frozenset(name for name in TOOLCHAINS if name.startswith(".") and "/" not in name)
+_TOOLCHAIN_VARIABLES = (
+    *("ASDF_DIR", "ASDF_DATA_DIR", "CONDA_PREFIX", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "RBENV_ROOT"),
+    *("RUSTUP_HOME", "VIRTUAL_ENV", "VOLTA_HOME"),
+)
 # In the home folder, read: what git and OpenCode are configured with. Files with logins are not among them.
 CONFIG_PATHS = (
     *(".gitconfig", ".config/git", ".gitignore", ".gitignore_global", ".editorconfig", ".terminfo"),
@@ -97,15 +103,19 @@ class PrivateFolder:
 def make_base_policy(home: Path, environment: Mapping[str, str], options: SandboxOptions) -> ConfinementPolicy:
     """Return the policy for programs that need nothing but the system, toolchains and what the user has added."""
     programs = [Path(folder) for folder in environment.get("PATH", "").split(os.pathsep) if folder.startswith("/")]
-    in_home = [str(folder) for folder in programs if folder.is_relative_to(home) and folder != home]
-    ours = (sys.prefix, sys.base_prefix, str(Path(rookery.__file__).parent))
+    chosen = [environment.get(name, "") for name in _TOOLCHAIN_VARIABLES]
+    # A toolchain in the home folder of another user, or of a container's image.
+    chosen += [str(parent) for folder in programs for parent in folder.parents if parent.name in _TOOLCHAIN_NAMES]
+    on_path = [str(folder) for folder in programs if folder not in (home, *home.parents)]
+    ours = (sys.prefix, sys.base_prefix, str(Path(rookery.__file__).parents[1]))
     user_write = expand_paths(options.write, home)
     return ConfinementPolicy(
         read=tuple(str(home / name) for name in CONFIG_PATHS),
         execute=(
             *SYSTEM_FOLDERS,
             *(str(home / name) for name in TOOLCHAINS),
-            *in_home,
+            *on_path,
+            *(path for path in chosen if path.startswith("/") and path != str(home)),
             *ours,
             *expand_paths(options.read, home),
         ),

@@ -6,8 +6,10 @@ import os
 import struct
 import termios
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.errors import RookeryError
 from rookery.system.process.child import Child, PipeFeed, PipeReader, PipeWriter
 from rookery.system.process.spawn import Spawner, WorksFor
@@ -47,10 +49,18 @@ class Pty:
         cwd: Path,
         env: Mapping[str, str],
         works_for: WorksFor = None,
+        confinement: ConfinementPolicy | None = None,
     ) -> Child:
-        """Start `argv` on the terminal. The caller that stops the child also calls `close`."""
+        """Start `argv` on the terminal. The caller that stops the child also calls `close`.
+
+        A confined program can open no other terminal.
+        """
         on_terminal = ["/bin/sh", "-c", _ON_TERMINAL, self._name, *argv]
-        return await spawner.start(on_terminal, name=name, cwd=cwd, env=env, works_for=works_for)
+        if confinement is not None:
+            confinement = replace(confinement, devices=(*confinement.devices, self._name))
+        return await spawner.start(
+            on_terminal, name=name, cwd=cwd, env=env, works_for=works_for, confinement=confinement
+        )
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the size of the terminal. The kernel notifies the child."""

@@ -186,6 +186,25 @@ def make_socket_authenticator(principal: Principal = OWNER_LOCAL, refusal: Refus
     return authenticate
 
 
+def make_owner_authenticator(tokens: Tokens) -> Authenticate:
+    """Return the authentication of a connection of the Unix socket whose peer has to send the owner's token.
+
+    A confined program cannot read that token, whatever else it finds a way to.
+    """
+
+    def authenticate(method: str, path: str, headers: Headers) -> Principal | Refusal:
+        head = RequestHead.from_headers(headers)
+        if method in _BODY_METHODS and (malformed := _check_content_type(path, head)):
+            return malformed
+        scheme, _, token = (head.only(b"authorization") or b"").partition(b" ")
+        principal = tokens.find(token.strip()) if scheme.lower() == b"bearer" else None
+        if principal is not None and principal.kind == "owner":
+            return OWNER_LOCAL
+        return ANYBODY if (method, path) in PUBLIC_ROUTES else _UNAUTHORIZED
+
+    return authenticate
+
+
 def _check_content_type(path: str, head: RequestHead) -> Refusal | None:
     """Refuse a body that is not JSON: a web page can send any text without a preflight request, but not JSON."""
     if head.only(b"content-type") == b"application/json":

@@ -5,13 +5,15 @@
 //   logins:    model providers that the user is signed in to
 //   entries:   the file with the MCP servers of the workspace, which Rookery keeps current; see server_entries.py
 //   launched:  the names of the MCP servers that the inline config contains
+//   refusal_note: added to the output of a tool that looks as if the sandbox had refused an access
 import { readFileSync } from "node:fs"
 
 // How long a turn waits for servers that are new.
 const CONNECT_MS = 10_000
+const REFUSED = /\b(EACCES|EPERM)\b|Permission denied|Operation not permitted|PermissionError/
 
 export default async ({ client }, options) => {
-  const { hidden = [], forgotten = [], providers = [], logins = [], entries, launched = [] } = options ?? {}
+  const { hidden = [], forgotten = [], providers = [], logins = [], entries, launched = [], refusal_note } = options ?? {}
   for (const name of forgotten) delete process.env[name]
   const servers = entries ? followServers(client, entries, launched) : undefined
   return {
@@ -26,6 +28,11 @@ export default async ({ client }, options) => {
     },
     "chat.message": async () => {
       await servers?.update()
+    },
+    "tool.execute.after": async (_call, output) => {
+      if (refusal_note && typeof output?.output === "string" && REFUSED.test(output.output)) {
+        output.output += `\n\n${refusal_note}`
+      }
     },
     "shell.env": async (_call, output) => {
       for (const name of hidden) output.env[name] = ""
