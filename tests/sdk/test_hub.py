@@ -62,7 +62,7 @@ async def test_the_tools_are_a_snapshot_by_public_name_that_can_be_executed() ->
         read = tools["files__read"]
         assert (read.description, read.schema, read.concurrency_safe) == ("Reads.", SCHEMA, False)
         assert read.for_openai()["function"]["parameters"] == read.for_anthropic()["input_schema"] == SCHEMA
-        assert (tools["files__odd"].description, tools["files__odd"].schema) == ("", {})
+        assert (tools["files__odd"].description, tools["files__odd"].schema) == ("", {"type": "object"})
         odd = (await r.hub.find("odd", ws))["files__odd"]
         assert (odd.description, odd.schema) == ("", {"type": "object"})
 

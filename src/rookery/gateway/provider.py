@@ -29,22 +29,25 @@ CAPABILITY: Mapping[Kind, str] = {
     "templates": "resources",
 }
 
-_MAX_NAME_LENGTH = 1024
 _object = msgspec.json.Decoder(dict[str, Raw])
-_text = msgspec.json.Decoder(str)
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """One definition. `name` is the name that its provider uses; for a resource it is a URI."""
+    """One definition. `name` is the name that its provider uses; for a resource it is a URI.
+
+    `handshake_raw` is the definition for clients of handshake revisions, if it has to be another one.
+    """
 
     name: str
     raw: Raw
+    handshake_raw: Raw | None = None
 
-    def renamed(self, kind: Kind, name: str) -> bytes:
+    def renamed(self, kind: Kind, name: str, *, for_handshake: bool = False) -> bytes:
         """Return the definition under another name, otherwise unchanged."""
+        raw = self.handshake_raw if for_handshake and self.handshake_raw is not None else self.raw
         if name == self.name:
-            return bytes(self.raw)
-        members: dict[str, Any] = dict(_object.decode(self.raw))
+            return bytes(raw)
+        members: dict[str, Any] = dict(_object.decode(raw))
         members[LISTS[kind][2]] = name
         return msgspec.json.encode(members)
 
@@ -61,29 +64,11 @@ class Catalog(msgspec.Struct, frozen=True):
     instructions: str | None = None
     # For how many seconds a list may be kept; one whose changes the server reports is kept until then.
     lifetimes: Mapping[Kind, float] = {}
+    # What of each list was repaired or left out, because clients could not read it.
+    problems: Mapping[Kind, Sequence[str]] = {}
 
     def entries(self, kind: Kind) -> Sequence[CatalogEntry]:
         return getattr(self, kind)
-
-
-def read_entries(kind: Kind, listed: Sequence[Raw]) -> tuple[list[CatalogEntry], list[str]]:
-    """Return the definitions of a list, each name once, and what was left out for which reason."""
-    entries: dict[str, CatalogEntry] = {}
-    problems: list[str] = []
-    key = LISTS[kind][2]
-    for raw in listed:
-        try:
-            name = _text.decode(_object.decode(raw)[key])
-        except (msgspec.DecodeError, KeyError, UnicodeDecodeError, RecursionError):
-            problems.append(f"an entry of {kind} has no {key}")
-            continue
-        if not name or len(name) > _MAX_NAME_LENGTH:
-            problems.append(f"an entry of {kind} has a {key} of {len(name)} characters")
-        elif name in entries:
-            problems.append(f"{kind} contains {name!r} twice; the first one is used")
-        else:
-            entries[name] = CatalogEntry(name, Raw(bytes(raw)))
-    return list(entries.values()), problems
 
 
 class CatalogProvider(Protocol):

@@ -51,6 +51,8 @@ class Table:
     resources: dict[str, Target] = field(default_factory=dict[str, Target])
     templates: dict[str, Target] = field(default_factory=dict[str, Target])
     lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
+    # Those lists that clients of handshake revisions see otherwise.
+    handshake_lists: dict[str, Raw] = field(default_factory=dict[str, Raw])
     # By the prefix of a URI: the server it belongs to.
     servers_by_prefix: dict[str, CatalogProvider] = field(default_factory=dict[str, CatalogProvider])
     # By the beginning of the URIs of a toolset's template: the toolset.
@@ -119,16 +121,18 @@ def build_table(members: Sequence[CatalogProvider], style: NamingStyle, rules: R
         }
         owned_by_public = (make_public_names if LISTS[kind][2] == "name" else make_public_uris)(list(entries), style)
         order = {owned: position for position, owned in enumerate(entries)}
-        definitions: list[bytes] = []
+        listed: list[Target] = []
         for public, owned in sorted(owned_by_public.items(), key=lambda pair: order[pair[1]]):
             target = _target(owners[owned.is_builtin, owned.owner], entries[owned], public, kind, rules)
             if target is None:
                 continue
             table.targets(kind)[public] = target
             if target.verdict.action != "deny":
-                definitions.append(target.entry.renamed(kind, public))
-        method, key, _ = LISTS[kind]
-        table.lists[method] = Raw(b'{"%b":[%b]}' % (key.encode(), b",".join(definitions)))
+                listed.append(target)
+        method = LISTS[kind][0]
+        table.lists[method] = _encode_list(kind, listed)
+        if any(target.entry.handshake_raw is not None for target in listed):
+            table.handshake_lists[method] = _encode_list(kind, listed, for_handshake=True)
     if not style.bare:
         table.toolsets_by_prefix = {
             target.name.partition("{")[0]: target.member
@@ -139,6 +143,11 @@ def build_table(members: Sequence[CatalogProvider], style: NamingStyle, rules: R
             uri_scheme(member.name): member for member, _ in table.members if not member.is_builtin
         }
     return table
+
+
+def _encode_list(kind: Kind, targets: Sequence[Target], *, for_handshake: bool = False) -> Raw:
+    definitions = [target.entry.renamed(kind, target.public, for_handshake=for_handshake) for target in targets]
+    return Raw(b'{"%b":[%b]}' % (LISTS[kind][1].encode(), b",".join(definitions)))
 
 
 def _target(member: CatalogProvider, entry: CatalogEntry, public: str, kind: Kind, rules: Rules) -> Target | None:

@@ -247,7 +247,9 @@ class View:
         if "cursor" in call.params:
             raise WireError(INVALID_PARAMS, "there is no such cursor: lists have a single page")
         await self._wait_for_members(call.session)
-        return self._table(call.session).lists[call.method]
+        table = self._table(call.session)
+        listed = None if call.client.modern else table.handshake_lists.get(call.method)
+        return listed or table.lists[call.method]
 
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
         name = decode_text(call.params, "name")

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw
 
-from rookery.gateway.provider import CAPABILITY, LISTS, Catalog, CatalogEntry, Kind, read_entries
+from rookery.gateway.entries import AcceptedEntries, read_entries
+from rookery.gateway.provider import CAPABILITY, LISTS, Catalog, Kind
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
@@ -48,11 +48,12 @@ async def fetch_catalog(
     """
     lists: dict[str, Any] = {kind: old.entries(kind) for kind in LISTS} if old is not None else {}
     lifetimes: dict[Kind, float] = dict(old.lifetimes) if old is not None else {}
+    problems: dict[Kind, Sequence[str]] = dict(old.problems) if old is not None else {}
     supported: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
     # Concurrently, so that a slow list does not delay the others.
     results = await asyncio.gather(*(_list(warn, client, kind) for kind in supported))
-    for kind, (entries, lifetime) in zip(supported, results, strict=True):
-        lists[kind] = entries
+    for kind, (accepted, lifetime) in zip(supported, results, strict=True):
+        lists[kind], problems[kind] = accepted
         capability: Any = client.capabilities[CAPABILITY[kind]]
         if lifetime is not None and not (isinstance(capability, dict) and capability.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
             lifetimes[kind] = lifetime
@@ -62,23 +63,24 @@ async def fetch_catalog(
         info=client.info,
         instructions=client.instructions,
         lifetimes=lifetimes,
+        problems=problems,
     )
 
 
-def restore_catalog(warn: WarnCallback, stored: StoredCatalog) -> Catalog:
+def restore_catalog(stored: StoredCatalog) -> Catalog:
     """Return a stored catalog. Its lists have no lifetime: they are listed again on the next connection."""
-    lists: dict[str, Any] = {kind: _read(warn, kind, stored.entries(kind)) for kind in LISTS}
-    return Catalog(**lists, capabilities=stored.capabilities, info=stored.info, instructions=stored.instructions)
+    accepted: dict[Kind, AcceptedEntries] = {kind: read_entries(kind, stored.entries(kind)) for kind in LISTS}
+    lists: dict[str, Any] = {kind: entries for kind, (entries, _) in accepted.items()}
+    return Catalog(
+        **lists,
+        capabilities=stored.capabilities,
+        info=stored.info,
+        instructions=stored.instructions,
+        problems={kind: problems for kind, (_, problems) in accepted.items()},
+    )
 
 
-def _read(warn: WarnCallback, kind: Kind, items: Sequence[Raw]) -> list[CatalogEntry]:
-    entries, problems = read_entries(kind, items)
-    for problem in problems:
-        warn(problem)
-    return entries
-
-
-async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[CatalogEntry], float | None]:
+async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[AcceptedEntries, float | None]:
     method, key, _ = LISTS[kind]
     try:
         items = await client.list_all(method, key)
@@ -89,8 +91,8 @@ async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[list[Ca
             raise RookeryError("upstream-failed", f"Failed to get tools: {error}") from None
         # A server is useful without its prompts or resources; some declare lists that they do not have.
         warn(f"{kind} cannot be listed: {error}")
-        return [], None
-    return _read(warn, kind, items), items.ttl_seconds
+        return AcceptedEntries([], []), None
+    return read_entries(kind, items), items.ttl_seconds
 
 
 class Throttle:
@@ -138,7 +140,8 @@ class ServerCatalog:
     """Lists one server and notifies its views.
 
     `fail` is called if a connected server can no longer be listed, `warn` if only a part of it cannot, `on_listed`
-    when a connected server was listed again. `stored` is what it listed before Rookery started.
+    when a connected server was listed again, `log` for each definition that was repaired or left out. `stored` is what
+    the server listed before Rookery started.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class ServerCatalog:
         tasks: TaskSet,
         fail: Callable[[Client, RookeryError], Awaitable[None]],
         on_listed: Callable[[], None],
+        log: WarnCallback,
         stored: StoredCatalog | None,
     ) -> None:
         self.changes = ChangeNotifier()
@@ -155,8 +159,9 @@ class ServerCatalog:
         self._tasks = tasks
         self._fail = fail
         self._on_listed = on_listed
+        self._log = log
         if stored is not None:
-            self._accept(restore_catalog(warn, stored))
+            self._accept(restore_catalog(stored))
         # The catalog that the views were last notified of.
         self._published = self.catalog
         self._client: Client | None = None
@@ -236,6 +241,11 @@ class ServerCatalog:
 
     def _accept(self, catalog: Catalog) -> None:
         """Serve a catalog. Every one passes here, before it is served or stored: one that was listed or restored."""
+        known = (
+            {problem for found in self.catalog.problems.values() for problem in found} if self.catalog else set[str]()
+        )
+        for problem in (problem for found in catalog.problems.values() for problem in found if problem not in known):
+            self._log(problem)
         self.catalog = catalog
 
     def _notify(self, kinds: set[Kind]) -> None:

@@ -108,7 +108,8 @@ async def _check_server(
     if catalog is None:
         return result, None, []
     result.tools, result.tokens = len(catalog.tools), sum(map(estimate_tool_tokens, catalog.tools))
-    warnings = [Finding("warning", "listing", warning, definition.name) for warning in server.redactor.warnings]
+    problems = [*server.redactor.warnings, *server.list_problems()]
+    warnings = [Finding("warning", "listing", problem, definition.name) for problem in problems]
     return result, catalog, [*warnings, *lint_tools(definition.name, catalog.tools)]
 
 

@@ -198,7 +198,10 @@ class ServerRedactor:
 
     def warn(self, message: str) -> None:
         self.warnings.append(self.clean(message))
-        logger.warning("%s: %s", self.name, self.warnings[-1])
+        self.log(message)
+
+    def log(self, message: str) -> None:
+        logger.warning("%s: %s", self.name, self.clean(message))
 
     @contextmanager
     def clean_errors(self, prefix: str = "") -> Generator[None]:
@@ -286,7 +289,12 @@ class Server:
         self._connected_at = 0.0
         self._on_listed = on_listed
         self._server_catalog = ServerCatalog(
-            self.redactor.warn, self._tasks, self._connection.fail, lambda: self._on_listed(self), stored
+            self.redactor.warn,
+            self._tasks,
+            self._connection.fail,
+            lambda: self._on_listed(self),
+            self.redactor.log,
+            stored,
         )
         self.changes = self._server_catalog.changes
         self._start_task: asyncio.Task[bool] | None = None
@@ -360,10 +368,16 @@ class Server:
             self.limiter.leave(call.caller)
             self.touch()
 
+    def list_problems(self) -> list[str]:
+        """Return which definitions of the server were repaired or left out, and why."""
+        catalog = self._server_catalog.catalog
+        found = catalog.problems.values() if catalog is not None else ()
+        return [self.redactor.clean(problem) for problems in found for problem in problems]
+
     def diagnosis(self) -> list[str]:
-        """Return the warnings, and the problems of the current or the last connection."""
+        """Return the warnings, and the problems of its lists and of the current or the last connection."""
         troubles = self._last_client.list_problems() if self._last_client is not None else self._last_problems
-        return [*self.redactor.warnings, *map(self.redactor.clean, troubles)]
+        return [*self.redactor.warnings, *self.list_problems(), *map(self.redactor.clean, troubles)]
 
     def failure(self) -> RookeryError:
         """Return the error that says why the server cannot be used now."""

@@ -28,7 +28,10 @@ SESSION_REQUIRED = 'it has the scope "session"; only clients that open a session
 
 
 class ServerRecord(msgspec.Struct):
-    """One server as status, REST and `hub_list_servers` show it."""
+    """One server as status, REST and `hub_list_servers` show it.
+
+    `problems` are its definitions of tools, prompts and resources that were repaired or left out.
+    """
 
     name: str
     workspace: str | None
@@ -42,6 +45,7 @@ class ServerRecord(msgspec.Struct):
     kind: str
     stderr: list[str]
     diagnosis: list[str] = []
+    problems: list[str] = []
 
 
 @dataclass
@@ -105,6 +109,7 @@ def build_record(slot: ServerSlot, server: Server | None, workspace: str | None,
         record.tools = len(server.catalog.tools) if server.catalog is not None else 0
         record.era = server.era
         record.diagnosis = server.diagnosis()
+        record.problems = server.list_problems()
         record.stderr = server.redactor.clean(server.stderr.text()).splitlines()[-_STDERR_LINES:]
     return record
 

@@ -33,6 +33,7 @@ _HEADS = [
     Column("SOURCE", min_width=12),
     Column("", output.VITAL, 20, wraps=True),
 ]
+_SHOWN_PROBLEMS = 3
 _TOOL_HEADS = [Column("TOOL", output.VITAL, 16), Column("TOKENS", output.VITAL), ""]
 
 EPILOG = """\b
@@ -49,13 +50,20 @@ def render_servers(records: list[dict[str, Any]], workspace: str | None, *, with
     rows: list[list[str]] = []
     styles: list[str | None] = []
     for record in records:
-        source, error = shorten_path(record["source"], workspace), record["error"] or ""
-        rows.append([record["name"], record["status"], str(record["tools"]), record["scope"], source, error])
+        source, remark = shorten_path(record["source"], workspace), record["error"] or _summarize_problems(record)
+        rows.append([record["name"], record["status"], str(record["tools"]), record["scope"], source, remark])
         styles.append(_STYLES.get(record["status"]))
         for shadow in record["shadows"] if with_shadows else ():
             rows.append([record["name"], "shadowed", "", "", shorten_path(shadow, workspace), ""])
             styles.append("dim")
     return output.format_table(rows, _HEADS, styles)
+
+
+def _summarize_problems(record: dict[str, Any]) -> str:
+    """Return the first definitions that were repaired or left out; `mcp get` shows all of them."""
+    problems = record["problems"]
+    more = f"; and {len(problems) - _SHOWN_PROBLEMS} more" if len(problems) > _SHOWN_PROBLEMS else ""
+    return "; ".join(problems[:_SHOWN_PROBLEMS]) + more
 
 
 def shorten_path(source: str, workspace: str | None) -> str:

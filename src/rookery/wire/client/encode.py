@@ -107,12 +107,19 @@ class MessageWriter:
         return headers
 
     def filter_tools(self, tools: list[Raw]) -> list[Raw]:
-        """Return the tools with valid header annotations, and record which arguments these repeat in headers."""
+        """Return the tools without invalid header annotations, and record which arguments are repeated in headers.
+
+        A definition that cannot be read is kept: whoever shows the list reports it.
+        """
         valid: list[Raw] = []
         self._mirrored.clear()
         for tool in tools:
             try:
                 definition = msgspec.json.decode(tool, type=_Tool)
+            except msgspec.DecodeError:
+                valid.append(tool)
+                continue
+            try:
                 parameters = [
                     (path, header) for path, header, _ in mirrored.find_header_parameters(definition.inputSchema)
                 ]

@@ -93,7 +93,10 @@ class ReloadedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as status, REST and `hub_list_servers` show it."""
+    """One server as status, REST and `hub_list_servers` show it.
+
+    `problems` are its definitions of tools, prompts and resources that were repaired or left out.
+    """
 
     name: str
     workspace: str | None
@@ -107,6 +110,7 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     stderr: list[str]
     diagnosis: list[str] = []
+    problems: list[str] = []
 
 
 class WorkspaceReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,7 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     stderr: list[str]
     diagnosis: list[str] = []
+    problems: list[str] = []
     shadows: list[str] = []
 
 
@@ -129,6 +130,7 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     stderr: list[str]
     diagnosis: list[str] = []
+    problems: list[str] = []
     shadows: list[str] = []
     definition: ShownDefinition
 

@@ -42,6 +42,7 @@ class SignedInServer(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     stderr: list[str]
     diagnosis: list[str] = []
+    problems: list[str] = []
     shadows: list[str] = []
     issuer: str | None
 
