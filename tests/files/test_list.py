@@ -10,7 +10,7 @@ from rookery.files.list import MAX_DEPTH, MAX_PAGE
 from rookery.files.sandbox import SandboxRoot
 from rookery.system.errors import RookeryError
 from tests.support.requirements import requirement
-from tests.support.sandbox import SECRET_NAME, Tree, entries_of, open_descriptors, paths
+from tests.support.sandbox import SECRET_NAME, Tree, entries_of, look, open_descriptors, paths, refusal
 
 
 @requirement("files.list.path", "files.list.options")
@@ -150,3 +150,74 @@ def test_a_listing_runs_nothing_of_the_repository_and_leaves_no_descriptor(root:
     assert paths(entries_of(root, depth=3)) == ["a", "a/b", "a/b/x"]
     assert not mark.exists()
     assert open_descriptors() == before
+
+
+ODD_NAMES = [
+    *(
+        b"a:b.md",
+        b"con",
+        b"aux",
+        b"NUL",
+        b"com1",
+        b"back\\slash.txt",
+        b"C:\\x",
+        b"dot.",
+        b"space ",
+        b" space",
+        b"~",
+        b"~x",
+    ),
+    *(
+        b"file:",
+        b"a*b",
+        b"a?b",
+        b"a|b",
+        b"<a>",
+        b'"quoted"',
+        b"'",
+        b"$HOME",
+        b"%41",
+        b"-rf",
+        b"...",
+        b"a\tb",
+        b"new\nline",
+    ),
+    *(
+        b"\x1b[31m",
+        b"\xff\xfe",
+        b"caf\xe9.txt",
+        "café.txt".encode(),
+        b"\\xff",
+        b"x\\xe9\xe9",
+        "\u202etxt".encode(),
+        b"#",
+        b"@",
+    ),
+]
+
+
+@requirement("files.read.names")
+@pytest.mark.parametrize("folder", ["", "a:/", "back\\slash/", "con/"])
+def test_p14_p22_every_name_that_is_listed_as_readable_can_be_read(root: SandboxRoot, tree: Tree, folder: str) -> None:
+    for name in ODD_NAMES:
+        path = os.fsencode(tree.root) + b"/" + folder.encode() + name
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - the name is bytes
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(name)
+    entries = entries_of(root, folder or ".", hidden=True).entries
+    listed = [entry for entry in entries if entry.type == "file" and not entry.denied]
+    assert len(listed) == len(ODD_NAMES)
+    for entry in listed:
+        content = look(root, entry.path)
+        assert content.path == entry.path and content.size == entry.size
+
+
+def test_a_name_with_escapes_comes_before_the_bytes_that_are_shown_like_it(root: SandboxRoot, tree: Tree) -> None:
+    tree.write("\\xff", b"literal")
+    os.close(os.open(os.fsencode(tree.root) + b"/\xff", os.O_CREAT, 0o600))
+    assert look(root, "\\xff").text == "literal"
+    # Escapes of valid UTF-8 and of ASCII stand for nothing.
+    tree.write("A")
+    tree.write("é")
+    for path in ("\\x41", "\\xc3\\xa9", "\\x2e\\x2e"):
+        assert refusal(root, path) == {"file-not-found"}

@@ -74,6 +74,68 @@ def test_p19_a_link_does_not_give_a_secret_another_name(root: SandboxRoot, tree:
     assert refusal(root, "to-git") == DENIED
 
 
+def _split(names: str) -> list[str]:
+    return names.split()
+
+
+# Common names of files in repositories: those of keys and credentials, and others.
+WITHHELD = _split(
+    """
+    .env .env.local .env.production .env.development .env.test .env.staging prod.env docker.env app.env .envrc
+    .netrc _netrc .npmrc .pypirc .pgpass .htpasswd .git-credentials auth.json opencode.json opencode.jsonc
+    credentials .credentials credentials.json .credentials.json credentials.yml credentials.yaml
+    credentials.yml.enc credentials.toml credentials.ini credentials.xml credentials.csv credentials.txt
+    credentials.db credentials.properties credentials.prod credentials-prod.json credentials_dev.yml
+    credentials.local.toml credentials.bak credentials.cfg id_rsa id_dsa id_ecdsa id_ed25519 id_ed25519_sk
+    id_rsa.bak id_rsa_work id_ed25519-deploy ID_RSA Id_Ed25519 server.key tls.key private.pem server.pem
+    key.pem privkey.pem client-key.pem store.p12 store.pfx store.jks debug.keystore passwords.kdbx putty.ppk
+    """
+)
+READABLE = _split(
+    """
+    .env.example .env.sample .env.template .env.dist .env.local.example .env.production.sample .env.defaults
+    example.env prod.example.env sample.env env.py env.d.ts environment environment.yml environment.ts
+    dotenv.js .environment id_generator.sql id_map.ts id_rsa.pub id_ed25519.pub id_card.svg id_list.csv
+    id_token.go id_rsa_test.go identity.json ids.txt id.txt id_mapping.json id_photos.html grid_view.css
+    credentials_schema.sql credentials.py credentials.md credentials.test.ts credentials-form.html
+    credentials_controller.rb credentials.proto credentials.go CredentialsProvider.java credentials-icon.svg
+    credentials_view.xhtml credentials.graphql credential.ts credentials.d.ts add_credentials.sql
+    credentialsService.ts cacert.pem ca.pem ca-bundle.pem cert.pem chain.pem fullchain.pem dhparam.pem
+    server.crt server.csr server.crt.pem key keys.ts keys.json keyboard.js keymap.toml monkey.txt turkey.md
+    hotkeys.json primary.keys key.go keyring.py auth.ts auth.py authors.json oauth.json authorized.go
+    auth.yaml authentication.md auth.service.ts token.go tokens.css tokenizer.json tokens.json secret.go
+    secrets.md password.ts passwords.md password_reset.html README.md LICENSE Makefile justfile Dockerfile
+    compose.yaml docker-compose.yml package.json package-lock.json tsconfig.json pyproject.toml setup.cfg
+    setup.py requirements.txt Cargo.toml Cargo.lock go.mod go.sum pom.xml build.gradle Gemfile Rakefile
+    .gitignore .gitattributes .gitmodules .editorconfig .prettierrc .eslintrc.json .dockerignore .nvmrc
+    .python-version .tool-versions .pre-commit-config.yaml .mcp.json .babelrc .browserslistrc .flake8
+    .clang-format .ruby-version .yarnrc.yml CMakeLists.txt index.html main.c main.rs lib.rs app.tsx
+    schema.prisma migration.sql config.yml settings.json values.yaml Chart.yaml main.tf variables.tf
+    nginx.conf Procfile tox.ini jest.config.js vite.config.ts CODEOWNERS data.csv logo.png
+    """
+)
+
+
+@requirement("files.deny.secrets", "files.read.names", "files.list.dotfiles")
+def test_p19_of_common_names_only_those_of_keys_and_credentials_are_withheld(root: SandboxRoot, tree: Tree) -> None:
+    assert len(WITHHELD) + len(READABLE) >= 200 and not set(WITHHELD) & set(READABLE)
+    # Names that differ in case only are in folders of their own, for systems that see no difference.
+    for name in WITHHELD:
+        tree.write(f"secret/{name}", b"hush")
+    for name in READABLE:
+        tree.write(f"open/{name}")
+    listed = entries_of(root, "secret", hidden=True).entries
+    assert {entry.path.removeprefix("secret/") for entry in listed if entry.denied} == set(WITHHELD)
+    listed = entries_of(root, "open", hidden=True).entries
+    assert {entry.path.removeprefix("open/") for entry in listed if not entry.denied} == set(READABLE)
+    for name in READABLE:
+        assert look(root, f"open/{name}").text == "inside\n"
+    for name in WITHHELD:
+        with pytest.raises(RookeryError) as caught:
+            look(root, f"secret/{name}")
+        assert caught.value.code == "path-denied"
+
+
 @requirement("files.deny.secrets")
 @pytest.mark.parametrize(
     "path", [".env.example", "id_rsa.pub", "credentials.py", "id_map.ts", "environment", "deep/key"]

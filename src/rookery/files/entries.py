@@ -4,6 +4,7 @@ Most entries of a tree are files that need no special treatment; a run of them i
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Literal
@@ -11,6 +12,9 @@ from typing import Literal
 import msgspec
 
 EntryType = Literal["file", "folder", "link", "other"]
+
+
+_ESCAPE = re.compile(rb"\\(\\|x[89a-f][0-9a-f])")
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -110,8 +114,23 @@ def rows_to_json(rows: Iterable[ListingRow], before: str, after: str) -> str:
 
 
 def display_path(path: str) -> str:
-    """Return the path with undecodable bytes escaped. No path that we accept contains a backslash."""
-    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
+    """Return the path as text. If it contains bytes that are not valid UTF-8, these and backslashes are escaped."""
+    if path.isascii():
+        return path
+    raw = os.fsencode(path)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+def parse_display_path(text: str) -> str | None:
+    """Return the path with undecodable bytes that is shown as `text`, None if there can be none."""
+    if "\\x" not in text:
+        return None
+    raw = _ESCAPE.sub(lambda match: bytes.fromhex(match[1][1:].decode()) or b"\\", os.fsencode(text))
+    path = os.fsdecode(raw)
+    return path if display_path(path) == text != path else None
 
 
 def _with_display_path(entry: Entry) -> Entry:

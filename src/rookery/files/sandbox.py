@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from rookery.files.entries import parse_display_path
 from rookery.files.gitignore import TrackedCache
 from rookery.files.paging import ListingCache
 from rookery.files.secrets import DenyRules
@@ -28,9 +29,8 @@ from rookery.system.text import escape_invisible
 _MAX_PATH_BYTES = 4095
 _MAX_NAME_BYTES = 255
 _MAX_SHOWN = 200
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
-# Only without a suffix: `aux.c` is an ordinary file on the systems that we support.
-_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])", re.IGNORECASE)
+# A folder may be called `a:`, but no listing has a path with two slashes.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 _FILE_TYPES = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
@@ -40,7 +40,8 @@ _FILE_TYPES = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_IS
 def parse_path(path: str, root: Path) -> tuple[str, ...]:
     """Return the names of `path`, `..` included; none for the root itself.
 
-    An absolute path is accepted if it begins with the root's own. Nothing is expanded, decoded or normalised.
+    An absolute path is accepted if it begins with the root's own. Nothing is expanded, decoded or normalised: forms of
+    Windows, such as a backslash or a drive letter, are parts of names.
     """
     _check_path(path)
     if path.startswith("/"):
@@ -100,11 +101,6 @@ def _check_path(path: str) -> None:
 def _check_name(name: str, path: str) -> None:
     if len(name) * 4 > _MAX_NAME_BYTES and len(os.fsencode(name)) > _MAX_NAME_BYTES:
         raise _invalid_path_error(path, f"a name in the path is longer than {_MAX_NAME_BYTES} bytes")
-    if "\\" in name or ":" in name or name.endswith((" ", ".")) or _RESERVED.fullmatch(name):
-        raise _invalid_path_error(
-            path,
-            "Windows paths are not supported (backslash, colon, device name, or a dot or space at the end of a name)",
-        )
 
 
 def _invalid_path_error(
@@ -199,6 +195,15 @@ class SandboxRoot:
 
     def _open(self, path: str, flags: int, deny_reason: Callable[[Sequence[str]], str]) -> Handle:
         self._check_unchanged()
+        try:
+            return self._open_literally(path, flags, deny_reason)
+        except RookeryError as error:
+            raw_path = parse_display_path(path) if error.code == "file-not-found" else None
+            if raw_path is None:
+                raise
+            return self._open_literally(raw_path, flags, deny_reason)
+
+    def _open_literally(self, path: str, flags: int, deny_reason: Callable[[Sequence[str]], str]) -> Handle:
         names = parse_path(path, self.path)
         # A path that is denied by name is not opened at all, so that nobody learns whether it exists.
         _require_allowed(path, deny_reason(names))
@@ -261,7 +266,8 @@ def _open_error(path: str, error: OSError) -> RookeryError:
         case errno.EXDEV:
             return outside_root_error(path)
         case errno.ENOENT:
-            return RookeryError("file-not-found", f"{name} does not exist", "use list_directory to see what exists")
+            remedy = "separate names with /" if "\\" in path else "use list_directory to see what exists"
+            return RookeryError("file-not-found", f"{name} does not exist", remedy)
         case errno.ENOTDIR:
             return RookeryError("invalid-input", f"{name}, or a parent of it, is not a folder")
         case errno.ELOOP:

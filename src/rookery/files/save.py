@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,8 @@ from rookery.system.threads import run_and_close
 
 # How much of a file is read to check whether it is ours.
 _HEAD_BYTES = 1024
+# Such a name is rather a mistake, and Windows could not check it out.
+_WINDOWS_NAME = re.compile(r"[\\:]|[. ]$")
 
 
 def save_file(root: SandboxRoot, path: str, data: bytes, is_ours: Callable[[bytes], bool]) -> Path:
@@ -54,6 +57,9 @@ def require_savable(root: SandboxRoot, path: str) -> Sequence[str]:
             f"{format_path(path)} is not the path of a file",
             "use a path without `..`, such as a/b.png",
         )
+    if any(_WINDOWS_NAME.search(name) for name in names):
+        message = f"{format_path(path)} contains a backslash or a colon, or a name ends with a dot or a space"
+        raise RookeryError("invalid-input", message, "use a name that works on every system")
     _require_allowed(root, path, names)
     return names
 

@@ -30,14 +30,36 @@ _SOURCE_SUFFIXES = (
     "tsx",
 )
 
+# The formats in which programs keep credentials: a file such as `credentials_schema.sql` contains none.
+_DATA_SUFFIXES = ("json", "yml", "yaml", "toml", "ini", "cfg", "conf", "xml", "csv", "txt", "properties", "enc", "db")
+_STAGES = ("prod", "production", "staging", "dev", "development", "test", "local", "live", "bak", "backup", "old")
+_SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
+# Certificates without their keys.
+_CERTIFICATES = (
+    "cacert.pem",
+    "ca.pem",
+    "ca-*.pem",
+    "cert.pem",
+    "chain.pem",
+    "fullchain.pem",
+    "*.crt.pem",
+    "dhparam*.pem",
+)
+
 DENIED_FILES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd"),
-    *(".git-credentials", "credentials*", ".credentials*", "auth.json", "opencode.json", "opencode.jsonc"),
-    *("id_*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
+    *(".git-credentials", "auth.json", "opencode.json", "opencode.jsonc"),
+    *("credentials", ".credentials", *(f"credentials.{stage}" for stage in _STAGES)),
+    *(f"{dot}credentials.{suffix}" for dot, suffix in product(("", "."), (*_DATA_SUFFIXES, "*.enc"))),
+    *(f"credentials[-_.]{stage}.{suffix}" for stage, suffix in product(_STAGES, _DATA_SUFFIXES)),
+    *(key for name in _SSH_KEYS for key in (name, f"{name}[-_.]*")),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
 )
 ALLOWED_FILES = (
-    *(".env.example", ".env.sample", ".env.template", ".env.dist", "*.example.env", "*.pub"),
-    *(f"{stem}*.{suffix}" for stem, suffix in product(("credentials", "id_"), _SOURCE_SUFFIXES)),
+    *(f".env{stage}.{kind}" for stage, kind in product(("", ".*"), ("example", "sample", "template", "dist"))),
+    *(f"{stem}.env" for stem in ("example", "sample", "template", "*.example", "*.sample", "*.template")),
+    *(".env.defaults", "*.pub", *_CERTIFICATES),
+    *(f"id_*.{suffix}" for suffix in _SOURCE_SUFFIXES),
 )
 DENIED_FOLDERS = (".ssh", ".aws", ".gnupg")
 # The limit of cached texts, and of the length of each: all names in a folder, or a path.

@@ -68,10 +68,11 @@ async def test_p01_p02_p04_p05_p08_p10_p21_p23_no_path_on_the_wire_leads_out(era
             assert await denied(caller, path) == ["path-outside-root"] * 2, path
             answer = await caller.call("read_file", {"path": path})
             assert words(answer).startswith(f"Path outside project root: {path}")
-        for path in ("..%2fapp-evil", "%2e%2e/app-evil", "~/src/app-evil", "$HOME", "..\uff0fapp-evil"):
+        literal = ["..%2fapp-evil", "%2e%2e/app-evil", "~/src/app-evil", "$HOME", "..\uff0fapp-evil"]
+        for path in [*literal, "..\\app-evil", "C:\\x"]:
             # Taken literally, none of them is there.
             assert await denied(caller, path) == ["file-not-found"] * 2, path
-        for path in ("file:///etc/passwd", "README\0/../..", "..\\app-evil", "C:\\x", "", "x" * 256, "a/" * 3000):
+        for path in ("file:///etc/passwd", "README\0/../..", "", "x" * 256, "a/" * 3000):
             assert await denied(caller, path) == ["invalid-input"] * 2, path
         # Half of a character is no text at all.
         assert (await caller.call("read_file", {"path": "\ud800"}))["error"]["code"] == -32700
@@ -80,18 +81,24 @@ async def test_p01_p02_p04_p05_p08_p10_p21_p23_no_path_on_the_wire_leads_out(era
 
 @requirement("files.deny.secrets")
 async def test_p18_p19_p20_git_and_secrets_are_denied_and_marked_and_the_user_sets_which() -> None:
-    files = {".env": "TOKEN=1\n", ".env.example": "TOKEN=\n", "plans.key": "k\n", "notes.private": "n\n", "id_x": "i\n"}
+    files = {
+        ".env": "TOKEN=1\n",
+        ".env.example": "TOKEN=\n",
+        "plans.key": "k\n",
+        "notes.private": "n\n",
+        "id_rsa": "i\n",
+    }
     app = repository(files)
     settings = Settings(files=FileSettings(secret="*.private, *.hush", allowed="plans.key"))
     async with start_gateway(None, app, settings=settings) as gateway:
         caller = await gateway.caller(view_of(app))
-        for path in (".git", ".git/config", ".GIT/config", ".env", "notes.private", "id_x"):
+        for path in (".git", ".git/config", ".GIT/config", ".env", "notes.private", "id_rsa"):
             assert failure(await caller.call("read_file", {"path": path})) == "path-denied", path
         for path in (".env.example", "plans.key"):
             assert "isError" not in (await caller.call("read_file", {"path": path}))["result"]
         entries = told(await caller.call("list_directory", {"path": ".", "hidden": True}))["entries"]
         marked = {one["path"] for one in entries if one["denied"]}
-        assert marked == {".git", ".env", "notes.private", "id_x"}
+        assert marked == {".git", ".env", "notes.private", "id_rsa"}
 
 
 @requirement("files.deny.secrets", "ws.project.add")

@@ -89,15 +89,23 @@ async def test_other_content_than_text_is_returned_as_base64_with_its_address() 
 
 @requirement("files.sandbox.outside", "files.sandbox.literal", "files.deny.secrets", "files.sandbox.special")
 async def test_p01_p02_p04_p05_p08_p10_p18_p21_p23_routes_refuse_what_the_tools_refuse() -> None:
-    app = make_app({".env": "TOKEN=1\n", "id_x": "i\n", "server.key": "k\n"})
+    app = make_app({".env": "TOKEN=1\n", "id_rsa": "i\n", "server.key": "k\n"})
     (app / "link").symlink_to(app.with_name("app-evil"))
     (app / "deep").symlink_to("/proc/self/root")
     os.mkfifo(app / "pipe")
     outside = ["../app-evil", f"{app}-evil/secret", "link/secret", "/etc/passwd", "a/../../x", "deep/etc/passwd"]
     denied = [".git", ".git/config", ".GIT/config"]
-    secret = [".env", "id_x", "server.key"]
-    missing = ["..%2fapp-evil", "%2e%2e/app-evil", "~/src/app-evil", "$HOME", "..\uff0fapp-evil", "\ufffd"]
-    invalid = ["file:///etc/passwd", "README\0/../..", "..\\app-evil", "C:\\x", "x" * 256, "pipe"]
+    secret = [".env", "id_rsa", "server.key"]
+    missing = [
+        "..%2fapp-evil",
+        "%2e%2e/app-evil",
+        "~/src/app-evil",
+        "$HOME",
+        "..\uff0fapp-evil",
+        "\ufffd",
+        "..\\app-evil",
+    ]
+    invalid = ["file:///etc/passwd", "README\0/../..", "x" * 256, "pipe"]
     expected = {
         **dict.fromkeys(outside, (403, "path-outside-root")),
         **dict.fromkeys(denied + secret, (403, "path-denied")),
@@ -126,6 +134,43 @@ def _error_of(answer: dict[str, Any]) -> dict[str, str]:
     return answer["result"]["structuredContent"]["error"]
 
 
+@requirement("files.list.dotfiles", "files.read.names")
+async def test_p19_dotfiles_are_listed_and_secrets_marked_with_tools_and_routes() -> None:
+    files = {
+        ".gitignore": "*.log\n.cache\n",
+        ".editorconfig": "e\n",
+        ".github/ci.yml": "c\n",
+        ".env": "T=1\n",
+        "a:b.md": "m\n",
+    }
+    app = make_app({**files, "back\\slash.txt": "s\n", "con": "d\n"})
+    (app / ".hidden.log").touch()
+    (app / ".cache").mkdir()
+    (app / ".cache" / "x").touch()
+    async with start_gateway(None, app) as gateway:
+        caller = await gateway.caller(view_of(app))
+        answer = await caller.call("list_directory", {"path": ".", "depth": 2})
+        entries = answer["result"]["structuredContent"]["entries"]
+        assert entries == (await get(gateway, f"{place_of(app)}/files", path=".", depth="2"))["entries"]
+        assert {entry["path"]: bool(entry["denied"]) for entry in entries if entry["type"] == "file"} == {
+            **dict.fromkeys(
+                [".gitignore", ".editorconfig", ".github/ci.yml", "a:b.md", "back\\slash.txt", "con"], False
+            ),
+            "README": False,
+            ".env": True,
+        }
+        for entry in entries:
+            if entry["type"] == "file" and not entry["denied"]:
+                assert "isError" not in (await caller.call("read_file", {"path": entry["path"]}))["result"]
+        answer = await caller.call("list_directory", {"path": ".", "hidden": False})
+        assert [entry["path"] for entry in answer["result"]["structuredContent"]["entries"]] == [
+            "README",
+            "a:b.md",
+            "back\\slash.txt",
+            "con",
+        ]
+
+
 @requirement("files.list.path", "files.list.options")
 async def test_p30_a_folder_is_listed_in_pages_with_the_options_of_the_tool() -> None:
     app = make_app({".gitignore": "*.log\n", "sub/a.txt": "123", "sub/.hidden": "", ".env": "T=1\n"})
@@ -137,12 +182,12 @@ async def test_p30_a_folder_is_listed_in_pages_with_the_options_of_the_tool() ->
         (many / os.fsdecode(name)).touch()
     async with start_gateway(None, app) as gateway:
         files = f"{place_of(app)}/files"
-        page = await get(gateway, files, path="sub")
+        page = await get(gateway, files, path="sub", hidden="false")
         entry = {"path": "sub/a.txt", "type": "file", "size": 3, "denied": ""}
         assert page == {"path": "sub", "entries": [entry], "next_cursor": None}
         caller = await gateway.caller(view_of(app))
         for options in (
-            {"hidden": True},
+            {"hidden": False},
             {"depth": 3, "limit": 7},
             {"sizes": False, "depth": 2},
         ):
@@ -152,7 +197,7 @@ async def test_p30_a_folder_is_listed_in_pages_with_the_options_of_the_tool() ->
             listed = answer["result"]["structuredContent"]
             # The cursors name a position that each of the two listings has for itself.
             assert found["entries"] == listed["entries"] and bool(found["next_cursor"]) == bool(listed["next_cursor"])
-        hidden = await get(gateway, files, path=".", hidden="true")
+        hidden = await get(gateway, files, path=".")
         assert [one["path"] for one in hidden["entries"] if one["denied"]] == [".env", ".git"]
         names: list[str] = []
         cursor: dict[str, str] = {}
@@ -200,7 +245,7 @@ async def test_routes_name_a_workspace_that_is_not_there_or_has_no_folder() -> N
     async with start_gateway(None, app) as gateway:
         path = (await gateway.workspaces.create(project_id(app), "feature/x")).path
         files = f"{place_of(app, 'feature/x')}/files"
-        assert (await get(gateway, files, path="."))["entries"][0]["path"] == "README"
+        assert (await get(gateway, files, path="."))["entries"][-1]["path"] == "README"
         # The workspaces that are inside this one belong to others.
         inner = app / "inner"
         git(app, "worktree", "add", "-q", "-b", "inner", str(inner))

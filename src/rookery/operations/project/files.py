@@ -36,7 +36,7 @@ class ReadFile(InWorkspace, kw_only=True):
 class ListDirectory(InWorkspace, kw_only=True):
     path: Annotated[str, Meta(description=_FOLDER)]
     depth: Annotated[int, Meta(description="How many levels of folders to list", ge=1, le=MAX_DEPTH)] = 1
-    hidden: Annotated[bool, Meta(description="If true, also list names that begin with a dot")] = False
+    hidden: Annotated[bool, Meta(description="If false, names that begin with a dot are left out")] = True
     sizes: Annotated[bool, Meta(description="If false, sizes are left out, which is faster in large trees")] = True
     limit: Annotated[int, Meta(description="Maximum number of entries to return", ge=1, le=MAX_PAGE)] = DEFAULT_PAGE
     cursor: Annotated[str | None, Meta(description="next_cursor of the page before, for the next page")] = None

@@ -59,7 +59,7 @@ class FileOperations:
         path: str,
         *,
         depth: int = LIST_DEPTH,
-        hidden: bool = False,
+        hidden: bool = True,
         sizes: bool = True,
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
@@ -72,7 +72,7 @@ class FileOperations:
         - `name`: Name of the workspace
         - `path`: Path of the folder, relative to the root of the workspace; . for the root
         - `depth`: How many levels of folders to list
-        - `hidden`: If true, also list names that begin with a dot
+        - `hidden`: If false, names that begin with a dot are left out
         - `sizes`: If false, sizes are left out, which is faster in large trees
         - `limit`: Maximum number of entries to return
         - `cursor`: next_cursor of the page before, for the next page
