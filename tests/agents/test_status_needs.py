@@ -17,8 +17,8 @@ def test_each_ask_is_told_by_itself_and_all_that_was_cut_off_together() -> None:
         *(SessionState(f"ses_{at}", f"cut {at}", "interrupted") for at in range(4, 9)),
     ]
     assert [(one.reason, one.text) for one in list_needs(sessions)] == [
-        ("permission", "clean up asks: bash: rm -rf build"),
-        ("question", "paint asks: Which colour?"),
+        ("permission", "clean up asks: bash: rm -rf build; rookery session asks"),
+        ("question", "paint asks: Which colour?; rookery session asks"),
         ("interrupted", "cut off in the middle of a turn: cut 4, cut 5, cut 6 and 2 more; rookery agent resume"),
     ]
 

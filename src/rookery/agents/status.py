@@ -240,7 +240,7 @@ def list_needs(sessions: Iterable[SessionState]) -> Iterator[Need]:
     cut_off: list[str] = []
     for session in sessions:
         for ask in session.asks:
-            yield Need(ask.kind, f"{session.title or session.id} asks: {ask.text}", ask.id)
+            yield Need(ask.kind, f"{session.title or session.id} asks: {ask.text}; rookery session asks", ask.id)
         if session.failure is not None:
             text = f"the last turn of {session.title or session.id} failed: {session.failure.text}; rookery ws dismiss"
             yield Need("turn-failed", text, session.id)

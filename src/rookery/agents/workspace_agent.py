@@ -118,6 +118,12 @@ class WorkspaceAgent:
         """Keep the agent awake until a requested turn has begun."""
         self._tasks.start(run.keep_awake_until_begun(session), "turn")
 
+    @property
+    def is_prompt_pending(self) -> bool:
+        """Whether a first prompt is about to be sent, so that its session does not exist yet."""
+        pending = self._start_task is not None and not self._start_task.done() and not self._settled.is_set()
+        return pending and first_prompt.load(self.git_folder) is not None
+
     async def wait_until_prompted(self) -> None:
         """Wait until `start_and_prompt` has succeeded or failed. A failure is retried in the background."""
         if self._start_task is not None:

@@ -457,13 +457,19 @@ class SessionIndex:
         return waited
 
     async def wait_until_known_in(self, project: str, workspace: str) -> None:
-        """Wait up to 50 s until the sessions of a workspace are known, if its agent is starting."""
+        """Wait up to 50 s until the sessions of a workspace are known, if its agent is starting.
+
+        If it has none, but a first prompt is about to be sent, wait for the session of that prompt.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_SECONDS):
                 await self._agents.restored.wait()
-        for entry in self._agents.workspaces():
-            if (entry.project.id, entry.name) == (project, workspace):
-                await self.wait_until_all_known(entry.path)
+                for entry in self._agents.workspaces():
+                    if (entry.project.id, entry.name) == (project, workspace):
+                        await self.wait_until_all_known(entry.path)
+                        workspace_agent = self._agents.agents.get(entry.path)
+                        if workspace_agent is not None and workspace_agent.is_prompt_pending:
+                            await workspace_agent.wait_until_prompted()
 
     async def _wait_for_agents(self, id_: str, scope: Path | None) -> None:
         """Wait up to 50 s for starting agents that had this session before, as after a start of the daemon."""

@@ -154,6 +154,18 @@ async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_i
                 return person.text
 
         assert "the agent asks: bash: echo asked" in await asyncio.to_thread(ask)
+
+        # OpenCode's interface does not show what was asked before it was started: the command prints it.
+        def attach() -> str:
+            command = 'stty rows 40 cols 120; exec "$0" agent attach'
+            with at_a_terminal(argv=["sh", "-c", command, str(ROOKERY)], cwd=path, env=system.env) as person:
+                person.reads("the agent asks: bash: echo asked", LIMIT)
+                person.reads("interrupt", LIMIT)
+                person.types("\x03")
+                assert person.ends() == 0
+                return person.text
+
+        assert (await asyncio.to_thread(attach)).count("rookery session answer per_") == 2
         await run(system, path, "abort", id_)
         await run(system, path, "wait", id_, "--idle", "--timeout", "120")
         done = await run(system, path, "send", "fix", "hello", "--timeout", "120")

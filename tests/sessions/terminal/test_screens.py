@@ -195,8 +195,25 @@ async def _asks(stage: SessionDriver, session: str, scope: Path) -> None:
     await stage.sessions.press(session, keys=["enter"])
     assert (await stage.sessions.wait_for_message(session, "Done", LIMIT)).found
     assert (scope / "asked.txt").read_text() == "asked\n" and await stage.sessions.asks(session) == []
+    await _notes_an_ask_from_before_the_terminal(stage, session)
     async with refusal("session-not-found"):
         await stage.sessions.screen(session, Path("/somewhere"))
+
+
+async def _notes_an_ask_from_before_the_terminal(stage: SessionDriver, session: str) -> None:
+    """OpenCode's interface shows only what is asked while it runs."""
+    await stage.sessions.terminals.end(session)
+    await stage.sessions.send(session, "ask", wait=False)
+    await stage.until(lambda: stage.sessions._pending_asks.all())
+    (ask,) = await stage.sessions.asks(session)
+    for terminal in (True, False):
+        screen = await stage.sessions.screen(session, terminal=terminal)
+        assert screen.source == ("terminal" if terminal else "rendering") and screen.regions.dialog is None
+        assert screen.note is not None and "echo asked" in screen.note
+        assert f"rookery session answer {ask.id}" in screen.note
+    await stage.sessions.answer(ask.id, "once")
+    assert (await stage.sessions.wait_for_idle(session, LIMIT)).found
+    assert (await stage.sessions.screen(session)).note is None
 
 
 class Played:

@@ -11,7 +11,8 @@ import click
 from rookery.cli import output
 from rookery.cli.agent.progress import START_SECONDS, show_agent_progress
 from rookery.cli.options import no_start_option, project_option
-from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, workspace_options
+from rookery.cli.session.common import describe_ask
+from rookery.cli.ws.common import WORKSPACE_ARGUMENT, WorkspaceClient, quote_segment, workspace_options
 from rookery.daemon_client.failure import Failure
 
 _EPILOG = """\
@@ -62,13 +63,16 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
         access: dict[str, Any] = json.loads(client.request_workspace(workspace, "agent", "attach", session=session))
     # The interface takes seconds to draw something, and does not say how to leave it.
     output.write_note("starting OpenCode's interface ... leave it with Ctrl-C; the agent keeps running")
-    words = ["--session", access["session"]] if access["session"] and not new else []
+    session = access["session"] if not new else None
+    words = ["--session", session] if session else []
+    _note_asks(client, session)
     command = [access["opencode"], "attach", access["url"], *words]
     code = _run(command, _environment(access["password"], access["folders"]))
     # The request marks turns that finished meanwhile as seen. A daemon that has stopped meanwhile is not started.
     client.starts_daemon, client.seconds = False, _LOOK_SECONDS
     with contextlib.suppress(Failure):
         client.request_workspace(workspace)
+        _note_asks(client, session)
     sys.exit(code)
 
 
@@ -91,6 +95,13 @@ def password(name: str | None, project: str | None, as_json: bool, no_start: boo
         output.write_json(json.dumps(result).encode())
     else:
         output.write(access["password"])
+
+
+def _note_asks(client: WorkspaceClient, session: str | None) -> None:
+    """Print what a session asks. OpenCode's interface shows only what is asked while it runs."""
+    if session is not None:
+        for ask in json.loads(client.request("GET", f"/api/sessions/{quote_segment(session)}/asks")):
+            output.write_note(describe_ask(ask))
 
 
 def _environment(password: str, folders: dict[str, str | None]) -> dict[str, str]:

@@ -61,7 +61,7 @@ class SessionClient:
         if name.startswith(_ID_PREFIX):
             return name
         try:
-            workspace = self.workspaces.find(None if name == "." else name)
+            workspace = self.workspaces.find(name)
         except Failure as failure:
             # The beginning of an id may be shorter than the prefix that all ids have.
             if failure.code == "workspace-not-found" and name and _ID_PREFIX.startswith(name):
@@ -83,6 +83,11 @@ class SessionClient:
 
     def resolve_optional_id(self, name: str | None) -> str | None:
         return self.resolve_id(name) if name is not None else None
+
+
+def describe_ask(ask: JsonObject) -> str:
+    """Return what the agent asks, with the command that answers it."""
+    return f"the agent asks: {output.visible(ask['text'])} (rookery session answer {ask['id']})"
 
 
 def _no_session_failure(workspace: JsonObject) -> Failure:

@@ -9,7 +9,14 @@ import click
 from rookery.cli import output
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
-from rookery.cli.session.common import SESSION_ARGUMENT, JsonObject, SessionClient, session_options, timeout_option
+from rookery.cli.session.common import (
+    SESSION_ARGUMENT,
+    JsonObject,
+    SessionClient,
+    describe_ask,
+    session_options,
+    timeout_option,
+)
 from rookery.cli.session.tool import describe_tool_run
 from rookery.daemon_client.failure import FAILED, TIMED_OUT, Failure
 
@@ -135,7 +142,7 @@ def _follow_turn(sessions: SessionClient, id_: str, body: JsonObject, turn_outpu
         elif kind == "tool":
             turn_output.write_line(output.paint(describe_tool_run(event["tool"]), "dim", sys.stderr))
         elif kind == "ask":
-            turn_output.write_line(_ask_line(event["ask"]))
+            turn_output.write_line(describe_ask(event["ask"]))
     raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`")
 
 
@@ -183,8 +190,4 @@ def _write_outcome(turn: JsonObject, *, asks: bool) -> None:
     if turn["note"]:
         output.write_note(visible(turn["note"]))
     for ask in turn["asks"] if asks else ():
-        output.write_note(_ask_line(ask))
-
-
-def _ask_line(ask: JsonObject) -> str:
-    return f"the agent asks: {visible(ask['text'])} (rookery session answer {ask['id']})"
+        output.write_note(describe_ask(ask))

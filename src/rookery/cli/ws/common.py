@@ -44,9 +44,9 @@ class WorkspaceClient:
         return json.loads(self.request("GET", "/api/workspaces", project=self.project))
 
     def find(self, name: str | None) -> JsonObject:
-        """Return the workspace with this name; without a name, that of the current folder."""
+        """Return the workspace with this name; without a name, or for `.`, that of the current folder."""
         folder = current_folder()
-        if name is not None:
+        if name not in (None, "."):
             return find_workspace(self.list_workspaces(), name, folder)
         if folder is None:
             raise Failure("workspace-not-found", "the current folder does not exist any more", "name a workspace")

@@ -87,8 +87,24 @@ def capture_terminal(ref: SessionRef, screen: Screen, note: str | None, scope: P
     message = "its terminal shows something else after key presses"
     if not may_see_terminal(ref, screen.title, scope):
         raise RookeryError("agent-unavailable", message)
-    is_other = shows_other_session(screen.title, ref.session.title)
-    return ScreenCapture(ref, screen, "terminal", message if is_other else note)
+    if shows_other_session(screen.title, ref.session.title):
+        return ScreenCapture(ref, screen, "terminal", message)
+    hidden_asks = describe_asks(ref) if find_regions(screen).dialog is None else None
+    return ScreenCapture(ref, screen, "terminal", _join_notes(note, hidden_asks))
+
+
+def describe_asks(ref: SessionRef) -> str | None:
+    """Return what the session asks, and how it is answered; None if it asks nothing.
+
+    OpenCode's interface shows only what is asked while it runs, and asks are no part of the conversation.
+    """
+    asks = ref.workspace_sessions.asks(ref.id)
+    texts = (f"it asks: {ask.text} (rookery session answer {ask.id})" for ask in asks)
+    return f"not shown here: {'; '.join(texts)}" if asks else None
+
+
+def _join_notes(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
 
 
 def may_see_terminal(ref: SessionRef, window: str, scope: Path | None) -> bool:
@@ -246,7 +262,8 @@ class Screens:
                 note = f"there is no terminal: {error.message}"
         transcript = await ref.workspace_sessions.transcripts.transcript(ref.session)
         messages = transcript.messages(running=ref.is_running, limit=_MAX_MESSAGES)
-        return ScreenCapture(ref, render_conversation(messages, await ref.info(), columns, rows), "rendering", note)
+        screen = render_conversation(messages, await ref.info(), columns, rows)
+        return ScreenCapture(ref, screen, "rendering", _join_notes(note, describe_asks(ref)))
 
     async def press(
         self,
