@@ -1,6 +1,6 @@
 """Scan definitions: read every text, undo its encodings, and apply the rules."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from rookery.guard.scan.characters import find_oddities
@@ -8,8 +8,8 @@ from rookery.guard.scan.decoding import Layer, decode
 from rookery.guard.scan.definition import Definition, LimitError, Role, Text, list_texts
 from rookery.guard.scan.findings import Finding, Match, ScanReport, Severity, worst
 from rookery.guard.scan.lexicon import Concept as C
-from rookery.guard.scan.rules import authority, combinations, disclosure, names, schema
-from rookery.guard.scan.rules.passage import Passage
+from rookery.guard.scan.rules import authority, combinations, disclosure, names, schema, topics
+from rookery.guard.scan.rules.passage import Passage, has_all
 from rookery.guard.scan.rules.registry import RULES
 from rookery.guard.scan.sentences import Sentence, split_identifier, split_sentences
 
@@ -24,19 +24,21 @@ _OBSCURE = frozenset(
 _MOST_READ = 5_000
 _ACTS = C.DISREGARD | C.SEND | C.READ | C.TELL | C.CONCEAL | C.OBEY | C.CHANGE | C.INVOKE | C.INCLUDE | C.PERSONA
 
-_TEXT_RULES = (
-    authority.find_overrides,
-    authority.find_obedience,
-    authority.find_personas,
-    authority.find_markers,
-    authority.find_secrecy,
-    authority.find_consent,
-    disclosure.find_secret_access,
-    disclosure.find_exfiltration,
-    disclosure.find_interference,
-    disclosure.find_forced_use,
-    schema.find_markup,
-    combinations.find_combinations,
+# The rules for texts, each with classes that all have to occur; most texts have none of them.
+_TEXT_RULES: tuple[tuple[tuple[int, ...], Callable[[Passage], Iterator[Match]]], ...] = (
+    ((C.RULES,), authority.find_overrides),
+    ((C.RULES | C.TOOL, C.OBEY | C.DISREGARD | C.PRIORITY), authority.find_obedience),
+    ((C.PERSONA,), authority.find_personas),
+    ((), authority.find_markers),
+    ((C.TELL | C.CONCEAL | C.SECRECY | C.KNOW, C.NOT | C.CONCEAL | C.SECRECY), authority.find_secrecy),
+    ((C.CONFIRM | C.GRANTED,), authority.find_consent),
+    ((C.SECRET | C.CONVERSATION,), disclosure.find_secret_access),
+    ((C.SEND | C.INCLUDE, C.ADDRESS | C.OUTSIDE | C.COVER), disclosure.find_exfiltration),
+    ((C.CHANGE | C.SEND,), disclosure.find_interference),
+    ((C.INVOKE, C.OTHERS), disclosure.find_forced_use),
+    ((), schema.find_markup),
+    ((), combinations.find_combinations),
+    ((), topics.find_topics),
 )
 
 
@@ -118,9 +120,13 @@ class Scanner:
 
 
 def _apply(passage: Passage, text: Text, required: bool, tool_words: frozenset[str]) -> Iterator[Match]:
+    mask = 0
+    for sentence in passage.sentences:
+        mask |= sentence.mask
     if text.role is not Role.PARAMETER_NAME or passage.text.count(" ") > 2:
-        for rule in _TEXT_RULES:
-            yield from rule(passage)
+        for classes, rule in _TEXT_RULES:
+            if has_all(mask, classes):
+                yield from rule(passage)
     yield from schema.find_parameters(passage, text, required, tool_words)
     if text.role is not Role.PARAMETER_NAME:
         yield from schema.find_payloads(passage, text)
@@ -160,7 +166,9 @@ def _describe(definition: Definition) -> tuple[int, frozenset[str]]:
         words += first.words
         # What comes after "also" or "before" is not what the tool is for.
         stop = next(iter(first.find(C.ALSO | C.SECRECY | C.CONDITION)), len(first.words))
-        mask |= first.collect(0, min(stop, 14))
+        stop = next((index for index, word in enumerate(first.words) if word in ("that", "which", "while", ",")), stop)
+        for position in range(min(stop, 14)):
+            mask |= first.masks[position] if not first.masks[position] & C.PATH else 0
     return mask, frozenset(words)
 
 

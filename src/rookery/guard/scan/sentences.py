@@ -18,8 +18,8 @@ _TOKEN = re.compile(
     r"|(?P<path>(?<![\w])(?:~|\$home|%userprofile%|\.{1,2})?[/\\](?:[\w.*-]+[/\\]?)+|(?<![\w.])\.(?:env|"
     r"ssh|aws|npmrc|netrc|kube|gnupg|pypirc|pgpass"
     r"|git-credentials|docker|bash_history|zsh_history)\b[\w./*-]*|\b(?:id_rsa|id_ed25519|id_ecdsa|id_dsa)\b(?:\.\w+)?"
-    r"|\b(?:[\w-]+\.)(?:pem|key|p12|pfx|kdbx|keystore|jks|env)\b)"
-    r"|(?P<identifier>\w+_\w+|(?-i:\b[a-z]+(?:[A-Z][a-z0-9]+)+\b)|\w{1,64}(?:\.\w{1,64}){1,4}\(\))"
+    r"|(?:\*|\b[\w-]+)\.(?:pem|key|p12|pfx|kdbx|keystore|jks|env)\b)"
+    r"|(?P<identifier>\w{1,64}(?:\.\w{1,64}){1,4}\(\)|\w+_\w+|(?-i:\b[a-z]+(?:[A-Z][a-z0-9]+)+\b))"
     r"|(?P<word>[^\W_](?:[^\W_]|[\u0300-\u036f\u064b-\u0652\u0900-\u0dff\u0e31-\u0e4e])*(?:['\u2019-][^\W_]+)*)"
     r"|(?P<end>[.!?\u3002\uff01\uff1f]+(?=[\s\"'\u201d\u2019)\]<]|$)|[\u3002\uff01\uff1f]|\n\s*\n\s*|"
     r"\n\s*(?=(?-i:[-*\u2022#\d<\[A-Z])))"
@@ -37,8 +37,12 @@ _SECRET_PATH = re.compile(
     r"|gitconfig|\.bashrc|\.zshrc|auth\.json|service-account|\.htpasswd|id_rsa",
     re.IGNORECASE,
 )
+_SECRET_NAME = re.compile(
+    r"^[A-Z0-9_]*(?:API_KEY|SECRET|TOKEN|PASSWORD|PASSWD|PRIVATE_KEY|CREDENTIALS?|ACCESS_KEY)[A-Z0-9_]*$"
+)
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
+_MENTIONS = load_words("mentions")
 _ENGLISH = load_words("english")
 _FOREIGN = load_words("foreign")
 # Words between the start of a clause and its verb that leave a command a command.
@@ -50,20 +54,27 @@ _COORDINATION = frozenset(["and", "or", "then", "but"])
 class Sentence:
     """One sentence: its words in lower case, the classes and verb forms of each, and where it stands in its text."""
 
-    __slots__ = ("end", "foreign", "forms", "index", "mask", "masks", "quoted", "start", "words")
+    __slots__ = ("end", "foreign", "forms", "index", "is_mention", "mask", "masks", "start", "text", "words")
 
     def __init__(self, index: int, start: int) -> None:
         self.index, self.start, self.end = index, start, start
         self.words: list[str] = []
         self.masks: list[int] = []
         self.forms: list[int] = []
-        self.quoted: list[bool] = []
         self.mask = 0
         self.foreign = False
+        # The words again, joined by spaces.
+        self.text = ""
+        # Whether the sentence speaks about attacks, as a tool against them does, and does not make one.
+        self.is_mention = False
 
     def has(self, *concepts: int) -> bool:
         """Return whether each of these classes occurs."""
-        return all(self.mask & concept for concept in concepts)
+        mask = self.mask
+        for concept in concepts:  # noqa: SIM110 - a generator costs twice as much, and this runs most often
+            if not mask & concept:
+                return False
+        return True
 
     def find(self, concept: int, start: int = 0, end: int | None = None) -> Iterator[int]:
         """Yield the positions of the words of a class."""
@@ -131,7 +142,6 @@ def split_sentences(text: str) -> list[Sentence]:
     english, foreign = load_lookups()
     sentences: list[Sentence] = []
     sentence = Sentence(0, 0)
-    quote = ""
     entries: list[Entry] = []
     local = strange = 0
 
@@ -150,6 +160,8 @@ def split_sentences(text: str) -> list[Sentence]:
             _mark_phrases(sentence, entries)
             for mask in sentence.masks:
                 sentence.mask |= mask
+            sentence.text = " ".join(sentence.words)
+            sentence.is_mention = not sentence.mask & _C.YOU and not _MENTIONS.isdisjoint(sentence.words[:14])
             sentences.append(sentence)
         sentence, entries, local, strange = Sentence(len(sentences), end), [], 0, 0
 
@@ -158,7 +170,6 @@ def split_sentences(text: str) -> list[Sentence]:
         value = match.group()
         if kind == "end":
             close(match.end())
-            quote = ""
             continue
         word = value.lower().replace("\u2019", "'")
         if kind == "word":
@@ -178,7 +189,6 @@ def split_sentences(text: str) -> list[Sentence]:
         elif kind == "break":
             entry, mask, forms = _NOTHING, _BREAK, 0
         elif kind == "quote":
-            quote = "" if quote else value
             entry, mask, forms = _NOTHING, _BREAK | _C.QUOTE, 0
         elif kind == "address":
             entry, mask, forms = _NOTHING, _C.ADDRESS, 0
@@ -189,12 +199,13 @@ def split_sentences(text: str) -> list[Sentence]:
             mask = _C.PATH | _C.SECRET if _SECRET_PATH.search(word) else 0
         else:
             entry, mask, forms = _NOTHING, _C.IDENTIFIER, 0
+            if _SECRET_NAME.search(value):
+                mask |= _C.SECRET
             if word in ("system_prompt", "conversation_history", "chat_history", "message_history"):
                 mask |= _C.CONVERSATION
         sentence.words.append(word)
         sentence.masks.append(mask)
         sentence.forms.append(forms)
-        sentence.quoted.append(bool(quote))
         entries.append(entry)
     close(len(text))
     return sentences

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rookery.guard.scan.definition import Role
 from rookery.guard.scan.findings import Match
 from rookery.guard.scan.lexicon import Concept as C, Form, load_words
-from rookery.guard.scan.rules.passage import Passage, find_verbs, is_mention, match_sentence
+from rookery.guard.scan.rules.passage import Passage, find_verbs, match_sentence
 from rookery.guard.scan.sentences import Sentence
 
 _NEGATIONS = load_words("negations")
@@ -33,12 +33,14 @@ def find_overrides(passage: Passage) -> Iterator[Match]:
 
 
 def _overrides(sentence: Sentence, passage: Passage) -> bool:
-    if is_mention(sentence):
+    if sentence.is_mention:
         return False
     if sentence.foreign:
         return sentence.has(C.DISREGARD, C.RULES) and sentence.has(C.PRIOR | C.YOU | C.SAFETY | C.MODEL)
     for position in sentence.find(C.DISREGARD):
         if not sentence.forms[position] or sentence.is_negated(position):
+            continue
+        if {"can", "may", "could"} & set(sentence.words[max(position - 3, 0) : position]) and not sentence.has(C.YOU):
             continue
         if _is_own_rules(sentence, position + 1, position + 11, passage, sentence.command(position)):
             return True
@@ -53,6 +55,8 @@ def _overrides(sentence: Sentence, passage: Passage) -> bool:
         voided = any(word in _VOID for word in after) and (
             any(word in _NEGATIONS for word in after) or any(word in _ENDED for word in after)
         )
+        if {"can", "may", "could"} & set(after) and not before & C.YOU:
+            continue
         if voided and before & (C.PRIOR | C.YOU | C.SAFETY | C.MODEL):
             return True
     return False
@@ -87,6 +91,8 @@ def _is_own_rules(sentence: Sentence, start: int, end: int, passage: Passage, co
             return True
         if guidance and soft and (strict_prior or between & C.YOU or system) and passage.role is not Role.PARAMETER:
             return True
+        if strict_prior and command == 2 and not soft and passage.is_prose:
+            return True
         if (owned or prior or system) and command == 2 and (sentence.mask & (C.SAFETY | C.PERSONA)):
             return passage.role is Role.DESCRIPTION or bool(owned)
     return False
@@ -98,7 +104,7 @@ _FOLLOWED = load_words("followed")
 def find_obedience(passage: Passage) -> Iterator[Match]:
     """What a tool returns is to be followed as instructions, above those of the user."""
     for sentence in passage.sentences:
-        if sentence.foreign or is_mention(sentence):
+        if sentence.foreign or sentence.is_mention:
             continue
         target = sentence.has(C.GUIDANCE) or bool(_words(sentence) & {"directives", "commands", "orders"})
         if not target:
@@ -131,7 +137,7 @@ def _words(sentence: Sentence) -> set[str]:
 def find_personas(passage: Passage) -> Iterator[Match]:
     """A new role for the model, or one without limits."""
     for sentence in passage.sentences:
-        if not sentence.has(C.PERSONA) or is_mention(sentence):
+        if not sentence.has(C.PERSONA) or sentence.is_mention:
             continue
         if sentence.foreign:
             if sentence.has(C.RULES | C.GUIDANCE) and sentence.has(C.NOT | C.DISREGARD):
@@ -142,6 +148,8 @@ def find_personas(passage: Passage) -> Iterator[Match]:
             for position in range(len(sentence.words))
         )
         addressed = sentence.has(C.YOU) or sentence.has(C.MODEL)
+        if {"must", "need", "requires", "require"} & set(sentence.words[:3]):
+            continue
         roles = [
             position
             for position in sentence.find(C.PERSONA)
@@ -149,7 +157,11 @@ def find_personas(passage: Passage) -> Iterator[Match]:
             and (sentence.command(position) or addressed)
             and not sentence.is_negated(position)
         ]
-        if unlimited and (addressed or roles or sentence.has(C.DISREGARD)) and not sentence.has(C.NOT):
+        if (
+            unlimited
+            and (addressed or roles or sentence.has(C.DISREGARD))
+            and (not sentence.has(C.NOT) or sentence.has(C.YOU))
+        ):
             yield match_sentence("role-change", sentence)
         elif roles and passage.kind == "tool" and passage.role is Role.DESCRIPTION:
             strong = any(sentence.command(position) == 2 for position in roles)
@@ -172,6 +184,10 @@ _TEMPLATE = re.compile(
     r"<\uff5c.{1,30}\uff5c>|\[(?:/)?SYSTEM_PROMPT\]",
     re.IGNORECASE | re.MULTILINE,
 )
+# Something that every such mark has; most texts do not.
+_MARKED = re.compile(
+    r"[:<\[{@|#*=\u2014]|\b(?:END|BEGIN|START)\b|\b(?:note|message|notice|instruction|new)", re.IGNORECASE
+)
 _VOICE = re.compile(
     r"\b(?:note|message|notice|attention|memo|reminder|instructions?|directives?|dear|guidance|hint)\s*,?\s{1,9}"
     r"(?:to|for|all|any)?\s{0,9}(?:the\s{1,9}|all\s{1,9}|any\s{1,9}|every\s{1,9})?"
@@ -185,13 +201,20 @@ _VOICE = re.compile(
     r"\s{0,9}(?:[^\W_]{1,20}\s{0,9}){0,3}(?:\([^)]{0,60}\))?\s{0,9}:",
     re.IGNORECASE,
 )
+_NAMED = re.compile(
+    r"\b(?:hidden|secret|internal|override|privileged|covert|confidential|admin(?:istrator)?|system)\s{1,3}"
+    r"(?:directives?|instructions?|commands?|orders?|polic(?:y|ies)|overrides?|tasks?|steps?)\s{0,3}:",
+    re.IGNORECASE,
+)
 _BLOCK = re.compile(
+    r"\bEND OF (?:THE )?(?:TOOL |FUNCTION )?(?:DESCRIPTION|DOCUMENTATION|DEFINITION)\b|@(?:assistant|ai|llm|agent)\s*:|"
+    r"\b[Nn]ew (?:message|instructions?|task|orders?) from the (?:developer|system|user|administrator|operator)\b|"
     r"\{\{\s*(?:system|assistant|admin|developer|ai)\s*:|\b(?:BEGIN|START)(?: OF)? (?:\w+ "
     r"){0,3}(?:INSTRUCTIONS?|SYSTEM|PROMPT|OVERRIDE|DIRECTIVES?)\b|\b[Aa]ssistant:.{3,200}\b[Uu]ser:",
     re.DOTALL,
 )
 _TAG = re.compile(
-    r"<\s*(important|system|instructions?|secret|hidden|admin|override|critical|prompt|assistant|urgent|"
+    r"<\s*(important|system|(?:assistant|system|agent|model|ai)[_-]\w{1,20}|instructions?|secret|hidden|admin|override|critical|prompt|assistant|urgent|"
     r"mandatory|rules?|directives?|note|internal|priority|policy|warning)(?:[\s_-][^<>]{0,40})?>",
     re.IGNORECASE,
 )
@@ -227,8 +250,13 @@ def find_markers(passage: Passage) -> Iterator[Match]:
     if passage.role in (Role.NAME, Role.PARAMETER_NAME):
         return
     text = passage.text
+    if not _MARKED.search(text):
+        return
     for match in _TEMPLATE.finditer(text):
         yield Match("role-marker", *match.span())
+        return
+    if (match := _NAMED.search(text)) and _collect_commands(passage, match.end()):
+        yield Match("role-marker", match.start(), min(match.end() + 120, len(text)))
         return
     if match := _BLOCK.search(text):
         yield Match("role-marker", *match.span())
@@ -258,17 +286,7 @@ def _collect_commands(passage: Passage, start: int) -> int:
     for sentence in passage.sentences:
         if sentence.end <= start or sentence.start > start + 300:
             continue
-        risky = sentence.mask & (
-            C.SECRET
-            | C.CONVERSATION
-            | C.GUIDANCE
-            | C.PERSONA
-            | C.SECRECY
-            | C.OUTSIDE
-            | C.ADDRESS
-            | C.CONFIRM
-            | C.SAFETY
-        )
+        risky = sentence.mask & (C.SECRET | C.CONVERSATION | C.GUIDANCE | C.PERSONA | C.SECRECY | C.OUTSIDE | C.ADDRESS)
         for position in sentence.find(_ACTS):
             if sentence.forms[position] and sentence.command(position):
                 found = max(found, 2 if risky else 1)
@@ -289,7 +307,7 @@ def find_secrecy(passage: Passage) -> Iterator[Match]:
     for sentence in passage.sentences:
         if not sentence.mask & (C.TELL | C.CONCEAL | C.SECRECY | C.NOT):
             continue
-        if is_mention(sentence) and not sentence.has(C.USER):
+        if sentence.is_mention and not sentence.has(C.USER):
             continue
         if sentence.foreign:
             hushed = sentence.has(C.NOT, C.TELL) and sentence.has(C.USER)
@@ -335,7 +353,8 @@ def _conceals(sentence: Sentence, passage: Passage) -> bool:
             and sentence.masks[position] & C.CONCEAL
             and words[position] in _QUIET_VERBS
         ) and (sentence.command(position) or words[position] == "between"):
-            return True
+            # "Keep it secret" may be advice about a secret that the tool returns.
+            return not passage.around(sentence, 1) & C.SECRET or bool(sentence.mask & C.USER)
         if (
             (set(window) & {"from", "in", "out", "off"} and span & (C.USER | C.YOU))
             or "summary" in window
@@ -453,7 +472,8 @@ def _bypasses_consent(sentence: Sentence, passage: Passage) -> bool:
             if sentence.masks[before] & C.BREAK:
                 break
             if words[before] == "without" or (words[before] in _SKIPPING):
-                if sentence.is_negated(before, 8):
+                described = {"is", "are", "was", "gets", "will"} & set(words[max(before - 3, 0) : before])
+                if sentence.is_negated(before, 8) or (described and not sentence.has(C.MODAL)):
                     break
                 acts = [
                     index
@@ -488,6 +508,9 @@ def _bypasses_consent(sentence: Sentence, passage: Passage) -> bool:
                 return True
         # "the user has already agreed to it".
         by_user = word in _AGREED and sentence.collect(position - 6, position) & C.USER
+        agreed = by_user and sentence.collect(position + 1, position + 5) & C.OTHERS and "has" in words
+        if agreed and not sentence.has(C.NOT | C.CONDITION) and passage.is_aside(sentence):
+            return True
         if by_user and _CLAIMED_CONSENT & set(words[max(position - 8, 0) : position + 4]):
             return not sentence.has(C.NOT) and "if" not in words and "when" not in words and "must" not in words
     if (

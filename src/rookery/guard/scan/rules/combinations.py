@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rookery.guard.scan.findings import Match
 from rookery.guard.scan.lexicon import Concept as C, Form, load_words
 from rookery.guard.scan.rules.disclosure import is_ordinary_secret
-from rookery.guard.scan.rules.passage import Passage, is_mention, match_sentence
+from rookery.guard.scan.rules.passage import Passage, forbids, has_all, match_sentence
 from rookery.guard.scan.sentences import Sentence
 
 _KEEPING_MODALS = load_words("keeping_modals")
@@ -44,7 +44,7 @@ def find_combinations(passage: Passage) -> Iterator[Match]:
     if not passage.is_prose and not any(sentence.index for sentence in passage.sentences):
         return
     for sentence in passage.sentences:
-        if sentence.foreign or is_mention(sentence) or not (passage.is_prose or sentence.index):
+        if sentence.foreign or sentence.is_mention or not (passage.is_prose or sentence.index):
             continue
         for combination in _COMBINATIONS:
             if not all(sentence.mask & mask for mask in combination.classes):
@@ -52,8 +52,9 @@ def find_combinations(passage: Passage) -> Iterator[Match]:
             position = _find_meeting(sentence, combination.classes)
             if position is not None and not combination.unless(sentence, passage, position):
                 yield match_sentence(combination.rule, sentence)
-        for rule, check in _CHECKS:
-            if check(sentence, passage):
+        mask = sentence.mask
+        for rule, classes, check in _CHECKS:
+            if has_all(mask, classes) and check(sentence, passage):
                 yield match_sentence(rule, sentence)
 
 
@@ -83,6 +84,8 @@ def _is_conditional(sentence: Sentence, position: int) -> bool:
 
 def _keeps_rules(sentence: Sentence, passage: Passage, position: int) -> bool:
     words = sentence.words
+    if {"can", "may", "could", "optionally"} & set(words[max(position - 3, 0) : position]) and not sentence.has(C.YOU):
+        return True
     if sentence.is_negated(position) and sentence.words[position] not in ("longer", "no", "not", "never"):
         return True
     return bool(_WRITTEN & set(words)) and not sentence.has(C.YOU) and not sentence.has(C.SAFETY)
@@ -106,7 +109,7 @@ def _keeps_limits(sentence: Sentence, passage: Passage, position: int) -> bool:
 
 def _answers_itself(sentence: Sentence, passage: Passage, position: int) -> bool:
     """Return whether nobody answers a request for consent in the place of the user."""
-    text = " ".join(sentence.words)
+    text = sentence.text
     answers = any(phrase in text for phrase in _ANSWERS)
     commanded = any(sentence.command(index) == 2 for index in sentence.find(C.PROCEED | C.INVOKE | C.GRANTED))
     return not (answers and commanded and passage.is_aside(sentence, position))
@@ -143,7 +146,7 @@ def _asks_consent(sentence: Sentence, passage: Passage, position: int) -> bool:
     if "without" in words and negations > 1:
         return True
     needless = any(
-        words_ in " ".join(sentence.words)
+        words_ in sentence.text
         for words_ in ("not need", "no need", "n't need", "not require", "n't require", "otherwise need")
     )
     if (words & _GATED and not needless) or {"cannot", "can't"} & words or not passage.is_aside(sentence, position):
@@ -190,13 +193,13 @@ def _hushes(sentence: Sentence, passage: Passage) -> bool:
     """Something is not to be mentioned, to nobody in particular."""
     if not passage.is_aside(sentence):
         return False
-    text = " ".join(sentence.words)
+    text = sentence.text
     if any(
         phrase in text
         for phrase in ("between you and", "without drawing", "without attracting", "let on that", "let on about")
     ):
         return "difference" not in text
-    if "leave" in sentence.words and "out" in sentence.words and sentence.has(C.REPLY):
+    if {"leave", "keep"} & set(sentence.words) and "out" in sentence.words and sentence.has(C.REPLY):
         return True
     for position, word in enumerate(sentence.words):
         if (
@@ -207,7 +210,11 @@ def _hushes(sentence: Sentence, passage: Passage) -> bool:
             modal = sentence.forms[position] & (Form.BASE | Form.PARTICIPLE) and (
                 sentence.command(position) or sentence.words[position - 1] == "without"
             )
-            if modal:
+            if modal and not (
+                word in _SAYING
+                and not sentence.collect(position + 1, position + 8) & C.USER
+                and not _ANYTHING & set(sentence.words)
+            ):
                 return True
     return False
 
@@ -228,6 +235,8 @@ def _hands_over(sentence: Sentence, passage: Passage) -> bool:
     """Secrets, private files or the conversation are spoken of beside what the tool does."""
     words = sentence.words
     ways = set(words)
+    if forbids(sentence):
+        return False
     for position in sentence.find(C.SECRET | C.CONVERSATION):
         mask = sentence.masks[position]
         if (mask & C.SECRET and passage.topic & C.SECRET) or (mask & C.CONVERSATION and passage.topic & C.CONVERSATION):
@@ -235,7 +244,15 @@ def _hands_over(sentence: Sentence, passage: Passage) -> bool:
         if not passage.is_aside(sentence, position) or sentence.is_negated(position, 5):
             continue
         acts = _find_acts(sentence, C.READ | C.SEND | C.INCLUDE, position)
-        commanded = [index for index in acts if sentence.command(index) == 2 or sentence.forms[index] & Form.PARTICIPLE]
+        commanded = [
+            index
+            for index in acts
+            if sentence.command(index) == 2
+            or (
+                sentence.forms[index] & Form.PARTICIPLE
+                and words[index - 1] in ("by", "before", "start", "and", "after")
+            )
+        ]
         if not acts:
             continue
         if mask & C.PATH:
@@ -252,10 +269,16 @@ def _hands_over(sentence: Sentence, passage: Passage) -> bool:
             + sentence.has(C.SEND)
             + bool(sentence.mask & (C.OUTSIDE | C.ADDRESS | C.SECRECY))
         )
-        if ways & _SIGN_IN and not sentence.has(C.OUTSIDE | C.ADDRESS):
+        if sentence.has(C.EXAMPLE) or (ways & _SIGN_IN and not sentence.has(C.OUTSIDE | C.ADDRESS)):
             continue
+        weight += bool({"access"} & ways and sentence.has(C.YOU))
         ordinary = is_ordinary_secret(sentence, position) or words[position] in _TALK
-        if (commanded and weight >= (3 if ordinary else 1)) or weight >= 4:
+        kinds = {sentence.masks[index] & (C.READ | C.SEND | C.INCLUDE) for index in commanded}
+        # "Get them and pass them on."
+        ordinary_weight = 2 if len(kinds) > 1 and len(commanded) > 1 else 3
+        if (
+            commanded and weight >= (ordinary_weight if ordinary else 1 if mask & C.CONVERSATION else 0)
+        ) or weight >= 4:
             return True
     return False
 
@@ -293,6 +316,13 @@ def _sends_out(sentence: Sentence, passage: Passage) -> bool:
                 and not ways & {"api", "endpoint", "docs", "documentation"}
             ):
                 return True
+    for position, word in enumerate(words):
+        number = word in _ACCOUNTS and any(
+            sum(map(str.isdigit, other)) > 3 for other in words[position + 1 : position + 4]
+        )
+        moved = sentence.mask & (C.SEND | C.CHANGE) or {"moved", "paid", "pay", "credited", "move"} & ways
+        if number and moved and passage.is_aside(sentence, position):
+            return True
     for position in sentence.find(C.OUTSIDE):
         if not passage.is_aside(sentence, position) or sentence.is_negated(position, 6):
             continue
@@ -308,6 +338,29 @@ def _sends_out(sentence: Sentence, passage: Passage) -> bool:
             and sentence.forms[acts[0]] & (Form.THIRD | Form.PAST | Form.PARTICIPLE)
         ):
             return not passage.topic & taken & C.CONVERSATION
+    return False
+
+
+def _forwards(sentence: Sentence, passage: Passage) -> bool:
+    """Something is always to be sent on, whatever the user asked for."""
+    words = sentence.words
+    if not passage.is_aside(sentence) or passage.sentences[0].masks[0] & C.SEND or not passage.is_prose:
+        return False
+    if not {"always", "automatically", "every", "each"} & set(words) or "to" not in words:
+        return False
+    return any(
+        words[index] in _FORWARDING and sentence.command(index) == 2 and not sentence.is_negated(index)
+        for index in sentence.find(C.SEND)
+    )
+
+
+def _takes_file(sentence: Sentence, passage: Passage) -> bool:
+    """The content of a secret file is to be in the reply."""
+    for position in sentence.find(C.PATH):
+        if not sentence.masks[position] & C.SECRET or passage.topic & C.SECRET or sentence.has(C.EXAMPLE):
+            continue
+        if sentence.has(C.REPLY) and _find_acts(sentence, C.READ | C.SEND | C.INCLUDE, position):
+            return sentence.has(C.YOU)
     return False
 
 
@@ -328,10 +381,28 @@ def _names_other_tool(sentence: Sentence) -> bool:
 
 def _meddles(sentence: Sentence, passage: Passage) -> bool:
     """Another tool is to get other arguments, to give other results, or to be left aside."""
-    if not passage.is_aside(sentence) or not _names_other_tool(sentence):
-        return False
     words = sentence.words
     ways = set(words)
+    opening = next((word for word, mask in zip(words, sentence.masks, strict=True) if not mask & _OPENINGS), "")
+    before = opening in ("before", "after", "instead")
+    if not (passage.is_aside(sentence) or before):
+        return False
+    replaced = [
+        index for index in sentence.find(C.CHANGE) if words[index] in _REPLACING and sentence.command(index) == 2
+    ]
+    if replaced and sentence.has(C.ADDRESS) and not sentence.has(C.EXAMPLE):
+        return True
+    if not _names_other_tool(sentence):
+        return False
+    if (
+        before
+        and {"this"} & ways
+        and any(words[index] in _REPLACING for index in sentence.find(C.CHANGE))
+        and ways & _GOODS
+    ):
+        return True
+    if sentence.has(C.INVOKE) and any("external" in word and "." in word for word in words):
+        return True
     changes = [
         index for index in sentence.find(C.CHANGE) if sentence.command(index) == 2 and not sentence.is_negated(index)
     ]
@@ -340,13 +411,13 @@ def _meddles(sentence: Sentence, passage: Passage) -> bool:
         len(word) > 7 and any(char.isdigit() for char in word) and any(char.isalpha() for char in word)
         for word in words
     )
-    lasting = any(phrase in " ".join(words) for phrase in _LASTING)
+    lasting = any(phrase in sentence.text for phrase in _LASTING)
     if (
         {"instead"} & ways
         and sentence.has(C.ADDRESS)
         and passage.kind == "tool"
         and sentence.has(C.INCLUDE | C.CHANGE)
-        and "@" in " ".join(words)
+        and "@" in sentence.text
     ):
         return True
     if (
@@ -416,7 +487,7 @@ def _elevates(sentence: Sentence, passage: Passage) -> bool:
     words = sentence.words
     ways = set(words)
     content = ways & _CONTENT
-    text = " ".join(words)
+    text = sentence.text
     obeyed = any(
         sentence.command(index)
         and words[index] not in ("adopt", "respect", "observe", "honor", "accept")
@@ -433,15 +504,34 @@ def _elevates(sentence: Sentence, passage: Passage) -> bool:
     ) or bool(ranked and orders and content)
 
 
+def _outranks(sentence: Sentence, passage: Passage) -> bool:
+    """Something has priority over the conversation, the user or the instructions of the model."""
+    words = sentence.words
+    for position in sentence.find(C.PRIORITY):
+        if sentence.is_negated(position) or "over" not in words[position : position + 4]:
+            continue
+        if sentence.collect(position + 1, position + 8) & (C.CONVERSATION | C.GUIDANCE | C.MODEL) or (
+            {"user", "user's"} & set(words[position : position + 6]) and "preferences" not in words
+        ):
+            return passage.is_aside(sentence)
+    return False
+
+
 def _rejects_others(sentence: Sentence, passage: Passage) -> bool:
     """Other tools are not to be used, whatever the user wants."""
-    text = " ".join(sentence.words)
+    text = sentence.text
     ways = set(sentence.words)
     against = any(phrase in text for phrase in _AGAINST)
     other = ways & _RIVALS and ways & _TOOLS | ways & {"others", "reader"}
     never = (sentence.has(C.NOT) and sentence.has(C.INVOKE)) or ways & _DISPARAGED
     if "until" in ways:
         return False
+    if sentence.has(C.URGENT) and (
+        "rather than others" in text or "over all others" in text or "instead of others" in text
+    ):
+        return True
+    if "refuse to" in text and sentence.has(C.INVOKE):
+        return True
     return bool(passage.is_aside(sentence) and other and never and (against or ways & _DISPARAGED))
 
 
@@ -457,6 +547,12 @@ def _threatens(sentence: Sentence, passage: Passage) -> bool:
     )
 
 
+_ACCOUNTS = frozenset(["account", "iban", "wallet", "number"])
+_OPENINGS = C.BREAK | C.URGENT
+_FORWARDING = load_words("forwarding")
+_LABELS = load_words("labels")
+_SAYING = load_words("saying")
+_ANYTHING = frozenset(["anything", "nothing", "about", "regarding", "this", "it"])
 _ANSWERS = load_words("answers")
 _ARTICLES = frozenset(["the", "a", "an", "this", "each", "every", "of", "our", "its", "their", "your"])
 _HARMLESS = frozenset(["localhost"])
@@ -482,16 +578,20 @@ _RANKS = load_words("ranks")
 _AGAINST = load_words("against")
 _HARMS = load_words("harms")
 
-_CHECKS: tuple[tuple[str, Callable[[Sentence, Passage], bool]], ...] = (
-    ("concealment", _is_unaware),
-    ("concealment", _leaves_out),
-    ("concealment", _deceives),
-    ("concealment", _hushes),
-    ("secret-access", _hands_over),
-    ("exfiltration", _sends_out),
-    ("tool-interference", _meddles),
-    ("forced-use", _demands_calls),
-    ("output-authority", _elevates),
-    ("tool-interference", _rejects_others),
-    ("secret-access", _threatens),
+# Each with classes that all have to occur.
+_CHECKS: tuple[tuple[str, tuple[int, ...], Callable[[Sentence, Passage], bool]], ...] = (
+    ("concealment", (C.USER, C.KNOW), _is_unaware),
+    ("concealment", (C.REPLY, C.NOT | C.CONCEAL), _leaves_out),
+    ("concealment", (C.DECEIVE,), _deceives),
+    ("concealment", (C.NOT | C.REPLY | C.YOU,), _hushes),
+    ("secret-access", (C.SECRET | C.CONVERSATION,), _hands_over),
+    ("exfiltration", (C.SEND | C.CHANGE | C.INCLUDE | C.ADDRESS | C.OUTSIDE,), _sends_out),
+    ("exfiltration", (C.SEND,), _forwards),
+    ("secret-access", (C.PATH,), _takes_file),
+    ("tool-interference", (C.CHANGE | C.INVOKE | C.INCLUDE | C.SEND,), _meddles),
+    ("forced-use", (C.OTHERS,), _demands_calls),
+    ("output-authority", (C.OBEY | C.GUIDANCE | C.INVOKE,), _elevates),
+    ("output-authority", (C.PRIORITY,), _outranks),
+    ("tool-interference", (C.TOOL | C.OTHERS | C.USER,), _rejects_others),
+    ("secret-access", (C.SECRET | C.CONVERSATION,), _threatens),
 )

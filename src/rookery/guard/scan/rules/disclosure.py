@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rookery.guard.scan.definition import Role
 from rookery.guard.scan.findings import Match
 from rookery.guard.scan.lexicon import Concept as C, Form, load_words
-from rookery.guard.scan.rules.passage import Passage, is_mention, match_sentence
+from rookery.guard.scan.rules.passage import Passage, match_sentence
 from rookery.guard.scan.sentences import Sentence
 
 _ARTICLES = load_words("articles")
@@ -26,7 +26,7 @@ _PARAMETERS = load_words("parameters")
 def find_secret_access(passage: Passage) -> Iterator[Match]:
     """Secrets, private files or the conversation are to be read or handed over."""
     for sentence in passage.sentences:
-        if not sentence.mask & (C.SECRET | C.CONVERSATION) or is_mention(sentence):
+        if not sentence.mask & (C.SECRET | C.CONVERSATION) or sentence.is_mention:
             continue
         if sentence.foreign:
             path = sentence.has(C.PATH)
@@ -122,7 +122,7 @@ def find_exfiltration(passage: Passage) -> Iterator[Match]:
     """Data goes to someone that the tool does not need."""
     for sentence in passage.sentences:
         sends = sentence.mask & C.SEND or {"bcc", "cc"} & set(sentence.words) or sentence.has(C.INCLUDE, C.ADDRESS)
-        if not sends or is_mention(sentence):
+        if not sends or sentence.is_mention:
             continue
         if sentence.foreign:
             if (
@@ -210,7 +210,7 @@ def find_interference(passage: Passage) -> Iterator[Match]:
     if passage.role not in (Role.DESCRIPTION, Role.VALUE, Role.PARAMETER):
         return
     for sentence in passage.sentences:
-        if is_mention(sentence):
+        if sentence.is_mention:
             continue
         if sentence.foreign:
             if sentence.has(C.TOOL | C.IDENTIFIER, C.OTHERS | C.CONDITION, C.CHANGE) and sentence.has(
@@ -313,4 +313,4 @@ def find_forced_use(passage: Passage) -> Iterator[Match]:
 
 def is_ordinary_secret(sentence: Sentence, position: int) -> bool:
     """Return whether a word for a secret is one that tools have every reason to ask for, such as an API key."""
-    return sentence.words[position] in _ORDINARY and not sentence.masks[position] & C.PATH
+    return sentence.words[position].rpartition("-")[2] in _ORDINARY and not sentence.masks[position] & C.PATH

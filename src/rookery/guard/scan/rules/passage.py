@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rookery.guard.scan.definition import Role
 from rookery.guard.scan.findings import Match, Severity
-from rookery.guard.scan.lexicon import Concept, load_words
+from rookery.guard.scan.lexicon import Concept
 from rookery.guard.scan.sentences import Sentence
 
 
@@ -55,12 +55,19 @@ def find_verbs(sentence: Sentence, concept: int) -> Iterator[int]:
             yield position
 
 
-def is_mention(sentence: Sentence) -> bool:
-    """Return whether a sentence speaks about attacks or texts, as a tool against them does, and does not make one."""
-    return any(word in _MENTIONS for word in sentence.words[:14]) and not sentence.has(Concept.YOU)
+def forbids(sentence: Sentence) -> bool:
+    """Return whether a sentence forbids from its start, as in "never write passwords into a file"."""
+    return any(sentence.masks[index] & Concept.NOT for index in range(min(3, len(sentence.words)))) and not (
+        {"but", "instead", "only", "forget", "hesitate", "fail"} & set(sentence.words)
+    )
 
 
-_TURNS = frozenset(
-    [";", "\u2014", "\u2013", "--", "which", "also", "additionally", "while", "that", "before", "after", "then", ":"]
-)
-_MENTIONS = load_words("mentions")
+_TURNS = frozenset([";", "\u2014", "\u2013", "--", "which", "also", "additionally", "while", "that", "then", ":"])
+
+
+def has_all(mask: int, classes: tuple[int, ...]) -> bool:
+    """Return whether each of these classes is in a mask."""
+    for concept in classes:  # noqa: SIM110 - a generator costs twice as much, and this runs most often
+        if not mask & concept:
+            return False
+    return True

@@ -115,6 +115,8 @@ _COMMAND = re.compile(
     r"ssh/authorized_keys)",
     re.IGNORECASE,
 )
+# Something that every dangerous command has; most texts do not.
+_SHELL = re.compile(r"[|$`@>&;]|/dev/|\brm\s+-|\bchmod\b|\b(?:ba|z)sh\b|powershell|crontab|\bnc", re.IGNORECASE)
 _QUERY = re.compile(
     r"!\[[^\]]{0,80}\]\(https?://[^)\s]{1,200}[?&/][^)\s]{0,80}(?:\{|\$|<|%7B|\[)|"
     r"<img\b[^>]{0,200}src=[\"']?https?://[^>\s]{1,200}(?:\{|\$|<)",
@@ -151,6 +153,8 @@ def find_payloads(passage: Passage, text: Text) -> Iterator[Match]:
                 ):
                     yield Match("payload-value", sentence.start, sentence.end)
                     return
+    if not _SHELL.search(value):
+        return
     for match in _COMMAND.finditer(value):
         line = value[max(match.start() - 120, 0) : match.end()]
         commanded = any(
