@@ -188,8 +188,11 @@ async def test_resources_prompts_and_completion_work_under_public_names(era: str
 @requirement("hub.catalog.primitives")
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_is_not_there_is_an_error_of_its_kind(era: str) -> None:
+    play = library()
+    play.held.discard("resources/read")
+    play.replies["resources/read"] = lambda params: LookupError("there is none")
     async with start_gateway(
-        lambda scripted: {name: scripted.server(name, library()) for name in ("one", "two")}
+        lambda scripted: {name: scripted.server(name, play) for name in ("one", "two")}
     ) as gateway:
         caller = await gateway.caller("/mcp", era)
         assert (await caller.ask("prompts/get", {"name": "one__no"}))["error"]["code"] == -32602

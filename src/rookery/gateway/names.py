@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Prefix = Literal["always", "conflict", "never"]
@@ -14,6 +15,7 @@ _HASH_LENGTH = 8
 # A name that looks as if it had a hash gets one too, so that no name can imitate one with a hash.
 _LOOKS_HASHED = re.compile(rf".*_[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
 _LOOKS_HASHED_SCHEME = re.compile(rf"s-.*-[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 _INVALID_IN_SCHEME = re.compile(r"[^a-zA-Z0-9.-]")
 
@@ -75,6 +77,23 @@ def uri_scheme(owner: str) -> str:
     if fit != owner or fit != fit.lower() or not fit[:1].isalpha() or _LOOKS_HASHED_SCHEME.fullmatch(fit):
         fit = f"s-{fit.lower()}-{_hash(owner)}"
     return f"{fit}+"
+
+
+def matches_template(template: str, uri: str) -> bool:
+    """Return whether a URI may be an expansion of a template (RFC 6570). Values are not checked."""
+    return _compile_template(template).fullmatch(uri) is not None
+
+
+@lru_cache(maxsize=4096)
+def _compile_template(template: str) -> re.Pattern[str]:
+    """Return a pattern that searches each literal part once, and never backtracks into an earlier one."""
+    literals = _EXPRESSION.split(template)
+    operators = [match[1:2] for match in _EXPRESSION.findall(template)]
+    pattern = re.escape(literals[0])
+    for operator, literal in zip(operators, literals[1:], strict=True):
+        inside = "." if operator in "+#/;?&." else "[^/?#]"
+        pattern += f"(?>{inside}*?{re.escape(literal)})" if literal else f"{inside}*"
+    return re.compile(pattern, re.DOTALL)
 
 
 def _build_names(

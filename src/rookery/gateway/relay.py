@@ -28,6 +28,7 @@ from rookery.wire.protocol.messages import (
     WireError,
 )
 from rookery.wire.protocol.provider import Call, ClientQuestion, wants_log
+from rookery.wire.server.call import to_handshake_result
 
 _FORMS = frozenset({"form"})
 
@@ -205,7 +206,8 @@ class Relay:
             rounds=call.resumed or not call.client.modern,
             posted=sent,
         )
-        return await self.run(work)
+        result = await self.run(work)
+        return to_handshake_result(result) if server.modern and not call.client.modern else result
 
     async def run(self, work: Awaitable[T]) -> T:
         """Wait for the result or the error, and until everything that was sent before it has been passed on."""

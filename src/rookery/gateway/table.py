@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rookery.gateway.names import NamingStyle, OwnedName, gateway_name, make_public_names, make_public_uris, uri_scheme
+from rookery.gateway.names import (
+    NamingStyle,
+    OwnedName,
+    gateway_name,
+    make_public_names,
+    make_public_uris,
+    matches_template,
+    uri_scheme,
+)
 from rookery.gateway.provider import LISTS, Catalog, CatalogEntry, CatalogProvider, Kind
 from rookery.gateway.rules import ALLOWED, Rules, Verdict
 
@@ -84,11 +92,27 @@ class Table:
         for scheme, member in self.servers_by_prefix.items():
             if uri.startswith(scheme):
                 return member, uri[len(scheme) :]
-        # A result may mention a resource by its server's own URI.
-        owners = {id(target.member): target.member for target in self.resources.values() if target.name == uri}
-        if not owners:
-            owners = {id(member): member for member, catalog in self.members if catalog.resources or catalog.templates}
-        return (next(iter(owners.values())), uri) if len(owners) == 1 else None
+        owners = self.possible_owners(uri)
+        return (owners[0], uri) if len(owners) == 1 else None
+
+    def possible_owners(self, uri: str) -> Sequence[CatalogProvider]:
+        """Return the servers that may have a resource by its own URI, as a result mentions it; the likeliest first.
+
+        If a server lists the URI, no other is asked, and if templates match it, only their servers are. The only server
+        of a view gets every URI.
+        """
+        servers = [(member, catalog) for member, catalog in self.members if not member.is_builtin]
+        if self.style.bare:
+            return [member for member, _ in servers]
+        listing = [member for member, catalog in servers if any(entry.name == uri for entry in catalog.resources)]
+        if listing:
+            return listing
+        matching = [
+            member
+            for member, catalog in servers
+            if any(matches_template(entry.name, uri) for entry in catalog.templates)
+        ]
+        return matching or [member for member, catalog in servers if "resources" in catalog.capabilities]
 
     def public_uri(self, member: CatalogProvider, uri: str) -> str:
         """Return the URI of a provider's resource in this view."""

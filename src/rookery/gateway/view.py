@@ -55,6 +55,8 @@ _CAPABILITIES: Mapping[str, Any] = {
     "logging": {},
     "completions": {},
 }
+# Capabilities that a view of one server declares as the server does: requests of extensions pass unchanged.
+_RELAYED_CAPABILITIES = ("extensions", "experimental")
 
 
 class RoundTripCalls:
@@ -214,11 +216,10 @@ class View:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         only = self._only()
-        return (
-            _CAPABILITIES
-            if only is None
-            else {key: options for key, options in _CAPABILITIES.items() if key in only.capabilities}
-        )
+        if only is None:
+            return _CAPABILITIES
+        relayed = {key: only.capabilities[key] for key in _RELAYED_CAPABILITIES if key in only.capabilities}
+        return {key: options for key, options in _CAPABILITIES.items() if key in only.capabilities} | relayed
 
     @property
     def instructions(self) -> str | None:
@@ -248,11 +249,19 @@ class View:
             raise WireError(INVALID_PARAMS, "there is no such cursor: lists have a single page")
         await self._wait_for_members(call.session)
         table = self._table(call.session)
+        if self._style.bare and not table.members and self._membership.members(call.session):
+            # An empty list would look as if the server worked, and offered nothing.
+            absent = self._membership.describe_absent(call.session, lambda owner: True)
+            if absent:
+                raise results.wire_error(RookeryError("upstream-failed", f"MCP server {absent[0]}"))
         listed = None if call.client.modern else table.handshake_lists.get(call.method)
         return listed or table.lists[call.method]
 
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
         name = decode_text(call.params, "name")
+        if "task" in call.params:
+            # The methods of tasks are not relayed: the client could never fetch the result.
+            raise WireError(INVALID_PARAMS, f"{name} cannot be called as a task here: call it without `task`")
         target = self._table(call.session).tools.get(name) or await self._find_after_start(call, "tools", name)
         if target is None:
             raise self._not_found(call, "tool", name)
@@ -304,11 +313,18 @@ class View:
     async def _read(self, call: Call) -> Raw | Mapping[str, Any]:
         uri = decode_text(call.params, "uri")
         owner = await self._resource(call, uri)
-        if owner is None:
-            raise WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
-        member, own = owner
-        result = await self._relayed(call, member, own)
-        return result if own == uri else results.replace_uri(result, own, uri)
+        if owner is not None:
+            member, own = owner
+            result = await self._relayed(call, member, own)
+            return result if own == uri else results.replace_uri(result, own, uri)
+        error = WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
+        # A result may mention a URI that several servers could have: the first one that has it is the one.
+        for member in self._table(call.session).possible_owners(uri):
+            try:
+                return await self._relayed(call, member, uri)
+            except WireError as refusal:
+                error = refusal
+        raise error
 
     async def _complete(self, call: Call) -> Raw | Mapping[str, Any]:
         ref: Params = decode_object(call.params.get("ref", EMPTY_OBJECT), "ref")

@@ -49,17 +49,24 @@ async def fetch_catalog(
     lists: dict[str, Any] = {kind: old.entries(kind) for kind in LISTS} if old is not None else {}
     lifetimes: dict[Kind, float] = dict(old.lifetimes) if old is not None else {}
     problems: dict[Kind, Sequence[str]] = dict(old.problems) if old is not None else {}
-    supported: list[Kind] = [kind for kind in kinds if client.capabilities.get(CAPABILITY[kind]) is not None]
+    capabilities = dict(client.capabilities)
+    supported: list[Kind] = [kind for kind in kinds if capabilities.get(CAPABILITY[kind]) is not None]
+    if "tools" in kinds and "tools" not in supported:
+        # Some servers have tools although they declare none, and most clients ask for them all the same.
+        undeclared = await _list_undeclared(client)
+        if undeclared.entries:
+            capabilities["tools"] = {}
+            lists["tools"], problems["tools"] = undeclared
     # Concurrently, so that a slow list does not delay the others.
     results = await asyncio.gather(*(_list(warn, client, kind) for kind in supported))
     for kind, (accepted, lifetime) in zip(supported, results, strict=True):
         lists[kind], problems[kind] = accepted
-        capability: Any = client.capabilities[CAPABILITY[kind]]
+        capability: Any = capabilities[CAPABILITY[kind]]
         if lifetime is not None and not (isinstance(capability, dict) and capability.get("listChanged")):  # pyright: ignore[reportUnknownMemberType]
             lifetimes[kind] = lifetime
     return Catalog(
         **lists,
-        capabilities=client.capabilities,
+        capabilities=capabilities,
         info=client.info,
         instructions=client.instructions,
         lifetimes=lifetimes,
@@ -93,6 +100,17 @@ async def _list(warn: WarnCallback, client: Client, kind: Kind) -> tuple[Accepte
         warn(f"{kind} cannot be listed: {error}")
         return AcceptedEntries([], []), None
     return read_entries(kind, items), items.ttl_seconds
+
+
+async def _list_undeclared(client: Client) -> AcceptedEntries:
+    """Return the tools of a server that declares none. A server without tools may answer anything."""
+    method, key, _ = LISTS["tools"]
+    try:
+        items = await client.list_all(method, key)
+    except (RookeryError, WireError):
+        return AcceptedEntries([], [])
+    entries, problems = read_entries("tools", items[:_MAX_ENTRIES])
+    return AcceptedEntries(entries, ["it lists tools, but does not declare the capability `tools`", *problems])
 
 
 class Throttle:

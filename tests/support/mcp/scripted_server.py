@@ -37,7 +37,8 @@ def text(value: Any) -> Message:
 class ServerScript:
     """The automatic responses of a scripted server. Methods in `held` and tools named `hold*` are left to the test.
 
-    Other tools return their entry in `results`, or else a description of the call; methods theirs in `replies`.
+    Other tools return their entry in `results`, or else a description of the call; methods theirs in `replies`, where
+    an exception is an error.
     """
 
     tools: list[Any] = field(default_factory=lambda: [tool("echo"), tool("hold")])
@@ -167,7 +168,11 @@ class ScriptedServer:
             return
         modern = play.era in revisions.MODERN
         if method in play.replies:
-            self.answer(message, play.replies[method](message.get("params", {})))
+            reply = play.replies[method](message.get("params", {}))
+            if isinstance(reply, Exception):
+                self.refuse(message, -32002, str(reply))
+            else:
+                self.answer(message, reply)
         elif method in _LISTS:
             kind = _LISTS[method]
             listed = play.templates if kind == "resourceTemplates" else getattr(play, kind)

@@ -142,6 +142,21 @@ def finish_result(result: Raw | Mapping[str, Any], method: str, client: ClientPr
     return msgspec.json.encode(members)
 
 
+def to_handshake_result(result: Raw) -> Raw:
+    """Return a result of a 2026-07-28 server without the members that handshake revisions do not have."""
+    if b'"resultType"' not in bytes(result):
+        return result
+    members: dict[str, Any] = dict(decode_object(result, "result"))
+    for key in ("resultType", "ttlMs", "cacheScope"):
+        members.pop(key, None)
+    if "_meta" in members:
+        meta = decode_object(members["_meta"], "_meta")
+        members["_meta"] = {key: value for key, value in meta.items() if key != revisions.META_SERVER}
+        if not members["_meta"]:
+            del members["_meta"]
+    return Raw(msgspec.json.encode(members))
+
+
 class _Meta(msgspec.Struct):
     server: Raw = msgspec.field(default=Raw(), name=revisions.META_SERVER)
 

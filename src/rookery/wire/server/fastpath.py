@@ -29,7 +29,7 @@ from rookery.wire.protocol.messages import (
 )
 from rookery.wire.protocol.provider import Call, ClientProfile
 from rookery.wire.server import stateless
-from rookery.wire.server.call import finish_result
+from rookery.wire.server.call import finish_result, to_handshake_result
 from rookery.wire.server.http_request import JSON_HEADERS
 from rookery.wire.server.service import Service
 from rookery.wire.server.session import Session
@@ -145,8 +145,10 @@ class FastCall(PostedRequest):
     def try_finish(self, result: Raw) -> bool:
         match = self._match
         try:
-            if match.route.answers_questions and decode_input_required(result) is not None:
-                return False
+            if match.route.answers_questions:
+                if decode_input_required(result) is not None:
+                    return False
+                result = to_handshake_result(result)
             message = encode_result(self._id, finish_result(result, "tools/call", match.client, self._service.provider))
         except Exception:  # a task reports the error better
             return False
