@@ -183,15 +183,14 @@ def _note_override(name: str, override: EntryOverride, *, is_defined: bool) -> C
 def exclude_self(config: ServerConfig, ports: Collection[int], *, with_notes: bool = True) -> ServerConfig:
     """Return a configuration without the servers that lead back to Rookery: each would wait for itself.
 
-    Notes about these entries are left out too: they concern the client that they belong to.
+    Problems of these entries are left out too, such as a token that is not set: they concern the client that they
+    belong to.
     """
     own = [server for server in config.servers if _is_bridge(server) or _points_to_self(server, ports)]
     if not own:
         return config
     own_keys = {(server.source.path, server.name) for server in own}
-    problems = [
-        problem for problem in config.problems if not (problem.note and (problem.file, problem.server) in own_keys)
-    ]
+    problems = [problem for problem in config.problems if (problem.file, problem.server) not in own_keys]
     notes = [
         ConfigProblem(
             server.source.path,
