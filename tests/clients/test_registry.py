@@ -62,3 +62,8 @@ def test_on_a_mac_applications_have_a_folder_of_their_own() -> None:
 def test_of_two_files_the_one_that_is_there_is_meant(tmp_path: Path) -> None:
     (tmp_path / "opencode.jsonc").write_text("{}")
     assert config_path(CLIENTS["opencode"], tmp_path, {}) == tmp_path / "opencode.jsonc"
+
+
+def test_programs_that_are_started_from_a_desktop_get_the_bridge_by_default() -> None:
+    bridged = {client.id for client in CLIENTS.values() if client.default == "bridge"}
+    assert bridged == {"claude-desktop", "cursor", "vscode", "windsurf", "zed"}

@@ -49,7 +49,15 @@ _ALL = (
         default="bridge",
         next_step="quit Claude Desktop and start it again",
     ),
-    Client("cursor", "Cursor", ("~/.cursor/mcp.json",), (".cursor/mcp.json",), placeholder="${env:V}"),
+    # Desktop programs seldom have the variables of a shell, which HTTP needs for the token.
+    Client(
+        "cursor",
+        "Cursor",
+        ("~/.cursor/mcp.json",),
+        (".cursor/mcp.json",),
+        placeholder="${env:V}",
+        default="bridge",
+    ),
     Client(
         "vscode",
         "VS Code",
@@ -85,7 +93,13 @@ _ALL = (
         default="bridge",
         next_step="Zed applies the change at once",
     ),
-    Client("windsurf", "Windsurf", ("~/.codeium/windsurf/mcp_config.json",), placeholder="${env:V}"),
+    Client(
+        "windsurf",
+        "Windsurf",
+        ("~/.codeium/windsurf/mcp_config.json",),
+        placeholder="${env:V}",
+        default="bridge",
+    ),
     Client(
         "opencode",
         "OpenCode",

@@ -61,7 +61,7 @@ def test_no_secret_is_printed_or_written_for_any_client(daemon: Daemon, scope: s
 def test_a_workspace_is_aimed_at_over_both_transports(daemon: Daemon) -> None:
     checkout = app(Path.home() / "src" / "app")
     made("fix/login", "--no-agent", cwd=checkout)
-    shown = rookery("client", "print", "cursor", "--workspace", "fix/login", cwd=checkout)
+    shown = rookery("client", "print", "cursor", "--workspace", "fix/login", "--transport", "http", cwd=checkout)
     port = mcp("fix/login", checkout)["port"]
     assert json.loads(shown.stdout)["mcpServers"]["rookery"]["url"] == f"http://127.0.0.1:{port}/mcp"
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "it", "version": "1"}}
@@ -87,7 +87,7 @@ def test_a_workspace_is_aimed_at_over_both_transports(daemon: Daemon) -> None:
 
 @requirement("hub.find.tool")
 def test_a_client_may_be_given_the_search_for_tools_instead_of_their_list(daemon: Daemon) -> None:
-    shown = rookery("client", "print", "cursor", "--mode", "search")
+    shown = rookery("client", "print", "cursor", "--mode", "search", "--transport", "http")
     url: str = json.loads(shown.stdout)["mcpServers"]["rookery"]["url"]
     assert url == f"http://127.0.0.1:{daemon.port}/mcp?mode=search"
     meta = "io.modelcontextprotocol"
@@ -108,11 +108,12 @@ def test_a_workspace_without_a_server_is_not_aimed_at_over_http(daemon: Daemon) 
     checkout = app(Path.home() / "src" / "app")
     made("fix", "--no-agent", cwd=checkout)
     ws("close", "fix", cwd=checkout)
-    done = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)
+    done = rookery("client", "install", "cursor", "--workspace", "fix", "--transport", "http", cwd=checkout)
     assert (done.returncode, done.stdout) == (2, "")
     assert "fix is closed" in done.stderr and "rookery ws open app-" in done.stderr
     assert not (Path.home() / ".cursor").exists()
-    bridged = rookery("client", "install", "cursor", "--workspace", "fix", "--transport", "bridge", cwd=checkout)
+    # Over the bridge, which is the default of a program that is started from a desktop.
+    bridged = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)
     assert bridged.returncode == 0, bridged.stderr
 
 
@@ -153,7 +154,7 @@ def test_install_tells_what_it_did_and_where_the_old_file_is() -> None:
         ("print nope", 2, "claude-desktop"),
         ("print zed --transport http", 2, "use --transport bridge"),
         ("print zed --name 'a b'", 2, "choose another --name"),
-        ("print cursor --no-start", 5, "no daemon is running"),
+        ("print codex --no-start", 5, "no daemon is running"),
         ("install vscode --scope project", 3, "in no git repository"),
     ],
 )

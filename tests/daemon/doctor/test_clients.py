@@ -23,7 +23,7 @@ def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(daemon: Dae
     told = json.loads(rookery("doctor", "--json").stdout)["checks"]
     shown = {row["id"]: row["status"] for row in told if row["id"].startswith("client ")}
     assert shown == {
-        "client cursor": "warning",
+        "client cursor": "ok",
         "client vscode": "ok",
         "client codex": "warning",
         "client zed": "ok",
@@ -34,9 +34,8 @@ def test_what_was_installed_is_found_again_and_what_it_lacks_is_told(daemon: Dae
     assert (servers["status"], servers["summary"]) == ("ok", "none defined")
     assert {status for status, _ in rows(daemon.port, ROOKERY_TOKEN="x").values()} == {"ok"}
     assert "needs ROOKERY_TOKEN" in rows(daemon.port)["client codex"][1]
-    assert (
-        f"the daemon listens on port {daemon.port + 1}" in rows(daemon.port + 1, ROOKERY_TOKEN="x")["client cursor"][1]
-    )
+    moved = rows(daemon.port + 1, ROOKERY_TOKEN="x")
+    assert f"the daemon listens on port {daemon.port + 1}" in moved["client opencode"][1]
 
 
 def test_a_bridge_that_is_gone_and_a_broken_file_are_told() -> None:
@@ -62,7 +61,7 @@ def test_files_without_rookery_have_no_row() -> None:
 def test_an_entry_for_a_workspace_is_right_while_that_is_open(daemon: Daemon) -> None:
     checkout = app(Path.home() / "app")
     made("fix", "--no-agent", cwd=checkout)
-    done = rookery("client", "install", "cursor", "--workspace", "fix", cwd=checkout)
+    done = rookery("client", "install", "cursor", "--workspace", "fix", "--transport", "http", cwd=checkout)
     assert done.returncode == 0, done.stderr
 
     def row() -> dict[str, str]:
