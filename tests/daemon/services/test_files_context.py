@@ -9,7 +9,7 @@ import pytest
 from rookery.files.context.section import estimate_tokens
 from rookery.system.ids import project_id
 from tests.support.docker import framed, start_docker
-from tests.support.gateway.gateway import start_gateway, view_of
+from tests.support.gateway.gateway import start_gateway, view_of, worktree
 from tests.support.mcp.caller import ERAS, HANDSHAKE, Message, failure, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import commit, git, make_repository
@@ -201,6 +201,24 @@ async def test_containers_of_the_workspace_come_first_with_the_errors_in_their_l
         assert "\nERROR no database\n" in words(answer) and "\nonly words\n" in words(answer)
         assert "none of yours" not in words(answer)
         assert not [path for path in docker.asked if "id-elsewhere" in path]
+
+
+@requirement("context.docker.checkout")
+async def test_a_worktree_sees_the_logs_of_the_containers_of_the_main_checkout_as_shared() -> None:
+    app = repository()
+    socket = Path(os.environ["DOCKER_HOST"].removeprefix("unix://"))
+    fix = worktree(app, "fix")
+    async with start_gateway(None, app) as gateway, start_docker(socket) as docker:
+        docker.add("db", "Up 3 minutes", app, framed((2, "ERROR no space")))
+        docker.add("own", "Up 3 minutes", fix, framed((2, "ERROR no route")))
+        for folder, marks in ((fix, {"own": "of this workspace", "db": "shared with the main checkout"}), (app, {})):
+            caller = await gateway.caller(headers={"X-Workspace-Path": str(folder)})
+            answer = words(await caller.call("get_project_context"))
+            for name, mark in marks.items():
+                assert f"{name}: running, image nginx:1, {mark}\n" in answer
+            assert "ERROR no space" in answer and ("ERROR no route" in answer) is bool(marks)
+            shared = "Errors in the log of the container db (shared with the main checkout)"
+            assert (shared in answer) is bool(marks)
 
 
 @requirement("context.slow.skipped")

@@ -66,6 +66,42 @@ async def test_the_containers_of_a_workspace_inside_of_this_one_are_not_its_own(
     assert not [path for path in asked if "inner" in path or "deeper" in path]
 
 
+@requirement("context.docker.checkout")
+async def test_containers_of_the_main_checkout_are_shared_with_its_worktrees(tmp_path: Path) -> None:
+    main, worktree = tmp_path / "app", tmp_path / "worktree"
+    nested = main / "trees" / "two"
+    for folder in (main / "deploy", worktree, nested / "deploy"):
+        folder.mkdir(parents=True)
+    (main / ".git").mkdir()
+    (nested / ".git").touch()
+    every = [
+        container("other", tmp_path / "app-two"),
+        container("nested", nested / "deploy"),
+        container("db", main),
+        container("web", main / "deploy"),
+        container("own", worktree),
+    ]
+    asked: list[str] = []
+
+    async def ask(path: str) -> bytes | None:
+        asked.append(path)
+        return json.dumps(every).encode() if path.startswith("/containers/json") else b"Error: no space"
+
+    found = {section.key: section for section in await build_docker_sections(ask, worktree, tuple, main)}
+    assert found.keys() == {"docker", "docker/own", "docker/db", "docker/web"}
+    assert found["docker"].text.splitlines() == [
+        "own: running, image i, of this workspace",
+        "db: running, image i, shared with the main checkout",
+        "web: running, image i, shared with the main checkout",
+        "other: running, image i",
+        "nested: running, image i",
+    ]
+    assert found["docker/own"].title == "Errors in the log of the container own"
+    assert found["docker/db"].title == "Errors in the log of the container db (shared with the main checkout)"
+    assert found["docker/db"].text == "Error: no space\n"
+    assert not [path for path in asked if "other" in path or "nested" in path]
+
+
 async def test_lines_that_speak_of_errors_are_told_and_of_an_ill_one_also_the_last(tmp_path: Path) -> None:
     log = framed(*((1, f"line {number}") for number in range(50)), (2, "Error: first"), (1, "well again"))
     every = [

@@ -6,6 +6,7 @@ Docker is queried over its socket; without an engine there is nothing to report.
 import asyncio
 import os
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from rookery.agents.manager import AgentManager
@@ -163,7 +164,11 @@ class ContextSources:
                 Gatherer(
                     "docker",
                     partial(
-                        build_docker_sections, DockerEngine().get, workspace.path, lambda: root.deny_rules.workspaces
+                        build_docker_sections,
+                        DockerEngine().get,
+                        workspace.path,
+                        lambda: root.deny_rules.workspaces,
+                        None if workspace.main else Path(workspace.project.path),
                     ),
                 ),
             ]

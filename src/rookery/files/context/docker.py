@@ -19,6 +19,8 @@ _LOGS_PATH = "/containers/{}/logs?stdout=true&stderr=true&tail=400"
 # The label with the folder in which compose ran.
 _COMPOSE_FOLDER_LABEL = "com.docker.compose.project.working_dir"
 _MAX_CONTAINERS, _MAX_LOGS = 40, 8
+# Marks containers of the main checkout in the contexts of its worktrees.
+_SHARED = "shared with the main checkout"
 _MAX_ERROR_LINES, _LAST_LINES = 30, 10
 _ERRORS = re.compile(r"\b(error|exception|fatal|panic|critical|traceback|failed|failure|segfault)", re.IGNORECASE)
 # The header of a frame of output without a terminal: the stream, three zeros, and the length.
@@ -50,7 +52,7 @@ class Container(msgspec.Struct, rename="pascal"):
         bad = self.state in ("restarting", "dead") or "(unhealthy)" in self.status
         return bad or (self.state == "exited" and "Exited (0)" not in self.status)
 
-    def belongs_to(self, root: Path, inner_workspaces: Sequence[tuple[str, ...]]) -> bool:
+    def belongs_to(self, root: Path, inner_workspaces: Sequence[tuple[str, ...]] = ()) -> bool:
         """Return whether compose ran in this workspace, and not in one of the `inner_workspaces` inside it."""
         folder, real = (self.labels or {}).get(_COMPOSE_FOLDER_LABEL), os.path.realpath(root)
         if folder is None or not (path := Path(os.path.realpath(folder))).is_relative_to(real):
@@ -58,13 +60,25 @@ class Container(msgspec.Struct, rename="pascal"):
         names = path.relative_to(real).parts
         return not any(names[: len(inner)] == inner for inner in inner_workspaces)
 
+    def is_shared_by(self, main: Path) -> bool:
+        """Return whether compose ran in this main checkout, and in no other worktree or repository inside it."""
+        if not self.belongs_to(main):
+            return False
+        real, folder = Path(os.path.realpath(main)), Path(os.path.realpath((self.labels or {})[_COMPOSE_FOLDER_LABEL]))
+        between = [path for path in (folder, *folder.parents) if path.is_relative_to(real) and path != real]
+        return not any((path / ".git").exists() for path in between)
+
 
 async def build_docker_sections(
-    query: QueryDocker, root: Path, list_inner_workspaces: Callable[[], Sequence[tuple[str, ...]]] = tuple
+    query: QueryDocker,
+    root: Path,
+    list_inner_workspaces: Callable[[], Sequence[tuple[str, ...]]] = tuple,
+    main: Path | None = None,
 ) -> list[Section]:
-    """Return the sections about containers; none if no engine responds. Only this workspace's logs are read.
+    """Return the sections about containers; none if no engine responds.
 
-    `list_inner_workspaces` are the workspaces inside of it, as names from the root.
+    Only logs of this workspace's containers are read, and of those that compose started from the main checkout: its
+    worktrees use them together. `list_inner_workspaces` are the workspaces inside of this one, as names from the root.
     """
     response = await query(_LIST_PATH)
     if response is None:
@@ -75,26 +89,30 @@ async def build_docker_sections(
         return []
     inner_workspaces = list_inner_workspaces()
     ours = [container for container in containers if container.belongs_to(root, inner_workspaces)]
-    rest = [container for container in containers if container not in ours]
-    sections = (
-        [Section("docker", "Docker containers", 3 if ours else 6, _format_containers(ours, rest))] if containers else []
-    )
-    logs = await asyncio.gather(*(_build_error_section(query, container) for container in ours[:_MAX_LOGS]))
+    others = [container for container in containers if container not in ours]
+    shared = [container for container in others if main is not None and container.is_shared_by(main)]
+    rest = [container for container in others if container not in shared]
+    text = _format_containers(ours, shared, rest)
+    sections = [Section("docker", "Docker containers", 3 if ours or shared else 6, text)] if containers else []
+    read = [*((container, "") for container in ours), *((container, _SHARED) for container in shared)][:_MAX_LOGS]
+    logs = await asyncio.gather(*(_build_error_section(query, container, note) for container, note in read))
     return [*sections, *(section for section in logs if section is not None)]
 
 
-def _format_containers(ours: list[Container], others: list[Container]) -> str:
+def _format_containers(ours: list[Container], shared: list[Container], others: list[Container]) -> str:
+    groups = ((ours, ", of this workspace"), (shared, f", {_SHARED}"), (others, ""))
     lines = [
-        f"{container.name}: {container.condition}, image {container.image}, of this workspace" for container in ours
+        f"{container.name}: {container.condition}, image {container.image}{note}"
+        for containers, note in groups
+        for container in containers
     ]
-    lines += [f"{container.name}: {container.condition}, image {container.image}" for container in others]
     beyond = [f"[{len(lines) - _MAX_CONTAINERS} more]"] if len(lines) > _MAX_CONTAINERS else []
     return "\n".join([*lines[:_MAX_CONTAINERS], *beyond]) + "\n"
 
 
-async def _build_error_section(query: QueryDocker, container: Container) -> Section | None:
+async def _build_error_section(query: QueryDocker, container: Container, note: str) -> Section | None:
     """Return the lines of its log about errors; for a failing container also the last lines."""
-    title = f"Errors in the log of the container {container.name}"
+    title = f"Errors in the log of the container {container.name}{f' ({note})' if note else ''}"
     try:
         log = await query(_LOGS_PATH.format(container.id))
     except RookeryError as error:
