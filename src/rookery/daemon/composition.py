@@ -31,7 +31,7 @@ from rookery.daemon.services.nested import NestedFolders
 from rookery.daemon.services.plugins import PluginCollaborators, PluginsService
 from rookery.daemon.services.sessions import SaveFolders, SessionsService
 from rookery.daemon.services.upkeep import UpkeepService
-from rookery.daemon.services.workspaces import SETUP, WorkspacesService
+from rookery.daemon.services.workspaces import SETUP, WorkspacesService, sandbox_options
 from rookery.daemon.settings.schema import Settings
 from rookery.files.just.run import JustRunner
 from rookery.guard.approvals import Approvals
@@ -58,8 +58,10 @@ from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.toolsets.project import project_toolset
+from rookery.upstreams.sandbox import CheckoutAccess, ServerSandboxes
 from rookery.wire.http.auth import Principal, Tokens
 from rookery.wire.shares import Shares
+from rookery.workspaces.confinement import list_checkout_access
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.worktrees import find_home
 
@@ -112,6 +114,14 @@ class Composition:
             functools.partial(find_installed_program, state, settings.agents.version),
             operations,
             self.shares,
+            ServerSandboxes(
+                state,
+                sandbox_options(settings),
+                settings.servers.sandbox,
+                settings.servers.repository_sandbox,
+                unconfined_allowed=settings.sandbox.unavailable == "unconfined",
+                find_access=lambda folder: CheckoutAccess(*list_checkout_access(folder)),
+            ),
         )
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), JustRunner(spawner)

@@ -22,6 +22,7 @@ from rookery.system.process.spawn import Spawner
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.errors import UserActionRequired, approval_required
 from rookery.upstreams.oauth.manager import SignInManager
+from rookery.upstreams.sandbox import ServerSandboxes, explain_refusal
 from rookery.wire.client.client import Client
 from rookery.wire.client.connect import Era, connect_client
 from rookery.wire.client.encode import ClientIdentity
@@ -62,6 +63,8 @@ class Connector:
     environment: EnvironmentFilter
     # Returns the OpenCode that Rookery has installed, if any: the program of servers that are packages it runs.
     find_opencode: Callable[[], Path | None]
+    # Makes the sandboxes of local servers; None if there are none.
+    sandboxes: ServerSandboxes | None = field(default=None, kw_only=True)
     # Seconds to wait for the answer to a question of a server.
     question_seconds: float = field(default=630.0, kw_only=True)
 
@@ -96,7 +99,14 @@ class Connector:
         else:
             env = environment.allowed_environment(variables)
 
+        sandboxes = self.sandboxes
+        confined = sandboxes.make(definition, directory, env) if sandboxes is not None else None
+        if confined is not None:
+            env = dict(confined.environment)
+
         def explain_failure(output: str) -> str:
+            if confined is not None and (refusal := explain_refusal(output, confined.sandbox)):
+                return refusal
             if definition.inherit:
                 return ""
             if definition.source.place == "user":
@@ -111,6 +121,7 @@ class Connector:
             definition.framing,
             None if definition.is_shared else directory,
             explain_failure,
+            confined.policy if confined is not None else None,
         )
 
     def _find_command(self, definition: Definition, env: Mapping[str, str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -12,6 +12,7 @@ import msgspec
 from rookery.gateway.provider import CAPABILITY, LISTS, Kind
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
+from rookery.system.fs.atomic import read_plain
 from rookery.system.process.child import TailBuffer
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.redact import build_redactor, redact_definition
@@ -19,7 +20,9 @@ from rookery.upstreams.connect import ConnectionOpener, Connector
 from rookery.upstreams.errors import UserActionRequired
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.oauth.messages import BrowserPrompt, RedirectReply, SignInStep
+from rookery.upstreams.sandbox import describe_sandbox, find_refused_calls
 from rookery.wire.client.client import Client
+from rookery.wire.client.stdio import ServerProgram
 from rookery.wire.client.transport import (
     ClientTransport,
     HandleLoss,
@@ -37,6 +40,7 @@ _MAX_TEXT = 300
 EXPECTED_ERRORS = (RookeryError, WireError, TransportClosed, TransportUnsupported, SessionLost)
 
 _STDERR_LINES = 20
+_MAX_TRACE_BYTES = 50_000_000
 
 
 class DebugStep(msgspec.Struct):
@@ -162,6 +166,8 @@ class DebugReport(msgspec.Struct):
     counts: Mapping[str, int]
     stderr: list[str]
     problems: list[str] = []
+    # With a trace: the system calls that were refused.
+    refused: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,14 @@ class _RecordingConnector(Connector):
     """Creates the same channels as another connector, and records what they do."""
 
     record: StepRecorder
+    traced: bool = False
+
+    def build_program(self, definition: Definition, directory: Path) -> ServerProgram:
+        program = super().build_program(definition, directory)
+        if not self.traced or program.confinement is None:
+            return program
+        words = ["strace", "-f", "-qq", "-e", "trace=%file,%network,kill,ptrace", "-o", _trace_file(program.env)]
+        return replace(program, argv=[*words, "--", *program.argv])
 
     def channels(
         self, definition: Definition, directory: Path, errors: TailBuffer
@@ -180,9 +194,12 @@ class _RecordingConnector(Connector):
 
 
 async def debug_server(
-    definition: Definition, directory: Path, checkout: Path | None, connector: Connector
+    definition: Definition, directory: Path, checkout: Path | None, connector: Connector, *, trace: bool = False
 ) -> DebugReport:
-    """Connect to a server beside the one that may be running, and report each step."""
+    """Connect to a server beside the one that may be running, and report each step.
+
+    With `trace`, also report the system calls that its sandbox has refused.
+    """
     record, errors = StepRecorder(definition), TailBuffer()
     recording = _RecordingConnector(
         connector.spawner,
@@ -192,6 +209,8 @@ async def debug_server(
         connector.environment,
         connector.find_opencode,
         record,
+        trace and shutil.which("strace") is not None,
+        sandboxes=connector.sandboxes,
     )
     report = DebugReport(definition.name, False, None, "", record.steps, None, {}, {}, {}, [])
     _note_definition(record, directory, connector)
@@ -204,9 +223,36 @@ async def debug_server(
         report.remedy = record.clean(error.remedy) if isinstance(error, RookeryError) else ""
         if isinstance(error, UserActionRequired) and connector.signins.credentials(definition) is not None:
             await _probe_sign_in(record, connector.signins)
+    if trace:
+        report.refused = _read_refused_calls(record, recording, directory)
     record.steps.sort(key=lambda step: step.at_ms)
     report.stderr = [record.clean(line) for line in errors.text().splitlines()[-_STDERR_LINES:]]
     return report
+
+
+def _trace_file(environment: Mapping[str, str]) -> str:
+    return f"{environment['TMPDIR']}/trace"
+
+
+def _read_refused_calls(record: StepRecorder, connector: _RecordingConnector, directory: Path) -> list[str]:
+    """Return the refused system calls of a traced server, and remove the trace."""
+    program = connector.build_program(record.definition, directory) if record.definition.kind == "local" else None
+    if program is None or program.confinement is None:
+        record.note("trace", "the server has no sandbox", ok=False)
+        return []
+    if not connector.traced:
+        record.note("trace", "strace was not found; install it", ok=False)
+        return []
+    path = Path(_trace_file(program.env))
+    try:
+        trace = read_plain(path, _MAX_TRACE_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        record.note("trace", f"there is no trace: {error.strerror}", ok=False)
+        return []
+    path.unlink(missing_ok=True)
+    refused = [record.clean(call) for call in find_refused_calls(trace)]
+    record.note("trace", f"{len(refused)} system calls were refused" if refused else "nothing was refused")
+    return refused
 
 
 async def _probe_sign_in(record: StepRecorder, signins: SignInManager) -> None:
@@ -251,6 +297,9 @@ def _note_definition(record: StepRecorder, directory: Path, connector: Connector
             record.note("sign-in", f"with a token from {issuer}")
         return
     program = connector.build_program(definition, directory)
+    if program.confinement is not None and connector.sandboxes is not None:
+        summary = describe_sandbox(connector.sandboxes.find_sandbox(definition))
+        record.note("sandbox", f"{summary}; writes {', '.join(program.confinement.write)}")
     path = shutil.which(program.argv[0], path=program.env.get("PATH"))
     where = path or f"{program.argv[0]} is not on the PATH"
     command = shlex.join([*_words(written, "command"), *_words(written, "args")])

@@ -230,12 +230,17 @@ class Hub:
     async def disconnect(self, directory: Path | None, session: str | None, name: str) -> None:
         await (await self.server_set(directory, session)).server(name, session).disconnect()
 
-    async def debug(self, directory: Path | None, session: str | None, name: str) -> DebugReport:
-        """Connect to a server beside the one that may be running, and report each step."""
+    async def debug(
+        self, directory: Path | None, session: str | None, name: str, *, trace: bool = False
+    ) -> DebugReport:
+        """Connect to a server beside the one that may be running, and report each step.
+
+        With `trace`, also report the system calls that its sandbox has refused.
+        """
         server_set = await self.server_set(directory, session)
         definition = server_set.find(name, session).definition
         report = await debug_server(
-            definition, server_set.working_directory(definition), directory, self.pool.connector
+            definition, server_set.working_directory(definition), directory, self.pool.connector, trace=trace
         )
         report.problems = [str(problem) for problem in server_set.config.problems if problem.server == name]
         return report

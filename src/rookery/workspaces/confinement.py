@@ -23,7 +23,7 @@ from rookery.system.confinement.rules import list_missing
 from rookery.system.errors import RookeryError
 from rookery.workspaces.lookup import LocatedWorkspace
 from rookery.workspaces.model import encode_folder_name
-from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read_git_folder
+from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read_git_folder, read_registered_path
 
 SandboxMode = Literal["off", "workspace", "strict"]
 
@@ -33,6 +33,25 @@ _WRITTEN_IN_STRICT = ("objects", "logs", "refs/heads", "refs/tags", "refs/remote
 # TCP ports that a strictly confined program may connect to, besides those of its workspace. 0 binds any free port.
 _STRICT_CONNECT_PORTS = (80, 443)
 _STRICT_BIND_PORTS = (0,)
+
+
+def list_checkout_access(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the paths of a checkout that a program which works in it may write, and those it may read besides.
+
+    In a main checkout, the entries that it has now: its git folder with the hooks cannot be excepted otherwise. What a
+    worktree names as its git folder counts only if that names the worktree.
+    """
+    own = read_git_folder(folder)
+    if own is None:
+        return [str(folder)], []
+    own = own.resolve()
+    if own == (folder / ".git").resolve():
+        return [str(entry) for entry in folder.iterdir() if entry.name != ".git" and not entry.is_symlink()], []
+    registered = read_registered_path(own)
+    if own.parent.name != "worktrees" or registered is None or registered.resolve() != folder.resolve():
+        return [str(folder)], []
+    common = own.parent.parent
+    return [str(folder), str(own), *(str(common / name) for name in _WRITTEN_BY_GIT)], [str(common)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rookery.system.errors import RookeryError
-from rookery.upstreams.config.definition import ConfigProblem, Definition, Dialect
+from rookery.upstreams.config.definition import ConfigProblem, Definition, Dialect, ServerSandbox
 from rookery.upstreams.config.dialects import ParsedFile, define_server, parse_file
 from rookery.upstreams.config.jsonc import JsoncError
 from rookery.upstreams.config.placeholders import Substitution
@@ -396,3 +396,19 @@ def test_a_server_defined_while_running_takes_text_as_it_stands() -> None:
         assert caught.value.code == "invalid-input"
     with pytest.raises(RookeryError, match="the name"):
         define_server("a/b", {"command": "x"}, "POST /api/mcp")
+
+
+@requirement("guard.sandbox.server")
+def test_a_sandbox_is_a_word_or_lists_of_paths() -> None:
+    given: list[tuple[Any, ServerSandbox | None]] = [
+        ("workspace", ServerSandbox("workspace")),
+        ("off", ServerSandbox("off")),
+        (None, None),
+        ({"read": ["."], "network": False}, ServerSandbox("listed", (".",), (), False)),
+        ({"write": ["~/data"]}, ServerSandbox("listed", (), ("~/data",))),
+    ]
+    for value, wanted in given:
+        assert one({"command": ["x"], "sandbox": value}).sandbox == wanted
+    wrong: tuple[Any, ...] = ("on", True, {}, {"read": "."}, {"files": "workspace"}, {"read": [""]}, {"network": "no"})
+    for value in wrong:
+        assert "sandbox" in refused({"command": ["x"], "sandbox": value}).message

@@ -146,6 +146,7 @@ def render_steps(report: dict[str, Any]) -> str:
             f"offers   {counts}",
         ]
     lines += [f"problem  {visible(problem)}" for problem in report["problems"]]
+    lines += [f"refused  {visible(call)}" for call in report["refused"]]
     if report["stderr"]:
         lines += ["stderr", *(f"  {visible(line)}" for line in report["stderr"])]
     return "\n".join(lines)
@@ -304,15 +305,16 @@ def disconnect(name: str, everywhere: bool, as_json: bool, no_start: bool) -> No
 
 @mcp.command(epilog="\b\nExamples:\n  rookery mcp debug github\n  rookery mcp debug github --json | jq .steps\n")
 @click.argument("name")
+@click.option("--trace", is_flag=True, help="Also show which system calls its sandbox refused; needs strace.")
 @server_options
-def debug(name: str, everywhere: bool, as_json: bool, no_start: bool) -> None:
+def debug(name: str, trace: bool, everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Test a server, and show each step and its duration.
 
     This starts the server separately, and does not affect one that already runs. Exits with 1 if it does not connect.
     """
     client = ServerClient(everywhere, no_start)
     with show_progress(f"testing {name}", at_once=True):
-        report = client.request_server(name, "debug")
+        report = client.request_server(name, "debug", body={"trace": True} if trace else None)
     output.write(json.dumps(report) if as_json else render_steps(report))
     if not report["connected"] and (
         failure := find_server_failure({"name": name, "status": "failed", "error": report["error"]})

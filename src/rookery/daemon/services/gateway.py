@@ -38,6 +38,7 @@ from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
+from rookery.upstreams.sandbox import ServerSandboxes
 from rookery.upstreams.server import Server
 from rookery.upstreams.tool_costs import estimate_tokens
 from rookery.wire.http_client.proxy import ProxySettings
@@ -104,6 +105,7 @@ class GatewayService:
         find_opencode: Callable[[], Path | None],
         operations: Sequence[BoundOperation[Any]],
         shares: Shares,
+        sandboxes: ServerSandboxes | None = None,
     ) -> None:
         self._operations = operations
         self._shares = shares
@@ -134,6 +136,7 @@ class GatewayService:
             signins,
             EnvironmentFilter.parse("servers.env", server_settings.env),
             find_opencode,
+            sandboxes=sandboxes,
             question_seconds=patience,
         )
         pool = ServerPool(connector, CatalogStore(store), self._on_server_changed)

@@ -213,6 +213,17 @@ class ServerSettings(msgspec.Struct, frozen=True):
             "repository defines get only what their approved definition names."
         ),
     ] = ""
+    sandbox: Annotated[
+        Literal["off", "workspace", "read-only"],
+        Meta(
+            description="The [sandbox](../guide/sandbox.md#mcp-servers) of your own local MCP servers whose entry "
+            "names none: none (`off`), one that may write to its workspace, or one that may only read it."
+        ),
+    ] = "off"
+    repository_sandbox: Annotated[
+        Literal["off", "workspace", "read-only"],
+        Meta(description="The same for local MCP servers that a repository defines."),
+    ] = "off"
 
 
 class HttpSettings(msgspec.Struct, frozen=True):

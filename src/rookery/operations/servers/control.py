@@ -48,6 +48,12 @@ class OneServer(ForSession, kw_only=True):
     name: Annotated[str, Meta(description="Name of the server")]
 
 
+class DebugServer(OneServer, kw_only=True):
+    trace: Annotated[
+        bool, Meta(description="If true, run it with strace, and return the system calls that its sandbox refused")
+    ] = False
+
+
 class AddServer(OneServer, kw_only=True):
     config: Annotated[
         dict[str, Any],
@@ -410,10 +416,10 @@ class ServerOperations:
             forbid_unknown=True,
         ),
     )
-    async def debug(self, caller: Caller, arguments: OneServer) -> DebugReport:
+    async def debug(self, caller: Caller, arguments: DebugServer) -> DebugReport:
         """Test a server on a separate connection; returns each step with its time, without secrets."""
         directory = await self._selector.find_directory(caller, arguments)
-        return await self._hub.debug(directory, arguments.session, arguments.name)
+        return await self._hub.debug(directory, arguments.session, arguments.name, trace=arguments.trace)
 
     @operation(
         rest=RestRoute("POST", "/api/check"),

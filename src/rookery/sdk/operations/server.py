@@ -245,19 +245,22 @@ class ServerOperations:
             seconds=600.0,
         )
 
-    async def debug(self, name: str, *, workspace: str | None = None, session: str | None = None) -> DebugReport:
+    async def debug(
+        self, name: str, *, workspace: str | None = None, session: str | None = None, trace: bool = False
+    ) -> DebugReport:
         """Test a server on a separate connection; returns each step with its time, without secrets.
 
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
         - `session`: Id of a client session, which may have servers and switches of its own
+        - `trace`: If true, run it with strace, and return the system calls that its sandbox refused
         """
         return await self._rest.request(
             "POST",
             f"/api/mcp/{quote_segment(name)}/debug",
             DebugReport,
-            body=drop_none({"workspace": workspace, "session": session}),
+            body={"trace": trace, **drop_none({"workspace": workspace, "session": session})},
             seconds=600.0,
         )
 

@@ -55,6 +55,18 @@ class ConfigProblem(msgspec.Struct, frozen=True):
         return f"{text} ({self.remedy})" if self.remedy else text
 
 
+class ServerSandbox(msgspec.Struct, frozen=True):
+    """What a local server may reach: the files of its workspace, or those that are listed, and the network.
+
+    Paths are absolute, begin with `~`, or are relative to the folder of the workspace.
+    """
+
+    files: Literal["off", "workspace", "read-only", "listed"]
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    network: bool = True
+
+
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """One server. `environment`, `headers`, `command` and `url` are the values after substitution.
 
@@ -77,6 +89,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     framing: Framing = "lines"
     inherit: bool = False
+    # None stands for what the settings say.
+    sandbox: ServerSandbox | None = None
     scope: ServerScope = "workspace"
     exclusive: bool = False
     calls: int = 32

@@ -21,6 +21,7 @@ from rookery.upstreams.config.definition import (
     ConfigProblem,
     Definition,
     Dialect,
+    ServerSandbox,
     Source,
     Transport,
     add_digests,
@@ -46,7 +47,7 @@ _TYPES: Mapping[str, tuple[str, Transport]] = {
     "streamableHttp": ("remote", "http"),
     "sse": ("remote", "sse"),
 }
-_LOCAL_KEYS = ("command", "args", "env", "environment", "cwd", "framing", "inherit")
+_LOCAL_KEYS = ("command", "args", "env", "environment", "cwd", "framing", "inherit", "sandbox")
 _REMOTE_KEYS = ("url", "headers", "oauth")
 _ENABLED_KEYS = ("enabled", "disabled")
 # The names of the same setting in different programs.
@@ -67,7 +68,7 @@ _SCOPES = ("app", "project", "workspace", "session")
 # Without a command and a url, an entry with any of these changes a server of a lower source.
 _OPTION_KEYS = frozenset(_KNOWN_KEYS) - {"type", "command", "args", "url"}
 # The options that have the same name in an entry and a definition, and are taken as they are.
-_PLAIN_OPTIONS = ("framing", "inherit", "scope", "exclusive", "calls", "queue")
+_PLAIN_OPTIONS = ("framing", "inherit", "sandbox", "scope", "exclusive", "calls", "queue")
 _UNSET = -1.0
 _MAX_UNKNOWN_KEYS = 10
 _MAX_TIMEOUT_SECONDS = 86_400.0
@@ -272,6 +273,7 @@ def _read_options(fields: EntryFields, base: Timeouts, dialect: Dialect) -> dict
         "timeouts": _read_timeouts(fields, base, everything=dialect == "claude"),
         "framing": fields.choice("framing", ("lines", "content-length")) or "lines",
         "inherit": fields.boolean("inherit") or False,
+        "sandbox": _sandbox(fields),
         "exclusive": fields.boolean("exclusive") or False,
         "calls": fields.integer("calls", 1, 1000, 32),
         "queue": fields.integer("queue", 0, 10_000, 128),
@@ -280,6 +282,29 @@ def _read_options(fields: EntryFields, base: Timeouts, dialect: Dialect) -> dict
     }
     scope = fields.choice("scope", _SCOPES)
     return options | ({"scope": scope} if scope is not None else {})
+
+
+def _sandbox(fields: EntryFields) -> ServerSandbox | None:
+    value = fields.get("sandbox")
+    unfit = fields.invalid_field(
+        "sandbox", '"off", "workspace", "read-only", or an object with lists of paths `read` and `write`, and `network`'
+    )
+    if value is None:
+        return None
+    if value in ("off", "workspace", "read-only"):
+        return ServerSandbox(files=value)
+    if not isinstance(value, dict):
+        raise unfit
+    given = cast("dict[str, Any]", value)
+    try:
+        if not given or given.keys() - {"read", "write", "network"}:
+            raise unfit
+        sandbox = msgspec.convert({**given, "files": "listed"}, ServerSandbox)
+    except msgspec.ValidationError:
+        raise unfit from None
+    if any(not path or "\0" in path for path in (*sandbox.read, *sandbox.write)):
+        raise unfit
+    return sandbox
 
 
 def _build_unresolved(

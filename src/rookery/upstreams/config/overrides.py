@@ -14,7 +14,7 @@ from rookery.upstreams.config.redact import redact_definition
 
 # From the narrowest to the widest.
 _SCOPES: tuple[ServerScope, ...] = ("session", "workspace", "project", "app")
-_LOCAL_FIELDS = frozenset({"environment", "cwd", "framing", "inherit"})
+_LOCAL_FIELDS = frozenset({"environment", "cwd", "framing", "inherit", "sandbox"})
 _REMOTE_FIELDS = frozenset({"headers", "oauth"})
 _MERGED_FIELDS = ("environment", "headers")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rookery.system.causes import describe_end, find_cause
+from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.process.child import Child, PipeWriter, StopTimeouts, TailBuffer
 from rookery.system.process.spawn import Spawner, WorksFor
 from rookery.system.tasks import TaskSet
@@ -142,6 +143,7 @@ class ServerProgram:
     framing: Framing = "lines"
     works_for: WorksFor = None
     explain_failure: Callable[[str], str] = lambda output: ""
+    confinement: ConfinementPolicy | None = None
 
 
 @dataclass
@@ -187,6 +189,7 @@ class StdioTransport:
             ),
             stderr=self.errors,
             works_for=program.works_for,
+            confinement=program.confinement,
         )
         assert self._child.stdin is not None
         self._write_buffer = WriteBuffer(self._child.stdin, self.write_seconds, self._on_stuck, self._on_input_closed)
@@ -270,8 +273,11 @@ class StdioTransport:
         await self._child.wait_drained(_DRAIN_SECONDS)
         cause = find_cause(code, self.diagnosis(), (self.program.cwd,))
         outcome = f"it exited with code {code}" if code >= 0 else f"it {describe_end(code)}"
-        reason = cause.message if cause is not None else self.program.explain_failure(self.errors.text())
-        self._fail(f"{outcome}: {reason}" if reason else outcome)
+        explained = self.program.explain_failure(self.errors.text())
+        # A sandbox explains a missing permission better than the error of the system does.
+        if cause is not None and not (explained and self.program.confinement is not None):
+            explained = cause.message
+        self._fail(f"{outcome}: {explained}" if explained else outcome)
 
     # Failure and exit
 

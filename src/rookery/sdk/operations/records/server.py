@@ -76,6 +76,7 @@ class DebugReport(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     stderr: list[str]
     problems: list[str] = []
+    refused: list[str] = []
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
