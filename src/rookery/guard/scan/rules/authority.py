@@ -40,6 +40,9 @@ def _overrides(sentence: Sentence, passage: Passage) -> bool:
     for position in sentence.find(C.DISREGARD):
         if not sentence.forms[position] or sentence.is_negated(position):
             continue
+        addressed = sentence.mask & (C.YOU | C.MODEL | C.SAFETY)
+        if position < 2 and sentence.forms[position] & Form.THIRD and not addressed:
+            continue
         if {"can", "may", "could"} & set(sentence.words[max(position - 3, 0) : position]) and not sentence.has(C.YOU):
             continue
         if _is_own_rules(sentence, position + 1, position + 11, passage, sentence.command(position)):
@@ -57,7 +60,7 @@ def _overrides(sentence: Sentence, passage: Passage) -> bool:
         )
         if {"can", "may", "could"} & set(after) and not before & C.YOU:
             continue
-        if voided and before & (C.PRIOR | C.YOU | C.SAFETY | C.MODEL):
+        if voided and before & (C.PRIOR | C.YOU | C.SAFETY | C.MODEL | C.USER):
             return True
     return False
 
@@ -265,11 +268,12 @@ def find_markers(passage: Passage) -> Iterator[Match]:
         group = match.group()
         if not _STRONG_VOICE.search(group):
             continue
-        following = _collect_commands(passage, match.end())
+        to_model = _TO_MODEL.search(group)
+        following = _collect_commands(passage, match.end(), 80 if to_model else 300)
         shouted = sum(char.isupper() for char in group) > 0.6 * sum(char.isalpha() for char in group)
         hidden = "hidden" in group.lower()
         # A note to the model is common. It has to ask for more than the use of the tool.
-        noted = bool(_TO_MODEL.search(group)) and not shouted and not hidden
+        noted = bool(to_model) and not shouted and not hidden
         harmful = _HARMFUL.search(text, match.end(), match.end() + 200)
         if (following > noted or (following and harmful)) and (shouted or hidden or _MODEL.search(group)):
             yield Match("role-marker", match.start(), min(match.end() + 120, len(text)))
@@ -280,11 +284,11 @@ def find_markers(passage: Passage) -> Iterator[Match]:
             return
 
 
-def _collect_commands(passage: Passage, start: int) -> int:
+def _collect_commands(passage: Passage, start: int, reach: int = 300) -> int:
     """Return how much the text from `start` on speaks to the model: 0, 1 or 2, for two sentences."""
     found = 0
     for sentence in passage.sentences:
-        if sentence.end <= start or sentence.start > start + 300:
+        if sentence.end <= start or sentence.start > start + reach:
             continue
         risky = sentence.mask & (C.SECRET | C.CONVERSATION | C.GUIDANCE | C.PERSONA | C.SECRECY | C.OUTSIDE | C.ADDRESS)
         for position in sentence.find(_ACTS):
@@ -473,6 +477,7 @@ def _bypasses_consent(sentence: Sentence, passage: Passage) -> bool:
                 break
             if words[before] == "without" or (words[before] in _SKIPPING):
                 described = {"is", "are", "was", "gets", "will"} & set(words[max(before - 3, 0) : before])
+                described = described and not sentence.collect(before - 3, before) & C.BREAK
                 if sentence.is_negated(before, 8) or (described and not sentence.has(C.MODAL)):
                     break
                 acts = [

@@ -88,6 +88,9 @@ def _keeps_rules(sentence: Sentence, passage: Passage, position: int) -> bool:
         return True
     if sentence.is_negated(position) and sentence.words[position] not in ("longer", "no", "not", "never"):
         return True
+    addressed = sentence.mask & (C.YOU | C.MODEL | C.SAFETY)
+    if position < 2 and sentence.forms[position] & Form.THIRD and not addressed:
+        return True
     return bool(_WRITTEN & set(words)) and not sentence.has(C.YOU) and not sentence.has(C.SAFETY)
 
 
@@ -239,6 +242,8 @@ def _hands_over(sentence: Sentence, passage: Passage) -> bool:
         return False
     for position in sentence.find(C.SECRET | C.CONVERSATION):
         mask = sentence.masks[position]
+        if _LABELS & set(words[position + 1 : position + 3]) or (mask & C.CONVERSATION and {"id", "ids"} & ways):
+            continue
         if (mask & C.SECRET and passage.topic & C.SECRET) or (mask & C.CONVERSATION and passage.topic & C.CONVERSATION):
             continue
         if not passage.is_aside(sentence, position) or sentence.is_negated(position, 5):
@@ -256,7 +261,8 @@ def _hands_over(sentence: Sentence, passage: Passage) -> bool:
         if not acts:
             continue
         if mask & C.PATH:
-            if commanded and not sentence.has(C.EXAMPLE):
+            stated = sentence.index and any(sentence.forms[index] & Form.THIRD for index in acts)
+            if (commanded or (stated and not ways & _SIGN_IN)) and not sentence.has(C.EXAMPLE):
                 return True
             continue
         scope = ways & _SCOPE
@@ -295,7 +301,7 @@ def _sends_out(sentence: Sentence, passage: Passage) -> bool:
         word = words[position]
         acts = _find_acts(sentence, C.SEND | C.INCLUDE | C.CHANGE, position)
         acts += [index for index in range(max(position - 6, 0), position) if words[index] in _ADDED]
-        if "@" in word and not word.endswith(("example.com", "example.org")) and acts:
+        if "@" in word and not word.endswith(_SAMPLE_HOSTS) and acts:
             return True
         if (
             word.replace(".", "").isdigit()
@@ -320,7 +326,7 @@ def _sends_out(sentence: Sentence, passage: Passage) -> bool:
         number = word in _ACCOUNTS and any(
             sum(map(str.isdigit, other)) > 3 for other in words[position + 1 : position + 4]
         )
-        moved = sentence.mask & (C.SEND | C.CHANGE) or {"moved", "paid", "pay", "credited", "move"} & ways
+        moved = sentence.mask & (C.SEND | C.CHANGE | C.INVOKE) or {"moved", "paid", "pay", "credited", "move"} & ways
         if number and moved and passage.is_aside(sentence, position):
             return True
     for position in sentence.find(C.OUTSIDE):
@@ -400,6 +406,11 @@ def _meddles(sentence: Sentence, passage: Passage) -> bool:
         and any(words[index] in _REPLACING for index in sentence.find(C.CHANGE))
         and ways & _GOODS
     ):
+        return True
+    disabled = [
+        index for index in sentence.find(C.DISREGARD) if words[index] in _DISABLING and sentence.command(index) == 2
+    ]
+    if disabled and "other" in ways and sentence.has(C.TOOL):
         return True
     if sentence.has(C.INVOKE) and any("external" in word and "." in word for word in words):
         return True
@@ -508,7 +519,8 @@ def _outranks(sentence: Sentence, passage: Passage) -> bool:
     """Something has priority over the conversation, the user or the instructions of the model."""
     words = sentence.words
     for position in sentence.find(C.PRIORITY):
-        if sentence.is_negated(position) or "over" not in words[position : position + 4]:
+        direct = words[position] in _OUTRANKING
+        if sentence.is_negated(position) or not (direct or "over" in words[position : position + 4]):
             continue
         if sentence.collect(position + 1, position + 8) & (C.CONVERSATION | C.GUIDANCE | C.MODEL) or (
             {"user", "user's"} & set(words[position : position + 6]) and "preferences" not in words
@@ -548,6 +560,20 @@ def _threatens(sentence: Sentence, passage: Passage) -> bool:
 
 
 _ACCOUNTS = frozenset(["account", "iban", "wallet", "number"])
+_SAMPLE_HOSTS = (
+    "example.com",
+    "example.org",
+    "example.net",
+    "domain.com",
+    "company.com",
+    "email.com",
+    "acme.com",
+    "test.com",
+)
+_DISABLING = frozenset(
+    ["disable", "deactivate", "remove", "mute", "suspend", "ignore", "bypass", "delete", "switch", "turn"]
+)
+_OUTRANKING = frozenset(["supersedes", "supersede", "outranks", "outrank", "trumps", "overrides"])
 _OPENINGS = C.BREAK | C.URGENT
 _FORWARDING = load_words("forwarding")
 _LABELS = load_words("labels")
@@ -588,7 +614,7 @@ _CHECKS: tuple[tuple[str, tuple[int, ...], Callable[[Sentence, Passage], bool]],
     ("exfiltration", (C.SEND | C.CHANGE | C.INCLUDE | C.ADDRESS | C.OUTSIDE,), _sends_out),
     ("exfiltration", (C.SEND,), _forwards),
     ("secret-access", (C.PATH,), _takes_file),
-    ("tool-interference", (C.CHANGE | C.INVOKE | C.INCLUDE | C.SEND,), _meddles),
+    ("tool-interference", (C.CHANGE | C.INVOKE | C.INCLUDE | C.SEND | C.DISREGARD,), _meddles),
     ("forced-use", (C.OTHERS,), _demands_calls),
     ("output-authority", (C.OBEY | C.GUIDANCE | C.INVOKE,), _elevates),
     ("output-authority", (C.PRIORITY,), _outranks),

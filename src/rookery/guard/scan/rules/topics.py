@@ -26,6 +26,14 @@ _EXCLUSIVE = load_words("exclusive")
 _SIGN_IN = load_words("sign_in")
 _GRAVE = load_words("grave")
 _LABELS = load_words("labels")
+_TO_READER = (
+    "as an ai",
+    "as a language model",
+    "model reading this",
+    "ai reading this",
+    "if you are an ai",
+    "if you are an llm",
+)
 _REASONS = frozenset(["remotely", "later", "reasons", "our", "quietly", "secretly"])
 
 
@@ -45,15 +53,25 @@ def _hides(sentence: Sentence, passage: Passage, text: str) -> bool:
         return False
     if _SLY & set(sentence.words) and sentence.mask & (C.SEND | C.READ | C.INVOKE | C.INCLUDE | C.CHANGE | C.PROCEED):
         return True
-    if not sentence.mask & (C.CONCEAL | C.KNOW | C.DECEIVE):
+    if sentence.has(C.SECRECY, C.MODEL, C.MODAL):
+        return True
+    words = sentence.words
+    for position, word in enumerate(words):
+        if word in ("keep", "keeps", "kept") and {"secret", "hidden", "confidential"} & set(
+            words[position + 1 : position + 6]
+        ):
+            return bool(sentence.command(position)) or word == "kept"
+    if not sentence.mask & (C.CONCEAL | C.KNOW | C.DECEIVE | C.TELL | C.SECRECY | C.NOT):
         return False
     if any(phrase in text for phrase in _HIDDEN):
         return True
-    return any(phrase in text for phrase in _FOOLED) and sentence.has(C.USER | C.REPLY)
+    fooled = any(phrase in text for phrase in _FOOLED) and sentence.has(C.USER | C.REPLY)
+    told = text.startswith("tell") or "tell the user that" in text
+    return fooled and (not told or bool({"whatever", "regardless", "matter", "even", "always"} & set(sentence.words)))
 
 
 def _grants_itself(sentence: Sentence, passage: Passage, text: str) -> bool:
-    if not passage.is_aside(sentence) or not sentence.has(C.CONFIRM):
+    if not passage.is_aside(sentence):
         return False
     return any(phrase in text for phrase in _SELF_CONSENT)
 
@@ -67,7 +85,7 @@ def _asks_for_talk(sentence: Sentence, passage: Passage, text: str) -> bool:
     for position in sentence.find(C.CONVERSATION | C.PATH):
         mask = sentence.masks[position]
         near = set(sentence.words[max(position - 6, 0) : position + 4])
-        if _LABELS & set(sentence.words[position + 1 : position + 3]):
+        if _LABELS & set(sentence.words[position + 1 : position + 3]) or (mask & C.CONVERSATION and "id" in words):
             continue
         if mask & C.CONVERSATION and not passage.topic & C.CONVERSATION and means and near & _WHOLE_TALK:
             return not sentence.is_negated(position, 6)
@@ -190,8 +208,8 @@ def _reads_secret(sentence: Sentence, passage: Passage, text: str) -> bool:
 
 # Each with classes that all have to occur.
 _CHECKS: tuple[tuple[str, tuple[int, ...], Callable[[Sentence, Passage, str], bool]], ...] = (
-    ("concealment", (C.SECRECY | C.CONCEAL | C.KNOW | C.DECEIVE,), _hides),
-    ("consent-bypass", (C.CONFIRM,), _grants_itself),
+    ("concealment", (C.SECRECY | C.CONCEAL | C.KNOW | C.DECEIVE | C.TELL | C.NOT,), _hides),
+    ("consent-bypass", (C.CONFIRM | C.GRANTED | C.NOT,), _grants_itself),
     ("secret-access", (C.CONVERSATION | C.PATH,), _asks_for_talk),
     ("exfiltration", (C.SECRET | C.PRIVATE | C.CONVERSATION,), _spies),
     ("tool-interference", (C.CHANGE | C.INCLUDE | C.DISREGARD,), _steers),

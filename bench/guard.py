@@ -1,0 +1,125 @@
+"""The scanner: how many poisoned definitions it finds, how many ordinary ones it flags, and how long it takes."""
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rookery.guard.scan.definition import Definition
+from rookery.guard.scan.findings import ScanReport
+from rookery.guard.scan.scanner import Scanner
+
+from .harness import Bar
+
+_ROOT = Path(__file__).resolve().parents[1]
+# A labelled set as JSON lines with id, label (poisoned or benign), category, name, description and inputSchema. It is
+# not a part of the project: it is only counted.
+_VARIABLE = "ROOKERY_GUARD_CORPUS"
+_USUAL = "shared/corpus/tools-dev.jsonl"
+# The share of each category that is set aside, by a hash of the id. The guide has the figures of the first look at it.
+_HELD_OUT = 0.3
+_MANY = 1000
+_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def run() -> Iterable[Bar]:
+    yield Bar("guard.scan.seconds", _time(), "<=", 1.0, requirement="guard.scan.budget")
+    path = _find_corpus()
+    if path is None:
+        print(f"guard: there is no labelled set; name one with {_VARIABLE}", flush=True)
+        yield Bar("guard.scan.recall", None, ">=", 0.95, requirement="guard.scan.measured")
+        yield Bar("guard.scan.flagged", None, "<=", 0.005, requirement="guard.scan.measured")
+        return
+    data = path.read_bytes()
+    rows = [json.loads(line) for line in data.splitlines()]
+    print(f"guard: {len(rows)} definitions, sha256 {hashlib.sha256(data).hexdigest()}", flush=True)
+    known, unseen = _split(rows)
+    recall, flagged = _measure("development part", known)
+    _measure("part set aside", unseen)
+    yield Bar("guard.scan.recall", recall, ">=", 0.95, requirement="guard.scan.measured")
+    yield Bar("guard.scan.flagged", flagged, "<=", 0.005, requirement="guard.scan.measured")
+
+
+def _find_corpus() -> Path | None:
+    if named := os.environ.get(_VARIABLE):
+        return Path(named)
+    return next((folder / _USUAL for folder in _ROOT.parents if (folder / _USUAL).is_file()), None)
+
+
+def _split(rows: Rows) -> tuple[Rows, Rows]:
+    """Return the development part and the part set aside, with the same share of each category."""
+    by_category: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_category[row["category"]].append(row)
+    aside: set[str] = set()
+    for members in by_category.values():
+        members.sort(key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
+        aside |= {row["id"] for row in members[: round(len(members) * _HELD_OUT)]}
+    return [row for row in rows if row["id"] not in aside], [row for row in rows if row["id"] in aside]
+
+
+def _measure(part: str, rows: Rows) -> tuple[float, float]:
+    """Print and return the share of poisoned and of benign definitions with a severe finding."""
+    scanner = Scanner()
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in rows:
+        report = _scan(scanner, row)
+        for count in (counts[row["label"], row["category"]], counts[row["label"], "all"]):
+            count[0] += report.severity == "severe"
+            count[1] += report.severity is not None
+            count[2] += 1
+    print(f"guard: {part}", flush=True)
+    for (label, category), (severe, any_, total) in sorted(counts.items()):
+        low, high = _interval(severe, total)
+        print(
+            f"guard:   {label:9} {category:34} {severe:4} of {total:4} severe, {any_:4} with a finding; "
+            f"95 % interval {low:.1%} to {high:.1%}",
+            flush=True,
+        )
+    found, benign = counts["poisoned", "all"], counts["benign", "all"]
+    return found[0] / max(found[2], 1), benign[0] / max(benign[2], 1)
+
+
+def _scan(scanner: Scanner, row: Mapping[str, Any]) -> ScanReport:
+    value = {field: row[field] for field in _FIELDS if row.get(field) is not None}
+    return scanner.scan(Definition("tool", row.get("server", ""), row["name"], value, row["id"]))
+
+
+def _interval(hits: int, total: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share, by Wilson."""
+    if not total:
+        return 0.0, 1.0
+    z = 1.96
+    share = hits / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def _time() -> float:
+    """Return the CPU seconds for a thousand definitions of real servers, each text read for the first time."""
+    servers = json.loads((_ROOT / "bench" / "search" / "tools.json").read_text(encoding="utf-8"))
+    definitions = [
+        Definition("tool", server, tool["name"], tool) for server, listed in servers.items() for tool in listed["tools"]
+    ]
+    Scanner().scan(definitions[0])
+    took: list[float] = []
+    while len(took) < _MANY:
+        # A scanner remembers what it has read: each pass has a new one.
+        scanner = Scanner()
+        for definition in definitions:
+            began = time.process_time()
+            scanner.scan(definition)
+            took.append(time.process_time() - began)
+    took.sort()
+    print(
+        f"guard: {sum(took) / len(took) * 1000:.2f} ms a definition, the slowest {took[-1] * 1000:.0f} ms", flush=True
+    )
+    return sum(took) / len(took) * _MANY
