@@ -16,6 +16,7 @@ from rookery.guard.scan.scanner import Scanner
 
 from .harness import Bar
 
+_ROW = "guard.scan.measured"
 _ROOT = Path(__file__).resolve().parents[1]
 # A labelled set as JSON lines with id, label (poisoned or benign), category, name, description and inputSchema. It is
 # not a part of the project: it is only counted.
@@ -30,12 +31,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def run() -> Iterable[Bar]:
-    yield Bar("guard.scan.seconds", _time(), "<=", 1.0, requirement="guard.scan.budget")
+    yield Bar("guard.scan.seconds", _time(), "<=", 1.0)
     path = _find_corpus()
     if path is None:
         print(f"guard: there is no labelled set; name one with {_VARIABLE}", flush=True)
-        yield Bar("guard.scan.recall", None, ">=", 0.95, requirement="guard.scan.measured")
-        yield Bar("guard.scan.flagged", None, "<=", 0.005, requirement="guard.scan.measured")
+        yield Bar("guard.scan.recall", None, ">=", 0.95, requirement=_ROW)
+        yield Bar("guard.scan.flagged", None, "<=", 0.005, requirement=_ROW)
         return
     data = path.read_bytes()
     rows = [json.loads(line) for line in data.splitlines()]
@@ -43,8 +44,8 @@ def run() -> Iterable[Bar]:
     known, unseen = _split(rows)
     recall, flagged = _measure("development part", known)
     _measure("part set aside", unseen)
-    yield Bar("guard.scan.recall", recall, ">=", 0.95, requirement="guard.scan.measured")
-    yield Bar("guard.scan.flagged", flagged, "<=", 0.005, requirement="guard.scan.measured")
+    yield Bar("guard.scan.recall", recall, ">=", 0.95, requirement=_ROW)
+    yield Bar("guard.scan.flagged", flagged, "<=", 0.005, requirement=_ROW)
 
 
 def _find_corpus() -> Path | None:
