@@ -89,8 +89,13 @@ WITHHELD = _split(
     credentials.local.toml credentials.bak credentials.cfg id_rsa id_dsa id_ecdsa id_ed25519 id_ed25519_sk
     id_rsa.bak id_rsa_work id_ed25519-deploy ID_RSA Id_Ed25519 server.key tls.key private.pem server.pem
     key.pem privkey.pem client-key.pem store.p12 store.pfx store.jks debug.keystore passwords.kdbx putty.ppk
+    ca-key.pem ca-private-key.pem ca-cert-key.pem ca-chain-private.pem ca-1.pem server.key.bak server.pem~
+    credentials.json.bak credentials.json~ credentials2.json credentials-prod-eu.json credentials_backup
+    credentials.sqlite credentials-old.yaml .credentials-work.json credentials~ credentials.yml.old
+    id_work id_github id_ed25519_github id_work~ id_work.bak id_rsa.json
     """
 )
+WITHHELD += ["credentials (1).json", "credentials - Copy.json"]
 READABLE = _split(
     """
     .env.example .env.sample .env.template .env.dist .env.local.example .env.production.sample .env.defaults
@@ -100,7 +105,9 @@ READABLE = _split(
     credentials_schema.sql credentials.py credentials.md credentials.test.ts credentials-form.html
     credentials_controller.rb credentials.proto credentials.go CredentialsProvider.java credentials-icon.svg
     credentials_view.xhtml credentials.graphql credential.ts credentials.d.ts add_credentials.sql
-    credentialsService.ts cacert.pem ca.pem ca-bundle.pem cert.pem chain.pem fullchain.pem dhparam.pem
+    credentialsService.ts credentials.example.json credentials-schema.json credentials_template.yaml id_work.pub
+    cacert.pem ca.pem ca-bundle.pem ca-cert.pem ca-certificates.pem ca-chain.pem ca-cert-chain.pem
+    cert.pem chain.pem fullchain.pem dhparam.pem
     server.crt server.csr server.crt.pem key keys.ts keys.json keyboard.js keymap.toml monkey.txt turkey.md
     hotkeys.json primary.keys key.go keyring.py auth.ts auth.py authors.json oauth.json authorized.go
     auth.yaml authentication.md auth.service.ts token.go tokens.css tokenizer.json tokens.json secret.go

@@ -31,14 +31,21 @@ _SOURCE_SUFFIXES = (
 )
 
 # The formats in which programs keep credentials: a file such as `credentials_schema.sql` contains none.
-_DATA_SUFFIXES = ("json", "yml", "yaml", "toml", "ini", "cfg", "conf", "xml", "csv", "txt", "properties", "enc", "db")
+_DATA_SUFFIXES = (
+    *("json", "jsonc", "yml", "yaml", "toml", "ini", "cfg", "conf", "xml", "csv", "txt", "properties", "enc"),
+    *("db", "sqlite", "sqlite3"),
+)
 _STAGES = ("prod", "production", "staging", "dev", "development", "test", "local", "live", "bak", "backup", "old")
+_COPIES = ("~", ".bak", ".backup", ".old", ".orig", ".save")
+_EXAMPLES = ("example", "sample", "template", "schema")
 _SSH_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
-# Certificates without their keys.
+# Certificates without their keys. Not all names with these beginnings: `ca-cert-key.pem` is a key.
 _CERTIFICATES = (
     "cacert.pem",
     "ca.pem",
-    "ca-*.pem",
+    "ca-bundle.pem",
+    *(f"ca-{name}.pem" for name in ("cert", "certs", "cert[0-9]", "certificate", "certificates")),
+    *(f"ca-{name}.pem" for name in ("chain", "cert-chain", "chain[0-9]")),
     "cert.pem",
     "chain.pem",
     "fullchain.pem",
@@ -46,18 +53,29 @@ _CERTIFICATES = (
     "dhparam*.pem",
 )
 
+
+def _without_extension(beginning: str) -> tuple[str, ...]:
+    """Return patterns for longer names that have this beginning and contain no dot."""
+    return tuple(beginning + "[!.]" * length for length in range(1, 41))
+
+
 DENIED_FILES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd"),
     *(".git-credentials", "auth.json", "opencode.json", "opencode.jsonc"),
-    *("credentials", ".credentials", *(f"credentials.{stage}" for stage in _STAGES)),
-    *(f"{dot}credentials.{suffix}" for dot, suffix in product(("", "."), (*_DATA_SUFFIXES, "*.enc"))),
-    *(f"credentials[-_.]{stage}.{suffix}" for stage, suffix in product(_STAGES, _DATA_SUFFIXES)),
+    *("credentials", ".credentials", *(f"credentials*.{stage}" for stage in _STAGES)),
+    *_without_extension("credentials"),
+    *(f"{dot}credentials*.{suffix}" for dot, suffix in product(("", "."), _DATA_SUFFIXES)),
+    *(f"{dot}credentials*{copy}" for dot, copy in product(("", "."), _COPIES)),
     *(key for name in _SSH_KEYS for key in (name, f"{name}[-_.]*")),
+    # Keys that a person has named: `id_github`. With an extension it is usually another file: `id_card.svg`.
+    *(*_without_extension("id_"), *(f"id_*{copy}" for copy in _COPIES)),
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk"),
+    *(f"*.{suffix}{copy}" for suffix, copy in product(("pem", "key"), ("~", ".bak", ".old"))),
 )
 ALLOWED_FILES = (
     *(f".env{stage}.{kind}" for stage, kind in product(("", ".*"), ("example", "sample", "template", "dist"))),
     *(f"{stem}.env" for stem in ("example", "sample", "template", "*.example", "*.sample", "*.template")),
+    *(f"credentials[-_.]{kind}.{suffix}" for kind, suffix in product(_EXAMPLES, _DATA_SUFFIXES)),
     *(".env.defaults", "*.pub", *_CERTIFICATES),
     *(f"id_*.{suffix}" for suffix in _SOURCE_SUFFIXES),
 )
