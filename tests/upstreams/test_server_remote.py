@@ -87,7 +87,8 @@ async def test_c16_other_redirects_are_refused_with_the_target_named(kind: str) 
         target = location.format(port=server.port)
         async with start_gateway({"far": {"url": server.url, "headers": SECRET}}) as gateway:
             _, record = await gateway.rest("POST", "/api/mcp/far/connect")
-        full = {"/mcp/": server.url + "/", "/mcp": server.url, "//other.example/mcp": "http://other.example/mcp"}
+        full = {target: target.partition("//")[0] + "//" + target.rpartition("@")[2]} if "@" in target else {}
+        full |= {"/mcp/": server.url + "/", "/mcp": server.url, "//other.example/mcp": "http://other.example/mcp"}
         assert record["status"] == "failed"
         assert f"the server redirects to {full.get(target, target)}; " in record["error"]
         if kind == "a loop":

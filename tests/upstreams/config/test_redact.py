@@ -55,3 +55,9 @@ def test_a_value_is_shown_only_if_it_says_no_more_than_where_the_secret_is(value
 def test_secrets_are_redacted_from_a_servers_output_even_without_the_scheme() -> None:
     made = build_redactor(define_server("x", {"url": "http://h/", "headers": {"A": "Bearer 0123456789abcdef"}}, "here"))
     assert made.clean("got 0123456789abcdef, thanks") == "got [secret], thanks"
+
+
+def test_the_password_in_a_url_is_redacted_as_written_and_decoded() -> None:
+    made = build_redactor(define_server("x", {"url": "https://me:p%40ssw0rd-1@host/mcp"}, "here"))
+    assert made.clean("p%40ssw0rd-1 is p@ssw0rd-1") == "[secret] is [secret]"
+    assert made.clean("got Basic bWU6cEBzc3cwcmQtMQ==") == "got Basic [secret]"

@@ -267,6 +267,25 @@ async def test_d22_an_endpoint_at_another_origin_is_refused(target: str, http: H
         assert server.whats() == ["GET"]
 
 
+async def test_an_endpoint_is_relative_to_where_the_stream_is(http: HttpClient) -> None:
+    class Moved(SseHandler):
+        async def __call__(self, asked: HttpRequest, out: HttpResponder) -> None:
+            if asked.path == "/mcp":
+                await out.answer(307, headers={"Location": "/v2/tenant/sse"})
+            elif asked.method == "POST" and not asked.path.startswith("/v2/tenant/"):
+                await out.answer(404)
+            else:
+                asked.path = asked.path.removeprefix("/v2/tenant")
+                await super().__call__(asked, out)
+
+    moved = Moved(b"event: endpoint\ndata: messages?%d\n\n")
+    async with ScriptedHttpServer(moved) as server:
+        url = server.url.replace("//", "//me:hush@")
+        async with connect(SseTransport(http, url), known="sse") as met:
+            assert await call(met) == "old"
+        assert len({asked.headers["authorization"] for asked in server.asked}) == 1
+
+
 @requirement("wire.client.survives")
 async def test_d22_a_second_endpoint_changes_nothing(http: HttpClient) -> None:
     channel_of = SseHandler(ENDPOINT, b"event: endpoint\ndata: /elsewhere\n\n")

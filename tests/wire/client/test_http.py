@@ -215,6 +215,14 @@ async def _redirect(asked: HttpRequest, out: HttpResponder) -> None:
     await out.answer(307, headers={"Location": "http://127.0.0.1:9/elsewhere"})
 
 
+async def _redirect_with_password(asked: HttpRequest, out: HttpResponder) -> None:
+    await out.answer(307, headers={"Location": "http://me:hush@127.0.0.1:9/elsewhere"})
+
+
+async def _redirect_nowhere(asked: HttpRequest, out: HttpResponder) -> None:
+    await out.answer(308, b"moved", "text/plain")
+
+
 TROUBLES: dict[str, tuple[Trouble, str]] = {
     "reset": (_reset, "reset"),
     "half a body": (_half_body, "reset"),
@@ -234,6 +242,8 @@ TROUBLES: dict[str, tuple[Trouble, str]] = {
         _redirect,
         "redirects to http://127.0.0.1:9/elsewhere; redirects to another origin are not followed",
     ),
+    "redirect with a password": (_redirect_with_password, "redirects to http://127.0.0.1:9/elsewhere;"),
+    "redirect without a target": (_redirect_nowhere, "HTTP 308: moved"),
 }
 
 
@@ -300,6 +310,18 @@ async def test_d20_a_redirect_takes_no_header_and_no_message_elsewhere(http: Htt
                 async with connect(HttpTransport(http, server.url, SECRET)):
                     pass
         assert thief.asked == []
+
+
+async def test_the_error_for_a_redirect_contains_no_password_of_the_url(http: HttpClient) -> None:
+    async def elsewhere(asked: HttpRequest, out: HttpResponder) -> None:
+        await out.answer(302, headers={"Location": "/login"})
+
+    async with ScriptedHttpServer(elsewhere) as server:
+        url = server.url.replace("//", "//me:hush@")
+        with pytest.raises(RookeryError, match=f"redirects to {server.url.removesuffix('/mcp')}/login;") as caught:
+            async with connect(HttpTransport(http, url)):
+                pass
+        assert "hush" not in caught.value.message
 
 
 # ---- streams

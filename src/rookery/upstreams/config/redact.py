@@ -1,8 +1,9 @@
 """Server definitions and texts about servers, without secrets."""
 
+import base64
 import re
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from rookery.system.log import REDACTOR, Redactor
 from rookery.upstreams.config.definition import Definition
@@ -53,11 +54,24 @@ def build_redactor(definition: Definition) -> Redactor:
     redactor = _ServerAndOwnRedactor()
     oauth = definition.oauth or {}
     secrets = [value for key, value in oauth.items() if "secret" in key.lower() and isinstance(value, str)]
+    secrets += _list_userinfo(definition.url)
     for value in (*definition.headers.values(), *definition.environment.values(), *secrets):
         # A server that repeats its token leaves out the "Bearer" before it.
         for part in (value, *value.split()):
             redactor.add(part)
     return redactor
+
+
+def _list_userinfo(url: str) -> list[str]:
+    """Return the credentials before the host of an address: as written, decoded, and as they are sent."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    names = [text for text in (parts.username, parts.password) if text]
+    decoded = [unquote(text) for text in names]
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return [*names, *decoded, base64.b64encode(pair.encode()).decode()] if names else []
 
 
 def _is_placeholder(value: Any) -> bool:

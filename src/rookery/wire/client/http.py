@@ -8,7 +8,6 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urljoin, urlsplit
 
 from rookery.system.tasks import TaskSet
 from rookery.wire.client.remote import (
@@ -29,7 +28,7 @@ from rookery.wire.client.transport import (
     TransportUnsupported,
 )
 from rookery.wire.http_client.connection import HttpResponse
-from rookery.wire.http_client.request import HttpRequestWriter
+from rookery.wire.http_client.request import HttpRequestWriter, strip_userinfo
 from rookery.wire.http_client.sse import ServerSentEvent, SseParser
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import Message, RequestId, Response, WireError, decode_messages
@@ -247,7 +246,7 @@ class HttpTransport(RemoteTransport):
                 opened.set()
                 return
             except TransportClosed as error:
-                logger.debug("the stream of %s was interrupted: %s", self.url, error)
+                logger.debug("the stream of %s was interrupted: %s", strip_userinfo(self.url), error)
             if self._unsolicited_count != before:
                 pause = _RETRY_SECONDS
             await asyncio.sleep(min(max(parser.retry or 0.0, pause), _LONGEST_PAUSE))
@@ -270,6 +269,8 @@ class SseTransport(RemoteTransport):
 
     def __post_init__(self) -> None:
         self._endpoint: asyncio.Future[HttpRequestWriter] | None = None
+        # Where the stream is, after redirects.
+        self._stream_url = self.url
         self._pending = PendingResponses()
         self._on_lost: HandleLoss | None = None
         self._tasks = TaskSet("mcp sse", on_crash=lambda name, error: self._fail(f"{type(error).__name__}: {error}"))
@@ -330,6 +331,7 @@ class SseTransport(RemoteTransport):
                     redirect = describe_redirect(response, self.url)
                     self._fail(f"HTTP {response.status}{f': {redirect}' if redirect else ''}", TransportUnsupported)
                     return
+                self._stream_url = response.url
                 while chunk := await response.next():
                     for event in parser.feed(chunk):
                         self._handle_event(event)
@@ -354,13 +356,16 @@ class SseTransport(RemoteTransport):
         Our headers, which may contain credentials, are sent there.
         """
         assert self._endpoint is not None
-        target = urljoin(self.url, uri)
         if self._endpoint.done():
             self._pending.strays += 1
-        elif urlsplit(target)[:2] != urlsplit(self.url)[:2]:
-            self._fail(f"the server announced an endpoint at another origin: {target[:200]}")
+            return
+        requests = HttpRequestWriter(self.url, {"Content-Type": "application/json", **self.headers})
+        stream = requests.at(self._stream_url)
+        endpoint = stream.at(uri) if stream is not None else None
+        if endpoint is None:
+            self._fail(f"the server announced an endpoint at another origin: {strip_userinfo(uri)[:200]}")
         else:
-            self._endpoint.set_result(HttpRequestWriter(target, {"Content-Type": "application/json", **self.headers}))
+            self._endpoint.set_result(endpoint)
 
     def _fail(self, reason: str, kind: type[Exception] = TransportClosed) -> None:
         if self.close_reason is not None:

@@ -1,6 +1,5 @@
 """The common part of all transports to a server at a URL: requests, credentials and challenges."""
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,7 +8,7 @@ from urllib.parse import urljoin
 from rookery.wire.client.transport import TransportClosed
 from rookery.wire.http_client.client import HttpClient
 from rookery.wire.http_client.connection import HttpResponse
-from rookery.wire.http_client.request import HttpRequestWriter
+from rookery.wire.http_client.request import HttpRequestWriter, strip_userinfo
 
 EVENT_STREAM = "text/event-stream"
 _CHALLENGE_STATUSES = (401, 403)
@@ -84,14 +83,18 @@ class RemoteTransport:
             response = await self.http.send(
                 requests.origin, requests.write(method, headers, body), idempotent=idempotent
             )
-            if response.status not in _FOLLOWED_STATUSES:
+            response.url = requests.url
+            location = response.header(b"location")
+            if response.status not in _FOLLOWED_STATUSES or not location:
                 return response
-            redirected = requests.at(response.header(b"location") or "")
+            redirected = requests.at(location)
             if redirected is None:
                 return response
             response.discard_rest()
             requests = redirected
-        return await self.http.send(requests.origin, requests.write(method, headers, body), idempotent=idempotent)
+        response = await self.http.send(requests.origin, requests.write(method, headers, body), idempotent=idempotent)
+        response.url = requests.url
+        return response
 
 
 def read_challenge(response: HttpResponse) -> str | None:
@@ -107,15 +110,18 @@ def describe_redirect(response: HttpResponse, url: str) -> str | None:
     location = response.header(b"location")
     if location is None or not 300 <= response.status < 400:
         return None
-    with contextlib.suppress(ValueError):
-        location = urljoin(url, location)
+    # What it says may contain the credentials of the URL, or others.
+    try:
+        shown = strip_userinfo(urljoin(url, location))
+    except ValueError:
+        shown = location.rpartition("@")[2]
     if response.status not in _FOLLOWED_STATUSES:
         why = f"only redirects with status {' or '.join(map(str, _FOLLOWED_STATUSES))} are followed"
     elif HttpRequestWriter(url, {}).at(location) is None:
         why = "redirects to another origin are not followed"
     else:
         why = f"no more than {_MAX_REDIRECTS} redirects are followed"
-    return f"the server redirects to {location[:200]}; {why}"
+    return f"the server redirects to {shown[:200]}; {why}"
 
 
 def describe_error(error: Exception) -> str:

@@ -54,10 +54,13 @@ class HttpResponse:
         "error",
         "headers",
         "status",
+        "url",
     )
 
     def __init__(self, source: ResponseSource) -> None:
         self.status = 0
+        # Where it comes from, if redirects were followed.
+        self.url = ""
         # Names are in lower case.
         self.headers: dict[bytes, bytes] = {}
         # Whether nothing more will arrive: the response is complete, or broken off by `error`.

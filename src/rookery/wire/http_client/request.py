@@ -35,7 +35,7 @@ class HttpRequestWriter:
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         self.origin, self._path = read_origin(parts), _read_path(parts)
-        self._url = url
+        self.url = url
         host = self.origin.host
         address = f"[{host.partition('%')[0]}]" if ":" in host else host
         self._fixed = {
@@ -69,14 +69,14 @@ class HttpRequestWriter:
         It has the same headers, so it must not be used for another origin.
         """
         try:
-            url = urljoin(self._url, location)
+            url = urljoin(self.url, location)
             parts = urlsplit(url)
             if read_origin(parts) != self.origin:
                 return None
         except ValueError:
             return None
         redirected = copy(self)
-        redirected._url, redirected._path, redirected._heads = url, _read_path(parts), {}
+        redirected.url, redirected._path, redirected._heads = url, _read_path(parts), {}
         return redirected
 
     def _head(self, method: str, names: Iterable[str]) -> bytes:
@@ -99,6 +99,12 @@ def read_origin(parts: SplitResult) -> HttpOrigin:
         raise ValueError(f"{parts.geturl()[:200]!r} is not a valid http or https URL")
     host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
     return HttpOrigin(parts.scheme == "https", host, parts.port or _PORTS[parts.scheme])
+
+
+def strip_userinfo(url: str) -> str:
+    """Return a URL without the credentials before its host, for messages."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _read_path(parts: SplitResult) -> str:
