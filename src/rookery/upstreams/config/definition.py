@@ -132,6 +132,8 @@ def find_name_problem(name: str) -> str | None:
         return f"is longer than {MAX_NAME_LENGTH} characters"
     if "/" in name or any(_is_invisible(character) for character in name):
         return 'contains a "/" or a control character'
+    if name == "__proto__":
+        return "means something else to clients in JavaScript"
     return None
 
 
