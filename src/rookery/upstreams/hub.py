@@ -103,6 +103,10 @@ class Hub:
             raise RookeryError("session-not-found", f"there is no client session {session!r}", remedy)
         return await self._server_sets.get(directory)
 
+    def find_set(self, directory: Path | None) -> ServerSet | None:
+        """Return the server set of a directory if it is in use. Creates nothing."""
+        return self._server_sets.find(directory)
+
     async def release(self, directory: Path) -> bool:
         """Stop the servers of a closed directory. Return whether there were any. The directory may be used again."""
         self.config_watcher.forget(directory)

@@ -269,7 +269,7 @@ class ServerSet:
             await self._pool.load_catalogs(
                 (definition, self.working_directory(definition)) for definition in definitions.values()
             )
-            before = self._statuses()
+            before = self.statuses()
             old, self._slots = self._slots, new
             self._has_session_servers = any(slot.is_per_session for slot in new[None].values())
             self._keep_servers(old, new)
@@ -277,7 +277,8 @@ class ServerSet:
         for changed in list(self._listeners):
             changed()
 
-    def _statuses(self) -> dict[str, str]:
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each server that callers without a session have. Creates no servers."""
         running = {name: (slot, self._running(slot, None)) for name, slot in self._slots_for(None).items()}
         return {
             name: server.status if server else slot.blocked_status or "pending"
@@ -286,7 +287,7 @@ class ServerSet:
 
     def _report(self, before: Mapping[str, str]) -> None:
         """Report each status that changed. The first load of the files reports nothing."""
-        after, slots = self._statuses(), self._slots_for(None)
+        after, slots = self.statuses(), self._slots_for(None)
         loaded, self._loaded = self._loaded, True
         for name in [*after, *(before.keys() - after.keys())] if loaded else []:
             if name not in after:

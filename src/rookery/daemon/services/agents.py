@@ -62,7 +62,8 @@ def list_agent_servers(server_set: ServerSet) -> AgentServers:
     """Return the servers of a workspace as its agent gets them."""
     slots = list(server_set.slots())
     served = [slot.definition for slot in slots if slot.blocked_status is None and not slot.needs_approval]
-    failed = {record.name for record in server_set.records() if record.status in _FAILED and not record.shadowed}
+    statuses = server_set.statuses()
+    failed = {name for name, status in statuses.items() if status in _FAILED}
     return AgentServers(
         tuple(RedirectedServer(definition.name, round(definition.timeouts.execution * 1000)) for definition in served),
         tuple(slot.definition.name for slot in slots if slot.definition not in served),
@@ -89,6 +90,8 @@ class AgentsService:
         self._unsubscribe: dict[Path, Callable[[], None]] = {}
         # The workspaces whose agent was launched, with the names that they had then.
         self._launched: dict[Path, Workspace] = {}
+        # The workspaces whose servers have changed since their entries were written.
+        self._changed: set[Path] = set()
         self._tasks = TaskSet("agents")
         self.client: Callable[[], HttpClient] = gateway.client
         # Scripted tool calls, and the model that plays them to agents with a valid token.
@@ -100,6 +103,7 @@ class AgentsService:
     async def start(self) -> None:
         write_config_file(self._state)
         self.agents.launcher.server_entries.clear()
+        self._changed.clear()
         await self.agents.launcher.ports.release_deleted()
         self._tasks.keep_running(follow_bus(self._events, self._on_event), "events")
         self.agents.enable()
@@ -163,24 +167,40 @@ class AgentsService:
 
     async def _update(self, path: Path) -> None:
         """Give an agent its current servers, and find out whether it needs a restart for anything else."""
-        await self._update_servers(path)
+        self._write_servers(path)
         await self.agents.check_outdated(path)
 
-    async def _update_servers(self, path: Path) -> None:
-        """Write the current servers of an agent, which it uses from its next turn on."""
-        launched = self._launched.get(path)
-        if launched is not None:
-            servers = list_agent_servers(await self._gateway.hub.server_set(path))
-            self.agents.launcher.server_entries.write(launched, servers)
+    def _write_servers(self, path: Path) -> None:
+        """Write the current servers of an agent, which it uses from its next turn on.
+
+        A workspace that is being closed has no servers any more, and gets none.
+        """
+        launched, server_set = self._launched.get(path), self._gateway.hub.find_set(path)
+        if launched is not None and server_set is not None:
+            self.agents.launcher.server_entries.write(launched, list_agent_servers(server_set))
+
+    def _find_users(self, directory: str | None) -> set[Path]:
+        """Return the launched workspaces that may use a server of this directory: those of its project may share it."""
+        return {
+            path for path, workspace in self._launched.items() if directory in (None, str(path), workspace.project.path)
+        }
+
+    async def _write_changed(self) -> None:
+        """Write the servers of all agents whose servers have changed."""
+        changed, self._changed = self._changed, set()
+        for path in changed:
+            self._write_servers(path)
 
     async def _on_event(self, event: Event) -> None:
         self.agents.barrier.on_event(event)
         if event.type == "workspace.closed":
             self._forget(Path(event.data["path"]))
         elif event.type == "mcp.status":
-            workspace = event.data["workspace"]
-            for path in list(self._launched) if workspace is None else [Path(workspace)]:
-                await self._update_servers(path)
+            # Servers that start together change their statuses together: their file is written once.
+            is_waiting = bool(self._changed)
+            self._changed |= self._find_users(event.data["workspace"])
+            if self._changed and not is_waiting:
+                self._tasks.start(self._write_changed(), "write the servers")
         elif event.type == "project.removed":
             for workspace in self.agents.workspaces():
                 if workspace.project.path == event.data["project"]["path"]:
