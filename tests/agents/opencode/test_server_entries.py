@@ -55,4 +55,13 @@ def test_a_new_start_removes_the_files_of_the_last_one(tmp_path: Path) -> None:
     again.clear()
     assert not files.path_for(workspace).exists()
     again.write(workspace, AgentServers())
-    assert read(again, workspace) == {"mcp": {}, "usable": {}}
+    assert read(again, workspace) == {"mcp": {}, "usable": {}, "ready": []}
+
+
+def test_a_server_that_has_started_changes_the_file(tmp_path: Path) -> None:
+    files, workspace = ServerEntryFiles(tmp_path), make_workspace(tmp_path / "fix")
+    served, usable = (RedirectedServer("a"),), frozenset({"a"})
+    files.write(workspace, AgentServers(served, (), usable))
+    assert read(files, workspace)["ready"] == []
+    files.write(workspace, AgentServers(served, (), usable, usable))
+    assert (read(files, workspace)["usable"], read(files, workspace)["ready"]) == ({"a": 1}, ["a"])

@@ -1,6 +1,8 @@
 """Servers that change while the real OpenCode runs reach it in its next turn."""
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -121,6 +123,29 @@ async def test_a_server_that_is_approved_or_works_again_reaches_a_running_agent(
             assert record["status"] == "connected"
             await api.turn(session, "look")
             assert third_party(host) == {"late_echo", "sick_echo"}
+
+
+@requirement("servers.agent.live")
+async def test_a_server_that_starts_slowly_reaches_a_running_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.gateway.view._MAX_WAIT_SECONDS", 0.5)
+    app = make_repository(Path.home() / "src" / "app")
+    async with start_agent_host(SCRIPT, app, with_tokens=True) as host:
+        started = Path.home() / "started"
+        os.mkfifo(started)
+        slow = host.gateway.scripted.server("slow")
+        slow["command"] = ["sh", "-c", f'read x < {started}; exec "$@"', "sh", *slow["command"]]
+        slow["timeouts"] = {"startup": 300}
+        assert (await host.gateway.rest("PUT", "/api/mcp/slow", {"config": slow}))[0] == 201
+        made = await host.create("one")
+        async with opencode_of(host, made) as api:
+            session = await api.session()
+            await api.turn(session, "look")
+            assert third_party(host) == set()
+            assert await host.gateway.status("slow", made.path) == "pending"
+            await asyncio.to_thread(started.write_text, "now\n")
+            await host.gateway.becomes("slow", "connected", directory=made.path)
+            await api.turn(session, "look")
+            assert third_party(host) == {"slow_echo"}
 
 
 def said(message: dict[str, Any]) -> str:

@@ -55,12 +55,14 @@ class RedirectedServer(msgspec.Struct, frozen=True):
 class AgentServers(msgspec.Struct, frozen=True):
     """The MCP servers of an agent. `off` are those that wait for approval, and those that are switched off.
 
-    `usable` are those of the others that have not failed: it is worthwhile to connect to them.
+    `usable` are those of the others that have not failed: it is worthwhile to connect to them. `ready` are those that
+    have started: a connection to them does not fail because they take too long.
     """
 
     served: tuple[RedirectedServer, ...] = ()
     off: tuple[str, ...] = ()
     usable: frozenset[str] = frozenset()
+    ready: frozenset[str] = frozenset()
 
 
 class InlineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,9 +314,10 @@ class LaunchContext(msgspec.Struct, frozen=True, kw_only=True):
 
         An agent that follows its servers does not have to be restarted for them.
         """
-        if follows_servers:
-            current = msgspec.structs.replace(current, servers=self.servers)
-        return current != self
+        servers = self.servers
+        if not follows_servers:
+            servers = msgspec.structs.replace(current.servers, ready=self.servers.ready)
+        return msgspec.structs.replace(current, servers=servers) != self
 
 
 class LaunchContextSource(Protocol):

@@ -34,7 +34,8 @@ class _WrittenFile:
         # A server that has failed meanwhile is another one to the plugin, which has to connect to it again.
         self.counts.update(servers.usable - self.usable.keys())
         self.usable = {name: self.counts[name] for name in sorted(servers.usable)}
-        data = json.dumps({"mcp": entries, "usable": self.usable}, ensure_ascii=False).encode()
+        content = {"mcp": entries, "usable": self.usable, "ready": sorted(servers.ready)}
+        data = json.dumps(content, ensure_ascii=False).encode()
         changed, self.data = data != self.data, data
         return changed
 

@@ -26,6 +26,8 @@ from rookery.workspaces.service import Workspaces
 
 # The statuses of servers to which an agent need not connect again before they have changed.
 _FAILED = frozenset({"failed", "backoff", "needs_auth", "needs_client_registration"})
+# Those of servers that have started: one that is stopped starts again by itself.
+_READY = frozenset({"connected", "stopped"})
 
 if TYPE_CHECKING:
     from rookery.testing.tool_model import ToolModel
@@ -68,6 +70,7 @@ def list_agent_servers(server_set: ServerSet) -> AgentServers:
         tuple(RedirectedServer(definition.name, round(definition.timeouts.execution * 1000)) for definition in served),
         tuple(slot.definition.name for slot in slots if slot.definition not in served),
         frozenset(definition.name for definition in served) - failed,
+        frozenset(definition.name for definition in served if statuses[definition.name] in _READY),
     )
 
 

@@ -49,6 +49,8 @@ function followServers(client, path, launched) {
   let known = Object.fromEntries(launched.map((name) => [name, {}]))
   // How often each server had become usable when it was connected last.
   let counts = {}
+  // Whether all servers that have started were connected when this was checked last.
+  let settled = false
   let running = Promise.resolve()
 
   const read = () => {
@@ -62,42 +64,53 @@ function followServers(client, path, launched) {
     JSON.parse(value, (_key, item) =>
       typeof item === "string" ? item.replace(/\{env:([^}]+)\}/g, (_match, name) => process.env[name] ?? "") : item,
     )
+  // A server may be named like something that every object has.
+  const has = (object, name) => Object.hasOwn(object, name)
   // Set the entries in OpenCode's config, and return what the file says.
   const apply = (newText) => {
     const content = expand(newText)
     config.mcp ??= {}
-    for (const name of Object.keys(known)) if (!(name in content.mcp)) delete config.mcp[name]
+    for (const name of Object.keys(known)) if (!has(content.mcp, name)) delete config.mcp[name]
     for (const [name, entry] of Object.entries(content.mcp)) {
       // Of a server that is off, there may be an entry of the user's own.
       if (entry.type) config.mcp[name] = entry
-      else if (config.mcp[name]) config.mcp[name] = { ...config.mcp[name], ...entry }
+      else if (has(config.mcp, name)) config.mcp[name] = { ...config.mcp[name], ...entry }
     }
     return content
   }
+  const checkStatus = async () => {
+    const status = (await client.mcp.status()).data ?? {}
+    return (name) => has(status, name) && status[name].status === "connected"
+  }
+  // A server that has not started yet may take too long to be connected: its start changes the file once more.
   const update = async () => {
     const newText = read()
-    if (!config || newText === undefined || newText === text) return
+    if (!config || newText === undefined || (newText === text && settled)) return
     const before = known
     // OpenCode reports only the servers in its config, so before any of them is removed from it.
-    const status = (await client.mcp.status()).data ?? {}
-    const isConnected = (name) => status[name]?.status === "connected"
+    const isConnected = await checkStatus()
     const content = apply(newText)
-    const gone = Object.keys(before).filter((name) => !(name in content.mcp))
+    const gone = Object.keys(before).filter((name) => !has(content.mcp, name))
     const off = Object.keys(content.mcp).filter((name) => !content.mcp[name].enabled)
     // OpenCode only disconnects a server that is in its config.
     for (const name of gone) config.mcp[name] = { ...before[name], enabled: false }
     for (const name of [...gone, ...off]) if (isConnected(name)) await client.mcp.disconnect({ path: { name } })
     for (const name of gone) delete config.mcp[name]
     const usable = Object.keys(content.usable)
-    const connecting = usable.filter((name) => !isConnected(name))
+    // What has failed without a change is tried again only if it has started, so that it delays no turn for long.
+    const isDue = (name) => newText !== text || content.ready.includes(name)
+    const connecting = usable.filter((name) => !isConnected(name) && isDue(name))
     // A connection to a server that had failed lists what it could list then. It is kept if calls may be running over
     // it: the server also announces its tools, only later.
     const repaired = usable.filter((name) => isConnected(name) && content.usable[name] !== counts[name])
     if (repaired.length && !Object.keys((await client.session.status()).data ?? {}).length) connecting.push(...repaired)
     await Promise.all(connecting.map((name) => client.mcp.connect({ path: { name } })))
+    // OpenCode reports a connection that failed as done, and tries it no more.
+    const isConnectedNow = connecting.length ? await checkStatus() : isConnected
     known = content.mcp
     counts = content.usable
     text = newText
+    settled = content.ready.every(isConnectedNow)
   }
   return {
     setConfig: (newConfig) => {
@@ -108,6 +121,7 @@ function followServers(client, path, launched) {
       known = content.mcp
       counts = content.usable
       text = newText
+      settled = false
     },
     // Connect what is new and disconnect what is gone, one update after the other. A failure leaves the turn alone, and
     // the next turn tries again.
