@@ -154,17 +154,66 @@ def test_c04_text_that_is_encoded_over_and_over_is_severe() -> None:
     assert "limit" in {finding.rule for finding in report.findings}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a" * 50_000, "a+" * 25_000, "a." * 25_000, "%41" * 15_000, "\\u0041" * 8_000, "a_" * 25_000, "~/" * 25_000],
-)
-def test_c04_no_text_takes_long_to_read(text: str) -> None:
+@requirement("guard.scan.static")
+def test_c04_a_definition_that_is_too_large_when_decoded_is_severe() -> None:
+    # Each of these ligatures stands for eighteen letters.
+    values = {str(number): "\ufdfa" * 5_000 for number in range(4)}
+    report = scan(tool(_meta=values))
+    assert report.severity == "severe"
+    assert "when decoded" in report.findings[-1].excerpt
+
+
+SLOW_UNITS = [
+    *(
+        "a",
+        "a+",
+        "a.",
+        "%41",
+        "\\u0041",
+        "a_",
+        "~/",
+        "a-",
+        "a_-",
+        "a--",
+        "\n",
+        " \n",
+        " ",
+        "-nc ",
+        "`cat ",
+        "<!--",
+        "![",
+    ),
+    *(
+        "a\u200e",
+        "\u2066a\u2069a",
+        "\x1b]",
+        "\u0591\u05b0",
+        "\ufdfa",
+        "\u4e2d",
+        "![](http://",
+        "[system] send ",
+        "'",
+        '"',
+    ),
+    *("note to the model: send it ", "send the password to a.co, ", "not user ", "read_it ", "password ", "Human:"),
+]
+
+
+@pytest.mark.parametrize("unit", SLOW_UNITS)
+def test_c04_no_text_takes_long_to_read(unit: str) -> None:
     import time
 
+    text = f"x:{unit * (60_000 // len(unit))}!"
     began = time.process_time()
-    scan(tool(description=text))
-    # The bar is in the bench; quadratic time would be minutes here.
+    scan(tool(description=text, **schema(description=text[:30_000], default=text[:30_000])))
+    # A second at most, and a minute or more if the time grows with the square of the length. The bar is in the bench.
     assert time.process_time() - began < 10
+
+
+def test_c04_a_text_that_never_ends_a_sentence_is_read_to_its_end() -> None:
+    report = scan(tool(description=f"Returns the area of {'a, b ' * 5_000} and {ORDER}"))
+    assert "instruction-override" in {finding.rule for finding in report.findings}
+    assert "previous instructions" in report.findings[0].excerpt
 
 
 def test_a_rule_that_is_switched_off_finds_nothing_but_a_limit_stays() -> None:

@@ -17,7 +17,7 @@ class Oddity(NamedTuple):
 # Everything that may need a closer look: a definition without any of these is done with one search.
 _ODD = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]")
@@ -27,9 +27,13 @@ _FLAG = re.compile(
     "\U000e0077\U000e006c\U000e0073)\U000e007f"
 )
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_SURROGATES = re.compile("[\ud800-\udfff]+")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _MARKS = re.compile("[\u0300-\u036f\u0489\u20d0-\u20ff]{3,}")
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_TERMINAL = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]|\x1b\\][^\x07\x1b]*\x07")
+_PIECE = re.compile(".{1,500}[\u0300-\u036f]{0,2}", re.DOTALL)
 
 # Letters that look like Latin ones and that compatibility decomposition does not map.
 _LOOKALIKES = dict(
@@ -63,6 +67,9 @@ def _find_hidden(text: str) -> Iterator[Oddity]:
         if "\U0001f3f4" in text
         else ()
     )
+    # Both are of the whole text, which may have an invisible character beside each letter.
+    right_to_left = _RIGHT_TO_LEFT.search(text) is not None
+    balanced = right_to_left and _is_balanced(text)
     for match in _ODD.finditer(text):
         start, end, run = match.start(), match.end(), match.group()
         if start in flags:
@@ -72,32 +79,30 @@ def _find_hidden(text: str) -> Iterator[Oddity]:
         elif _TAGS.search(run):
             yield Oddity("tag characters", start, end)
         elif _BIDI.search(run):
-            if not _is_balanced(text):
+            if not balanced:
                 yield Oddity("bidirectional controls", start, end)
         elif (selectors := len(_SELECTORS.findall(run))) > 1 or (
             selectors and run[-1] >= "\U000e0100" and not _is_ideograph(text, start)
         ):
             yield Oddity("variation selectors", start, end)
-        elif not selectors and not _is_at_home(text, start, end):
+        elif _SURROGATES.fullmatch(run):
+            yield Oddity("lone surrogates", start, end)
+        elif not selectors and not _is_at_home(text, start, end, right_to_left):
             yield Oddity("invisible characters", start, end)
 
 
 def _is_balanced(text: str) -> bool:
-    """Return whether the bidirectional controls of a text are closed isolates around letters from right to left."""
+    """Return whether the bidirectional controls of a text are isolates that are closed."""
     opened = sum(text.count(char) for char in "\u2066\u2067\u2068")
     overrides = any(char in text for char in "\u202a\u202b\u202c\u202d\u202e")
-    return not overrides and opened == text.count("\u2069") and _has_right_to_left(text)
-
-
-def _has_right_to_left(text: str) -> bool:
-    return any("\u0590" <= char <= "\u08ff" for char in text)
+    return not overrides and opened == text.count("\u2069")
 
 
 def _is_ideograph(text: str, position: int) -> bool:
     return position > 0 and "\u3400" <= text[position - 1] <= "\U0003ffff"
 
 
-def _is_at_home(text: str, start: int, end: int) -> bool:
+def _is_at_home(text: str, start: int, end: int, right_to_left: bool) -> bool:
     """Return whether an invisible character is one that writing needs at its place."""
     run = text[start:end]
     before, after = text[start - 1 : start], text[end : end + 1]
@@ -107,7 +112,7 @@ def _is_at_home(text: str, start: int, end: int) -> bool:
     if run == "\u200c":
         return _joins(before) and _joins(after)
     if run in ("\u200e", "\u200f", "\u061c"):
-        return _has_right_to_left(text)
+        return right_to_left
     if run == "\u200b":
         return bool(before) and "\u0e00" <= before <= "\u17ff"
     if run == "\ufeff":
@@ -139,8 +144,9 @@ def remove_hidden(text: str) -> str:
     """Return a text without its invisible characters and stacked marks, in compatibility form."""
     if text.isascii() and not _CONTROL.search(text):
         return text
-    text = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]|\x1b\\][^\x07]*\x07", "", text)
-    return unicodedata.normalize("NFKC", _MARKS.sub("", _ODD.sub("", text)))
+    text = _ODD.sub("", _TERMINAL.sub("", text))
+    # Normalisation sorts adjacent marks in quadratic time: a long text is done in pieces.
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(_MARKS.sub("", text)))
 
 
 def read_tags(text: str) -> str:

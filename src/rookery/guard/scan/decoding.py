@@ -13,6 +13,8 @@ from rookery.guard.scan.characters import fold_lookalikes, read_selectors, read_
 
 # A text that is still encoded after this many rounds is not decoded further, and that is reported.
 MOST_ROUNDS = 6
+# Neither is one that can be decoded in more ways than these.
+MOST_LAYERS = 60
 
 
 class Layer(NamedTuple):
@@ -38,7 +40,8 @@ _PERCENT = re.compile(r"%[0-9a-fA-F]{2}")
 _ENTITY = re.compile(r"&(?:#\d{2,6}|#x[0-9a-fA-F]{2,6}|[a-zA-Z]{2,8});")
 _CODES = re.compile(r"(?<!\d)(?:\d{2,3}[ ,;]+){7,}\d{2,3}(?!\d)")
 _BINARY = re.compile(r"(?:[01]{8}[ ,]*){6,}")
-_SPACED = re.compile(r"(?<![\w])(?:[^\W\d_][ .*_-]{1,3}){5,}[^\W\d_](?![\w])")
+# Possessive, as a run of such letters that ends wrongly would be tried from each of them.
+_SPACED = re.compile(r"(?<!\w)[^\W\d_](?:[ .*_-]{1,3}+[^\W\d_](?![^\W_])){5,}+")
 _LEET = re.compile(r"(?<![\w])(?=\w*[a-zA-Z$@])(?=\w*[013457@$])[\w@$]{4,}(?![\w])")
 _ROT13 = re.compile(
     r"\b(?:gur|naq|lbhe?|nyy|nal|cevbe|cerivbhf|vafgehpgvbaf?|vtaber|svyrf?|hfref?|frperg|frpergf|guvf|"
@@ -82,7 +85,7 @@ def decode(text: str, most_characters: int = 200_000) -> Decoded:
                     following.append(Layer(decoded, (*layer.via, name)))
         if not following:
             return Decoded(layers, False)
-        if budget < 0:
+        if budget < 0 or len(layers) + len(following) > MOST_LAYERS:
             return Decoded(layers, True)
         layers += following
         pending = following

@@ -12,16 +12,22 @@ Kind = Literal["tool", "prompt", "resource", "instructions", "skill"]
 MOST_NODES = 20_000
 MOST_DEPTH = 64
 MOST_CHARACTERS = 200_000
+# All texts as they are, and as they read after each encoding that was undone.
+MOST_READ_CHARACTERS = 300_000
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """One definition of a server. `value` is what the server sent: an object, or the text of instructions."""
+    """One definition of a server. `value` is what the server sent: an object, or the text of instructions.
+
+    `unread` says why a definition could not be read from where it was kept; it is empty for one that could.
+    """
 
     kind: Kind
     server: str
     name: str
     value: Any
     id: str = ""
+    unread: str = ""
 
 
 class Role(Enum):

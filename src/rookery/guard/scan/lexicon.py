@@ -6,7 +6,7 @@ description) and "sent" (a participle) can be told apart without a parser.
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -105,29 +105,21 @@ class Vocabulary:
         """Return what is known of a word, also by its stem."""
         mask, forms = self.words.get(word, (0, 0))
         if self.stems:
-            for length in range(2, len(word) + 1):
+            for length in range(2, min(len(word), self._longest_stem) + 1):
                 mask |= self.stems.get(word[:length], 0)
         if self.parts and word and ord(word[0]) > 0x2E7F:
-            for match in self._part_pattern.finditer(word):
-                mask |= self.parts[match.group()]
-            # Terms overlap: look for each term that the pattern could have passed over.
-            mask |= self._search_parts(word)
+            for part, concept in self.parts.items():
+                if part in word:
+                    mask |= concept
         phrases = self.phrases.get(word)
         if phrases is None:
             return Entry(mask, forms)
         ordered = sorted(phrases.items(), key=lambda item: -len(item[0]))
         return Entry(mask, forms, tuple((rest, found[0], found[1]) for rest, found in ordered))
 
-    def _search_parts(self, word: str) -> int:
-        mask = 0
-        for part, concept in self.parts.items():
-            if part in word:
-                mask |= concept
-        return mask
-
-    @property
-    def _part_pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, sorted(self.parts, key=len, reverse=True))))
+    @cached_property
+    def _longest_stem(self) -> int:
+        return max(map(len, self.stems))
 
 
 @cache

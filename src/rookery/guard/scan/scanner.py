@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, cast
 
 from rookery.guard.scan.characters import find_oddities
 from rookery.guard.scan.decoding import Layer, decode
-from rookery.guard.scan.definition import Definition, LimitError, Role, Text, list_texts
+from rookery.guard.scan.definition import MOST_READ_CHARACTERS, Definition, LimitError, Role, Text, list_texts
 from rookery.guard.scan.findings import Finding, Match, ScanReport, Severity, worst
 from rookery.guard.scan.lexicon import Concept as C
 from rookery.guard.scan.rules import authority, combinations, disclosure, names, schema, topics
@@ -49,6 +49,9 @@ class Reading(NamedTuple):
     exhausted: bool
 
 
+_UNREAD = Reading([], False)
+
+
 class Scanner:
     """Scans definitions. `off` has the ids of rules that are switched off; `tools` the tools of each known server."""
 
@@ -63,32 +66,46 @@ class Scanner:
         try:
             for finding in self._find(definition):
                 if finding.rule not in self._off:
+                    place, excerpt = map(_escape_surrogates, (finding.place, finding.excerpt))
+                    finding = Finding(finding.rule, finding.severity, place, excerpt)
                     findings.setdefault((finding.rule, finding.place), finding)
         except (LimitError, RecursionError) as error:
             message = str(error) or "the definition is nested too deeply"
-            findings[("limit", "")] = Finding("limit", "severe", "", message)
+            findings[("limit", "")] = Finding("limit", "severe", "", _escape_surrogates(message))
         ordered = sorted(findings.values(), key=lambda finding: (finding.severity, finding.place, finding.rule))
-        return ScanReport(definition.id, definition.server, definition.name, worst(ordered), ordered)
+        id_, server, name = map(_escape_surrogates, (definition.id, definition.server, definition.name))
+        return ScanReport(id_, server, name, worst(ordered), ordered)
 
     def _find(self, definition: Definition) -> Iterator[Finding]:
+        if definition.unread:
+            raise LimitError(definition.unread)
         texts = list_texts(definition)
         topic, tool_words = _describe(definition)
         required = _list_required(definition.value)
         yield from names.find_names(definition, self._tools)
+        characters = 0
         for text in texts:
-            yield from self._scan_text(definition, text, topic, tool_words, text.parameter in required)
+            reading = self._read_text(text)
+            characters += sum(len(layer.text) for layer, _ in reading.layers)
+            if characters > MOST_READ_CHARACTERS:
+                raise LimitError(f"the definition has more than {MOST_READ_CHARACTERS:,} characters when decoded")
+            yield from self._scan_text(definition, text, reading, topic, tool_words, text.parameter in required)
 
     def _scan_text(
-        self, definition: Definition, text: Text, topic: int, tool_words: frozenset[str], required: bool
+        self,
+        definition: Definition,
+        text: Text,
+        reading: Reading,
+        topic: int,
+        tool_words: frozenset[str],
+        required: bool,
     ) -> Iterator[Finding]:
         value = text.value
         for oddity in find_oddities(value):
             rule = "mixed-scripts" if oddity.kind == "mixed scripts" else "hidden-characters"
-            yield _report(Match(rule, oddity.start, oddity.end), value, f"{text.place} ({oddity.kind})")
-        if len(value) < 3:
-            return
-        named = text.role is Role.PARAMETER_NAME or (text.role is Role.NAME and " " not in value)
-        reading = self._read_text(value, named)
+            # Programs that cut a text in the middle of a character leave half of it.
+            severity: Severity | None = "warning" if oddity.kind == "lone surrogates" else None
+            yield _report(Match(rule, oddity.start, oddity.end, severity), value, f"{text.place} ({oddity.kind})")
         if reading.exhausted:
             yield Finding("limit", "severe", text.place, "the text is encoded too many times, or too long when decoded")
         known: set[str] = set()
@@ -104,8 +121,12 @@ class Scanner:
             if not layer.via:
                 yield from names.find_references(definition, text, passage, self._tools)
 
-    def _read_text(self, value: str, named: bool) -> Reading:
+    def _read_text(self, text: Text) -> Reading:
         """Return the layers of a text with their sentences. Servers repeat many texts, such as "the page number"."""
+        value = text.value
+        if len(value) < 3:
+            return _UNREAD
+        named = text.role is Role.PARAMETER_NAME or (text.role is Role.NAME and " " not in value)
         key = f"{value}\0" if named else value
         if (reading := self._read.get(key)) is None:
             if len(self._read) >= _MOST_READ:
@@ -142,6 +163,11 @@ def _report_encoded(layer: Layer, passage: Passage, place: str) -> Iterator[Find
 def _report(match: Match, text: str, place: str) -> Finding:
     severity = match.severity or RULES[match.rule].severity
     return Finding(match.rule, severity, place, _cut(text[match.start : match.end]))
+
+
+def _escape_surrogates(text: str) -> str:
+    """Return a text that can be written as UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cut(text: str) -> str:

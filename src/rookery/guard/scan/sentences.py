@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     r"|(?P<path>(?<![\w])(?:~|\$home|%userprofile%|\.{1,2})?[/\\](?:[\w.*-]+[/\\]?)+|(?<![\w.])\.(?:env|"
     r"ssh|aws|npmrc|netrc|kube|gnupg|pypirc|pgpass"
     r"|git-credentials|docker|bash_history|zsh_history)\b[\w./*-]*|\b(?:id_rsa|id_ed25519|id_ecdsa|id_dsa)\b(?:\.\w+)?"
-    r"|(?:\*|\b[\w-]+)\.(?:pem|key|p12|pfx|kdbx|keystore|jks|env)\b)"
+    r"|(?:\*|(?<![\w-])[\w-]++)\.(?:pem|key|p12|pfx|kdbx|keystore|jks|env)\b)"
     r"|(?P<identifier>\w{1,64}(?:\.\w{1,64}){1,4}\(\)|\w+_\w+|(?-i:\b[a-z]+(?:[A-Z][a-z0-9]+)+\b))"
     r"|(?P<word>[^\W_](?:[^\W_]|[\u0300-\u036f\u064b-\u0652\u0900-\u0dff\u0e31-\u0e4e])*(?:['\u2019-][^\W_]+)*)"
     r"|(?P<end>[.!?\u3002\uff01\uff1f]+(?=[\s\"'\u201d\u2019)\]<]|$)|[\u3002\uff01\uff1f]|\n\s*\n\s*|"
@@ -49,6 +49,9 @@ _FOREIGN = load_words("foreign")
 _FILLERS = load_words("fillers")
 _CAPABILITY = load_words("capability")
 _COORDINATION = frozenset(["and", "or", "then", "but"])
+# Rules compare words of a sentence with each other. A longer one is read in parts, each with the end of the one before.
+_MOST_WORDS = 250
+_SHARED_WORDS = 40
 
 
 class Sentence:
@@ -143,10 +146,17 @@ def split_sentences(text: str) -> list[Sentence]:
     sentences: list[Sentence] = []
     sentence = Sentence(0, 0)
     entries: list[Entry] = []
+    starts: list[int] = []
     local = strange = 0
 
-    def close(end: int) -> None:
-        nonlocal sentence, entries, local, strange
+    def close(end: int, kept: int = 0) -> None:
+        """End the sentence. The next one starts with its last words, if any are to be kept."""
+        nonlocal sentence, entries, starts, local, strange
+        following = Sentence(len(sentences) + bool(sentence.words), starts[-kept] if kept else end)
+        rest: tuple[list[Entry], list[int], int, int] = ([], [], 0, 0)
+        if kept:
+            following.words, following.masks = sentence.words[-kept:], sentence.masks[-kept:]
+            following.forms, rest = sentence.forms[-kept:], (entries[-kept:], starts[-kept:], local, strange)
         if sentence.words:
             sentence.end = end
             if strange > local and (strange >= 2 or len(sentence.words) < 4):
@@ -163,9 +173,12 @@ def split_sentences(text: str) -> list[Sentence]:
             sentence.text = " ".join(sentence.words)
             sentence.is_mention = not sentence.mask & _C.YOU and not _MENTIONS.isdisjoint(sentence.words[:14])
             sentences.append(sentence)
-        sentence, entries, local, strange = Sentence(len(sentences), end), [], 0, 0
+        sentence = following
+        entries, starts, local, strange = rest
 
     for match in _TOKEN.finditer(text):
+        if len(starts) == _MOST_WORDS:
+            close(match.start(), _SHARED_WORDS)
         kind = match.lastgroup
         value = match.group()
         if kind == "end":
@@ -207,6 +220,7 @@ def split_sentences(text: str) -> list[Sentence]:
         sentence.masks.append(mask)
         sentence.forms.append(forms)
         entries.append(entry)
+        starts.append(match.start())
     close(len(text))
     return sentences
 

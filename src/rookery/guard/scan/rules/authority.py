@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rookery.guard.scan.definition import Role
 from rookery.guard.scan.findings import Match
 from rookery.guard.scan.lexicon import Concept as C, Form, load_words
-from rookery.guard.scan.rules.passage import Passage, find_verbs, match_sentence
+from rookery.guard.scan.rules.passage import Passage, find_verbs, match_sentence, weigh_commands
 from rookery.guard.scan.sentences import Sentence
 
 _NEGATIONS = load_words("negations")
@@ -183,7 +183,7 @@ _ROLES = load_words("roles")
 _TEMPLATE = re.compile(
     r"<\|\s*/?(?:im_start|im_end|im_sep|system|user|assistant|endoftext|eot_id|start_header_id|"
     r"end_header_id|begin_of_text|tool|sep|channel|message|start|end)\s*\|>|\[/?INST\]|<</?SYS>>"
-    r"|<(?:start|end)_of_turn>|^\s*(?:Human|Assistant)\s*:.*\n\s*(?:Human|Assistant)\s*:|"
+    r"|<(?:start|end)_of_turn>|^[^\S\n]{0,9}(?:Human|Assistant)\s{0,9}:.*\n\s{0,9}(?:Human|Assistant)\s{0,9}:|"
     r"<\uff5c.{1,30}\uff5c>|\[(?:/)?SYSTEM_PROMPT\]",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -232,20 +232,6 @@ _STRONG_VOICE = re.compile(
     r"assistant|model|language)|notice|privileged",
     re.IGNORECASE,
 )
-_ACTS = (
-    C.DISREGARD
-    | C.SEND
-    | C.READ
-    | C.TELL
-    | C.CONCEAL
-    | C.SECRECY
-    | C.PERSONA
-    | C.OBEY
-    | C.CHANGE
-    | C.WITHOUT
-    | C.INVOKE
-    | C.INCLUDE
-)
 
 
 def find_markers(passage: Passage) -> Iterator[Match]:
@@ -258,7 +244,7 @@ def find_markers(passage: Passage) -> Iterator[Match]:
     for match in _TEMPLATE.finditer(text):
         yield Match("role-marker", *match.span())
         return
-    if (match := _NAMED.search(text)) and _collect_commands(passage, match.end()):
+    if (match := _NAMED.search(text)) and weigh_commands(passage, match.end()):
         yield Match("role-marker", match.start(), min(match.end() + 120, len(text)))
         return
     if match := _BLOCK.search(text):
@@ -269,7 +255,7 @@ def find_markers(passage: Passage) -> Iterator[Match]:
         if not _STRONG_VOICE.search(group):
             continue
         to_model = _TO_MODEL.search(group)
-        following = _collect_commands(passage, match.end(), 80 if to_model else 300)
+        following = weigh_commands(passage, match.end(), 80 if to_model else 300)
         shouted = sum(char.isupper() for char in group) > 0.6 * sum(char.isalpha() for char in group)
         hidden = "hidden" in group.lower()
         # A note to the model is common. It has to ask for more than the use of the tool.
@@ -279,24 +265,9 @@ def find_markers(passage: Passage) -> Iterator[Match]:
             yield Match("role-marker", match.start(), min(match.end() + 120, len(text)))
             return
     for match in _TAG.finditer(text):
-        if _collect_commands(passage, match.end()) >= 2:
+        if weigh_commands(passage, match.end()) >= 2:
             yield Match("role-marker", match.start(), min(match.end() + 120, len(text)))
             return
-
-
-def _collect_commands(passage: Passage, start: int, reach: int = 300) -> int:
-    """Return how much the text from `start` on speaks to the model: 0, 1 or 2, for two sentences."""
-    found = 0
-    for sentence in passage.sentences:
-        if sentence.end <= start or sentence.start > start + reach:
-            continue
-        risky = sentence.mask & (C.SECRET | C.CONVERSATION | C.GUIDANCE | C.PERSONA | C.SECRECY | C.OUTSIDE | C.ADDRESS)
-        for position in sentence.find(_ACTS):
-            if sentence.forms[position] and sentence.command(position):
-                found = max(found, 2 if risky else 1)
-        if sentence.foreign and sentence.mask & _ACTS and risky:
-            found = 2
-    return found
 
 
 _REVEALING = load_words("revealing")

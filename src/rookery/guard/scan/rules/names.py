@@ -59,13 +59,15 @@ def find_references(
     """Yield references to tools of other servers in what the model is told to do."""
     if len(tools) < 2 or text.role not in (Role.DESCRIPTION, Role.PARAMETER):
         return
-    own = tools.get(definition.server, frozenset())
+    own = {name.lower() for name in tools.get(definition.server, frozenset())}
     for sentence in passage.sentences:
+        if not sentence.has(C.IDENTIFIER):
+            continue
+        acts = any(sentence.command(index) == 2 for index in sentence.find(C.INVOKE | C.CHANGE | C.SEND))
         for position in sentence.find(C.IDENTIFIER):
             word = sentence.words[position]
-            if word in {name.lower() for name in own}:
+            if word in own:
                 continue
-            acts = any(sentence.command(index) == 2 for index in sentence.find(C.INVOKE | C.CHANGE | C.SEND))
             owners = [server for server, theirs in tools.items() if server != definition.server and word in theirs]
             if acts and owners:
                 excerpt = f"{word} is a tool of {owners[0]}"

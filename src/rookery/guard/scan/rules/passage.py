@@ -1,11 +1,12 @@
 """What the rules for texts read: the sentences of one text, and what the definition around it is about."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from rookery.guard.scan.definition import Role
 from rookery.guard.scan.findings import Match, Severity
-from rookery.guard.scan.lexicon import Concept
+from rookery.guard.scan.lexicon import Concept as C
 from rookery.guard.scan.sentences import Sentence
 
 
@@ -34,6 +35,13 @@ class Passage(NamedTuple):
             return True
         return any(word in _TURNS for word in sentence.words[:position])
 
+    def overlap(self, start: int, end: int) -> Iterator[Sentence]:
+        """Yield the sentences that end after `start` and start at `end` or before."""
+        for index in range(bisect_right(self.sentences, start, key=_get_end), len(self.sentences)):
+            if self.sentences[index].start > end:
+                return
+            yield self.sentences[index]
+
     def around(self, sentence: Sentence, reach: int = 2) -> int:
         """Return the classes of a sentence and its neighbours."""
         start = sentence.index - reach
@@ -41,6 +49,10 @@ class Passage(NamedTuple):
         for other in self.sentences[max(start, 0) : sentence.index + reach + 1]:
             mask |= other.mask
         return mask
+
+
+def _get_end(sentence: Sentence) -> int:
+    return sentence.end
 
 
 def match_sentence(rule: str, sentence: Sentence, severity: Severity | None = None) -> Match:
@@ -57,7 +69,7 @@ def find_verbs(sentence: Sentence, concept: int) -> Iterator[int]:
 
 def forbids(sentence: Sentence) -> bool:
     """Return whether a sentence forbids from its start, as in "never write passwords into a file"."""
-    return any(sentence.masks[index] & Concept.NOT for index in range(min(3, len(sentence.words)))) and not (
+    return any(sentence.masks[index] & C.NOT for index in range(min(3, len(sentence.words)))) and not (
         {"but", "instead", "only", "forget", "hesitate", "fail"} & set(sentence.words)
     )
 
@@ -71,3 +83,35 @@ def has_all(mask: int, classes: tuple[int, ...]) -> bool:
         if not mask & concept:
             return False
     return True
+
+
+_ACTS = (
+    C.DISREGARD
+    | C.SEND
+    | C.READ
+    | C.TELL
+    | C.CONCEAL
+    | C.SECRECY
+    | C.PERSONA
+    | C.OBEY
+    | C.CHANGE
+    | C.WITHOUT
+    | C.INVOKE
+    | C.INCLUDE
+)
+
+
+def weigh_commands(passage: Passage, start: int, reach: int = 300) -> int:
+    """Return how much the text from `start` on speaks to the model: 1 for a command, 2 for a risky one."""
+    found = 0
+    for sentence in passage.overlap(start, start + reach):
+        risky = sentence.mask & (C.SECRET | C.CONVERSATION | C.GUIDANCE | C.PERSONA | C.SECRECY | C.OUTSIDE | C.ADDRESS)
+        for position in sentence.find(_ACTS):
+            if sentence.forms[position] and sentence.command(position):
+                if risky:
+                    return 2
+                found = 1
+                break
+        if sentence.foreign and sentence.mask & _ACTS and risky:
+            return 2
+    return found

@@ -7,8 +7,8 @@ from rookery.guard.scan.definition import Role, Text
 from rookery.guard.scan.findings import Match
 from rookery.guard.scan.lexicon import Concept as C, load_words
 from rookery.guard.scan.rules.disclosure import is_ordinary_secret
-from rookery.guard.scan.rules.passage import Passage
-from rookery.guard.scan.sentences import split_identifier
+from rookery.guard.scan.rules.passage import Passage, weigh_commands
+from rookery.guard.scan.sentences import Sentence, split_identifier
 
 _LABELS = load_words("labels")
 _OWNERS = load_words("owners")
@@ -105,7 +105,7 @@ _HARMLESS = re.compile(
 )
 _COMMAND = re.compile(
     r"\b(?:curl|wget|fetch|iwr|invoke-webrequest)\b[^\n|;]{0,200}\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|"
-    r"\b(?:ba|z)sh\s+-i\b|/dev/(?:tcp|udp)/|\bnc(?:at)?\s+(?:-\w+\s+)*-\w*e"
+    r"\b(?:ba|z)sh\s+-i\b|/dev/(?:tcp|udp)/|\bnc(?:at)?\s+(?:-\w{1,30}\s+){0,6}-\w{0,30}e"
     r"|\brm\s+-(?:rf|fr|r\s+-f)\s+(?:/|~|\$HOME|--no-preserve-root|\*)|\bcat\s+[^\n|;]{0,40}(?:\.ssh|\.aws|"
     r"/etc/(?:passwd|shadow)|\.env|id_rsa)[^\n]{0,40}\|"
     r"|\bcurl\b[^\n]{0,120}(?:--data(?:-binary)?|-d|-F|--upload-file|-T)\s*[\"']?@|[;&|`]\s*(?:curl|wget|"
@@ -117,18 +117,21 @@ _COMMAND = re.compile(
 )
 # Something that every dangerous command has; most texts do not.
 _SHELL = re.compile(r"[|$`@>&;]|/dev/|\brm\s+-|\bchmod\b|\b(?:ba|z)sh\b|powershell|crontab|\bnc", re.IGNORECASE)
-_QUERY = re.compile(
-    r"!\[[^\]]{0,80}\]\(https?://[^)\s]{1,200}[?&/][^)\s]{0,80}(?:\{|\$|<|%7B|\[)|"
-    r"<img\b[^>]{0,200}src=[\"']?https?://[^>\s]{1,200}(?:\{|\$|<)",
-    re.IGNORECASE,
+# The address of a picture, and a blank in it that is to be filled in.
+_PICTURE = re.compile(
+    r"!\[[^\]]{0,80}\]\(https?://([^)\s]{1,300})|<img\b[^>]{0,200}src=[\"']?https?://([^>\s]{1,200})", re.IGNORECASE
 )
+_PATH = re.compile(r"[?&/]")
+_BLANK = re.compile(r"\{|\$|<|%7B|\[", re.IGNORECASE)
 _COMMENT = re.compile(r"<!--(.{12,}?)(?:-->|$)", re.DOTALL)
 _INVISIBLE = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?![.\d])|"
     r"color\s*:\s*(?:white|transparent|#fff(?:fff)?)\b",
     re.IGNORECASE,
 )
-_PADDING = re.compile(r"\n(?:[ \t]*\n){14,}[ \t]*\S|[ \t\u00a0\u3000]{90,}\S")
+_SPACE = re.compile(r"\s{15,}")
+_LEAST_PADDING_LINES = 15
+_LEAST_PADDING_COLUMNS = 90
 
 
 def find_payloads(passage: Passage, text: Text) -> Iterator[Match]:
@@ -155,18 +158,25 @@ def find_payloads(passage: Passage, text: Text) -> Iterator[Match]:
                     return
     if not _SHELL.search(value):
         return
+    literal = text.role is Role.VALUE and "example" not in text.place
+    commanding: dict[int, bool] = {}
     for match in _COMMAND.finditer(value):
         line = value[max(match.start() - 120, 0) : match.end()]
-        commanded = any(
-            sentence.start <= match.start() <= sentence.end + 200
-            and any(sentence.command(index) == 2 for index in sentence.find(C.INVOKE | C.SEND | C.READ))
-            for sentence in passage.sentences
-        )
-        if (text.role is Role.VALUE and "example" not in text.place) or (
-            commanded and "e.g" not in line and "xample" not in line
+        if literal or (
+            "e.g" not in line
+            and "xample" not in line
+            and any(_commands(sentence, commanding) for sentence in passage.overlap(match.start() - 201, match.start()))
         ):
             yield Match("dangerous-command", *match.span())
             return
+
+
+def _commands(sentence: Sentence, known: dict[int, bool]) -> bool:
+    """Return whether a sentence tells the reader to run something; `known` has the sentences that were read before."""
+    if (commands := known.get(sentence.index)) is None:
+        acts = sentence.find(C.INVOKE | C.SEND | C.READ)
+        commands = known[sentence.index] = any(sentence.command(index) == 2 for index in acts)
+    return commands
 
 
 def find_markup(passage: Passage) -> Iterator[Match]:
@@ -174,20 +184,44 @@ def find_markup(passage: Passage) -> Iterator[Match]:
     text = passage.text
     for match in _COMMENT.finditer(text):
         mask = 0
-        for sentence in passage.sentences:
-            if sentence.start < match.end() and sentence.end > match.start():
-                mask |= sentence.mask
+        for sentence in passage.overlap(match.start(), match.end() - 1):
+            mask |= sentence.mask
         acts = C.DISREGARD | C.SEND | C.READ | C.TELL | C.OBEY | C.CHANGE | C.INVOKE | C.INCLUDE
         if mask & acts and mask & (
             C.YOU | C.MODEL | C.URGENT | C.SECRET | C.CONVERSATION | C.RULES | C.OUTSIDE | C.ADDRESS | C.TOOL | C.USER
         ):
             yield Match("hidden-markup", *match.span())
             return
-    if (
-        "<" in text
-        and (match := _INVISIBLE.search(text))
-        and "style" in text[max(match.start() - 60, 0) : match.start()]
-    ) or (match := _QUERY.search(text)):
-        yield Match("hidden-markup", *match.span())
-    elif match := _PADDING.search(text):
-        yield Match("hidden-markup", match.end() - 1, min(match.end() + 100, len(text)))
+    for match in _INVISIBLE.finditer(text) if "<" in text else ():
+        if "style" in text[max(match.start() - 60, 0) : match.start()]:
+            # A style without an order in it is one that the tool works with.
+            severity = None if weigh_commands(passage, match.end()) else "warning"
+            yield Match("hidden-markup", *match.span(), severity)
+            return
+    for match in _PICTURE.finditer(text):
+        if _takes_data(match):
+            yield Match("hidden-markup", *match.span())
+            return
+    yield from _find_padding(passage)
+
+
+def _takes_data(match: re.Match[str]) -> bool:
+    """Return whether the address of a picture has a blank, in its path if it is written in Markdown."""
+    if (address := match[1]) is None:
+        return _BLANK.search(match[2]) is not None
+    path = _PATH.search(address, 1)
+    return path is not None and _BLANK.search(address, path.end()) is not None
+
+
+def _find_padding(passage: Passage) -> Iterator[Match]:
+    """Yield orders that long gaps move out of sight. Gaps without one, and those of tables, are layout."""
+    text = passage.text
+    for match in _SPACE.finditer(text):
+        lines = match.group().split("\n")
+        if len(lines) <= _LEAST_PADDING_LINES and max(map(len, lines)) < _LEAST_PADDING_COLUMNS:
+            continue
+        weight = 0 if "|" in text[match.start() - 1 : match.end() + 1] else weigh_commands(passage, match.end())
+        if weight:
+            end = min(match.end() + 100, len(text))
+            yield Match("hidden-markup", match.end(), end, None if weight > 1 else "warning")
+            return
