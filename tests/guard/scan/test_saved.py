@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rookery.guard.scan.saved import parse_saved, read_saved
+from rookery.guard.scan.scanner import scan_definitions
 from rookery.system.errors import RookeryError
 
 TOOL = {"name": "area", "description": "Returns the area."}
@@ -64,3 +65,31 @@ def test_a_file_without_definitions_is_refused(tmp_path: Path, text: str) -> Non
         read_saved(file)
     assert caught.value.code == "invalid-input"
     assert "saved.json" in caught.value.message
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\u0085"])
+def test_a_string_in_a_line_may_hold_other_line_breaks(character: str) -> None:
+    tool = TOOL | {"description": f"Returns{character}the area."}
+    rows = [json.dumps({"id": id_, "tool": tool}, ensure_ascii=False) for id_ in ("1", "2")]
+    definitions = parse_saved("\r\n".join(rows), "saved")
+    assert [definition.id for definition in definitions] == ["1", "2"]
+    assert definitions[0].value == tool
+
+
+@pytest.mark.parametrize("bad", ["{", "3", '{"id": "2", "tool": 3}', "[" * 100_000, '{"id": ' + "9" * 5_000 + "}"])
+def test_a_line_that_cannot_be_read_is_severe_and_the_others_are_read(bad: str) -> None:
+    good = json.dumps({"id": "1", "tool": TOOL})
+    reports = scan_definitions(parse_saved(f"{good}\n{bad}\n{good}", "saved"), off=["concealment"])
+    assert [(report.id, report.severity) for report in reports] == [("1", None), ("2", "severe"), ("1", None)]
+    (finding,) = reports[1].findings
+    assert finding.rule == "limit"
+    assert "2" in finding.excerpt
+
+
+def test_bytes_that_are_not_utf_8_are_a_finding(tmp_path: Path) -> None:
+    file = tmp_path / "saved.jsonl"
+    file.write_bytes(b'{"name": "a", "description": "Returns caf\xe9s."}\n{"name": "b", "description": "Adds."}\n')
+    reports = scan_definitions(read_saved(file))
+    assert [[finding.rule for finding in report.findings] for report in reports] == [["hidden-characters"], []]
+    assert "caf" not in reports[0].findings[0].excerpt
+    assert reports[0].findings[0].excerpt == "\\udce9"

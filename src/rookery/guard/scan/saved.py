@@ -38,8 +38,8 @@ def read_saved(path: Path) -> list[Definition]:
         ) from None
     if len(data) > _MOST_BYTES:
         raise RookeryError("invalid-input", f"{path} is larger than {_MOST_BYTES:,} bytes", "split it") from None
-    # A lone surrogate is not valid UTF-8; a scanner reads on, and finds it as what it is.
-    text = data.decode("utf-8-sig", "backslashreplace")
+    # Bytes that are not UTF-8 become lone surrogates, which the scanner reports.
+    text = data.decode("utf-8-sig", "surrogateescape")
     try:
         return parse_saved(text, path.stem)
     except ValueError as error:
@@ -52,14 +52,18 @@ _FORMATS = 'save a tools/list result, or one {"id", "server", "tool": {...}} a l
 
 
 def parse_saved(text: str, server: str) -> list[Definition]:
-    """Return the definitions in a text; `server` names the server where the text does not."""
+    """Return the definitions in a text; `server` names the server where the text does not.
+
+    A line or an item that is no definition is returned as one that is unread. If all are, this raises `ValueError`.
+    """
     try:
         whole = json.loads(text)
-    except json.JSONDecodeError:
-        return list(_read_lines(text, server))
-    definitions = list(_read_whole(whole, server))
-    if not definitions:
-        raise ValueError("there is no definition in it")
+    except ValueError:
+        definitions = list(_read_lines(text, server))
+    else:
+        definitions = list(_read_whole(whole, server))
+    if all(definition.unread for definition in definitions):
+        raise ValueError(definitions[0].unread if definitions else "there is no definition in it")
     return definitions
 
 
@@ -67,7 +71,7 @@ def _read_whole(value: Any, server: str) -> Iterator[Definition]:
     """Read a result of a listing, also inside of its JSON-RPC response; or a list of definitions; or one."""
     if isinstance(value, list):
         for number, item in enumerate(cast("list[Any]", value), 1):
-            yield from _read_row(item, server, str(number))
+            yield from _try_row(item, server, str(number))
         return
     if not isinstance(value, dict):
         raise ValueError("it holds no object")
@@ -93,18 +97,32 @@ def _read_whole(value: Any, server: str) -> Iterator[Definition]:
 
 
 def _read_lines(text: str, server: str) -> Iterator[Definition]:
-    found = False
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not `splitlines`: a string in JSON may have other line breaks, such as U+2028.
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(f"line {number} is no JSON: {error.msg}") from None
-        found = True
-        yield from _read_row(row, server, str(number))
-    if not found:
-        raise ValueError("there is no definition in it")
+            yield _make_unread(server, str(number), f"line {number} is no JSON: {error.msg}")
+        except ValueError:
+            yield _make_unread(server, str(number), f"line {number} has a number that is too long")
+        except RecursionError:
+            yield _make_unread(server, str(number), f"line {number} is nested too deeply")
+        else:
+            yield from _try_row(row, server, str(number))
+
+
+def _try_row(row: Any, server: str, number: str) -> Iterator[Definition]:
+    try:
+        yield from _read_row(row, server, number)
+    except ValueError as error:
+        id_ = str(cast("dict[str, Any]", row).get("id", number)) if isinstance(row, dict) else number
+        yield _make_unread(server, id_, str(error))
+
+
+def _make_unread(server: str, id_: str, reason: str) -> Definition:
+    return Definition("tool", server, id_, None, id_, unread=reason)
 
 
 def _read_row(row: Any, server: str, number: str) -> Iterator[Definition]:
