@@ -23,6 +23,8 @@ def run(program: bytes, audit: int, number: int, *arguments: int) -> int:
             return value
         if code == 0x20:
             (accumulator,) = struct.unpack_from("=I", data, value)
+        elif code == 0x54:
+            accumulator &= value
         else:
             matches = accumulator == value if code == 0x15 else accumulator >= value
             position += if_true if matches else if_false
@@ -38,6 +40,19 @@ def test_a_unix_socket_is_refused_and_a_network_socket_allowed(machine: str) -> 
     vsock, packet = 40, 17
     assert run(program, architecture.audit, architecture.socket, vsock) == REFUSED
     assert run(program, architecture.audit, architecture.socket, packet) == REFUSED
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_a_pair_of_sockets_is_allowed_only_as_a_connected_stream(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    stream, datagram, raw, seqpacket, flags = 1, 2, 3, 5, 0o2004000
+    for unix_sockets in (False, True):
+        program = build_filter(architecture, network=True, unix_sockets=unix_sockets)
+        for kind in (stream, seqpacket):
+            assert run(program, architecture.audit, architecture.socketpair, AF_UNIX, kind | flags) == ALLOWED
+        for kind in (datagram, raw):
+            expected = ALLOWED if unix_sockets else REFUSED
+            assert run(program, architecture.audit, architecture.socketpair, AF_UNIX, kind | flags) == expected
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
@@ -65,7 +80,7 @@ def test_x32_calls_are_refused() -> None:
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_io_uring_kernel_keys_and_terminal_input_are_refused(machine: str) -> None:
+def test_io_uring_keys_shared_segments_and_terminal_input_are_refused(machine: str) -> None:
     architecture = ARCHITECTURES[machine]
     program = build_filter(architecture, network=True, unix_sockets=True)
     for number in architecture.refused:

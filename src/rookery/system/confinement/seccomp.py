@@ -1,7 +1,8 @@
 """Build the seccomp filter of a confined process. Landlock does not cover what it refuses.
 
 Landlock up to ABI 7 lets a process connect to every Unix socket that has a path, such as those of Docker, an ssh agent
-or a desktop session. The filter refuses to make such a socket. `socketpair` stays, since its ends reach nobody else.
+or a desktop session. The filter refuses to make such a socket. Pairs of connected streams stay, since their ends reach
+nobody else; a datagram socket can send to any path.
 """
 
 import platform
@@ -9,14 +10,19 @@ import struct
 import sys
 from dataclasses import dataclass
 
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _AND, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050001  # with EPERM
 # Offsets in `struct seccomp_data`; of an argument, the low half on a little-endian machine.
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENT_OFFSETS = 0, 4, (16, 24)
 _X32_BIT = 0x40000000
 
+_WHOLE_ARGUMENT = 0xFFFFFFFF
+
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+SOCK_STREAM, SOCK_SEQPACKET = 1, 5
+# The type of a socket, without the flags that can be given with it.
+_SOCKET_TYPE = 0xF
 # ioctl requests that type into a terminal, as if its user had.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -27,16 +33,45 @@ class Architecture:
 
     audit: int
     socket: int
+    socketpair: int
     ioctl: int
     prlimit: int
-    # io_uring performs operations that no filter sees. The others read the keys that the kernel holds for the user.
-    refused: tuple[int, ...]
+    # io_uring performs operations that no filter sees. The keys are those that the kernel holds for the user.
+    io_uring_setup: int
+    keys: tuple[int, ...]
+    # Shared memory, semaphores and message queues of System V, and queues of POSIX: those of the user's other programs
+    # are in reach without a path, by a number.
+    ipc: tuple[int, ...]
     has_x32: bool = False
+
+    @property
+    def refused(self) -> tuple[int, ...]:
+        """Return the calls that are refused whatever their arguments."""
+        return (self.io_uring_setup, *self.keys, *self.ipc)
 
 
 ARCHITECTURES = {
-    "x86_64": Architecture(0xC000003E, socket=41, ioctl=16, prlimit=302, refused=(425, 248, 249, 250), has_x32=True),
-    "aarch64": Architecture(0xC00000B7, socket=198, ioctl=29, prlimit=261, refused=(425, 217, 218, 219)),
+    "x86_64": Architecture(
+        0xC000003E,
+        socket=41,
+        socketpair=53,
+        ioctl=16,
+        prlimit=302,
+        io_uring_setup=425,
+        keys=(248, 249, 250),
+        ipc=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241),
+        has_x32=True,
+    ),
+    "aarch64": Architecture(
+        0xC00000B7,
+        socket=198,
+        socketpair=199,
+        ioctl=29,
+        prlimit=261,
+        io_uring_setup=425,
+        keys=(217, 218, 219),
+        ipc=(180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196),
+    ),
 }
 
 
@@ -64,6 +99,9 @@ def build_filter(architecture: Architecture, *, network: bool, unix_sockets: boo
     for number in architecture.refused:
         program += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
     program += _check_argument(architecture.socket, 0, families, allowed=True)
+    if not unix_sockets:
+        kinds = [SOCK_STREAM, SOCK_SEQPACKET]
+        program += _check_argument(architecture.socketpair, 1, kinds, allowed=True, mask=_SOCKET_TYPE)
     program += _check_argument(architecture.ioctl, 1, [_TIOCSTI, _TIOCLINUX], allowed=False)
     # Limits of other processes: a low one would end them.
     program += _check_argument(architecture.prlimit, 0, [0], allowed=True)
@@ -71,13 +109,15 @@ def build_filter(architecture: Architecture, *, network: bool, unix_sockets: boo
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
-def _check_argument(number: int, index: int, values: list[int], *, allowed: bool) -> list[tuple[int, int, int, int]]:
+def _check_argument(
+    number: int, index: int, values: list[int], *, allowed: bool, mask: int = _WHOLE_ARGUMENT
+) -> list[tuple[int, int, int, int]]:
     """Return instructions that allow (or refuse) a call with one of `values` as argument, and do the opposite else.
 
-    The number of the call is loaded before and after them.
+    Only the bits in `mask` of the argument count. The number of the call is loaded before and after them.
     """
     matched, other = (_ALLOW, _REFUSE) if allowed else (_REFUSE, _ALLOW)
-    block = [(_LOAD, 0, 0, _ARGUMENT_OFFSETS[index])]
+    block = [(_LOAD, 0, 0, _ARGUMENT_OFFSETS[index]), (_AND, 0, 0, mask)]
     for value in values:
         block += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, matched)]
     block.append((_RETURN, 0, 0, other))
